@@ -98,6 +98,7 @@ lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@MYPYPATH=.ci $(BIN)/mypy -p release
+	@$(BIN)/mypy --explicit-package-bases -p benchmarks
 
 docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

@@ -77,7 +77,7 @@ class Half(ArrowBolt):
         return pa.RecordBatch.from_pydict(columns)
 
 
-def two_bolts(spark: SparkSession, given: dict[str, str], *, tracked: bool, failing: bool = False) -> Handler:
+def two_bolts(spark: SparkSession, given: dict[str, Any], *, tracked: bool, failing: bool = False) -> Handler:
     """A topology of two Arrow bolts."""
     builder = TopologyBuilder(spark, ackers=None if tracked else 0)
     builder.set_spout("records", KinesisSpout(**given))

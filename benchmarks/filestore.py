@@ -25,7 +25,7 @@ class _Part:
     """A part of the store: whatever is not needed does nothing, and nothing is there."""
 
     def __getattr__(self, name: str) -> Any:
-        empty = {} if name in {"checkpoints", "inflight", "dead_letters", "create_pins"} else None
+        empty: object = {} if name in {"checkpoints", "inflight", "dead_letters", "create_pins"} else None
         return lambda *_args, **_kwargs: empty
 
 

@@ -150,7 +150,8 @@ class Watch:
         new = [one for one in self._query.recentProgress if one["batchId"] > self._batch]
         began, self._at = self._at, time.monotonic()
         self._batch = max((one["batchId"] for one in new), default=self._batch)
-        return sum(one["numInputRows"] for one in new) / (self._at - began)
+        rows: int = sum(one["numInputRows"] for one in new)
+        return rows / (self._at - began)
 
 
 def _sizes(folder: Path) -> dict[str, float]:

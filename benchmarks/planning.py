@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import TypeVar
@@ -126,16 +127,16 @@ def measured(
         end = planned(run, before)
     operations = []
     for _ in range(batches):
-        timed("cut", lambda before=before, end=end: run.partitions(before, end))
+        timed("cut", partial(run.partitions, before, end))
         # Beside the tasks, as when Spark commits the batch before.
         run.purge()
         pin(store, end, run.epoch)
         before = end
         busy = process_time()
-        timed("settle", lambda before=before: run.settle_finished(before))
+        timed("settle", partial(run.settle_finished, before))
         times["settle_cpu"].append(process_time() - busy)
         operations.append(run.report()["counts"]["lastOperations"])
-        end = timed("plan", lambda before=before: planned(run, before))
+        end = timed("plan", partial(planned, run, before))
     size = len(json.dumps(offset_from_plan(end)))
     run.close()
     least = {name: min(found) for name, found in times.items()}

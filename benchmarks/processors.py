@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def spent() -> Counter[str]:
+def spent() -> dict[str, float]:
     """Return the processor seconds of this process and those below it, by role, since each began.
 
     Processes of other roles, such as an endpoint, are left out. A process that has ended counts when its parent has
@@ -69,7 +69,7 @@ def spent() -> Counter[str]:
     """
     adopt_orphans()
     while True:
-        seconds: Counter[str] = Counter()
+        seconds: dict[str, float] = defaultdict(float)
         found = list(running())
         seen = {process for _, process in found}
         daemons = {process.pid for role, process in found if role == PYTHON}
@@ -80,7 +80,8 @@ def spent() -> Counter[str]:
                 seconds[role] += times.user + times.system
                 # What the JVM has waited for were Python processes.
                 ended = PYTHON if role == JVM else role
-                seconds[ended] += 0 if role == DRIVER else times.children_user + times.children_system
+                if role != DRIVER:
+                    seconds[ended] += times.children_user + times.children_system
                 if process.ppid() in daemons:
                     workers[process] = times.user + times.system
         # One that has ended meanwhile counts neither as itself nor with its parent, which was read before.

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable
 from time import process_time
+from typing import Any
 
 import boto3
 import pyarrow as pa
@@ -42,7 +43,7 @@ def plain_loop(url: str, rows: list[pa.RecordBatch]) -> Callable[[], int]:
     def write() -> int:
         written = 0
         for batch in rows:
-            records = [
+            records: list[Any] = [
                 {"PartitionKey": key, "Data": data}
                 for key, data in zip(*(column.to_pylist() for column in batch.columns), strict=True)
             ]

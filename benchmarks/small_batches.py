@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +62,7 @@ class Source:
 
     spark: SparkSession
     format: str
-    options: Mapping[str, str]
+    options: Mapping[str, Any]
 
     @property
     def stream(self) -> DataFrame:

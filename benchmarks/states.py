@@ -85,7 +85,7 @@ def watched_redis(url: str) -> Callable[[], None]:
         for start in range(0, WATCHED, WATCHED // 5):
             part = keys[start : start + WATCHED // 5]
             with client.pipeline() as pipeline:
-                pipeline.watch(*part)
+                pipeline.watch(*part)  # type: ignore[no-untyped-call]
                 found = pipeline.mget(part)
                 pipeline.multi()
                 for key, value in zip(part, found, strict=True):

@@ -186,7 +186,7 @@ def costs(start: Start, stream: DataFrame, size: Size, folder: Path) -> Costs:
     """Measure a batch, without those that warm up."""
     query = start(stream, str(folder / uuid.uuid4().hex))
     while size.warm and not _finished(query, size.warm):
-        query.awaitTermination(0.02)
+        query.awaitTermination(0.02)  # type: ignore[arg-type]  # it takes parts of a second
     before = spent()
     query.awaitTermination()
     after = spent()

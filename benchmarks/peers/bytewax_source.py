@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import boto3
@@ -14,7 +15,7 @@ from bytewax.run import cli_main
 
 from benchmarks.peers.counting import Count, report
 
-Record = dict[str, Any]
+Record = Mapping[str, Any]
 
 
 class Shard(StatefulSourcePartition[Record, str]):
@@ -22,7 +23,7 @@ class Shard(StatefulSourcePartition[Record, str]):
 
     def __init__(self, shard: str, after: str | None) -> None:
         self._client = boto3.client("kinesis")
-        start = (
+        start: Any = (
             {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": after}
             if after
             else {"ShardIteratorType": "TRIM_HORIZON"}
@@ -33,13 +34,13 @@ class Shard(StatefulSourcePartition[Record, str]):
         ]
         self._behind = True
 
-    def next_batch(self) -> list[Record]:
+    def next_batch(self) -> Sequence[Record]:
         if not self._behind:
             raise StopIteration
         answer = self._client.get_records(ShardIterator=self._iterator, Limit=10_000)
         self._iterator = answer["NextShardIterator"]
         self._behind = answer["MillisBehindLatest"] > 0
-        records: list[Record] = answer["Records"]
+        records = answer["Records"]
         if records:
             self._last = records[-1]["SequenceNumber"]
         return records

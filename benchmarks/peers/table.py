@@ -72,8 +72,8 @@ def bars(name: str, title: str, unit: str, results: Sequence[Result]) -> Bars:
     processors: dict[str, list[float | None]] = {}
     for group, by_name in rates.items():
         known = [by_name.get(name) for name in names]
-        clock[group] = [rate and rate.clock / 1000 for rate in known]
-        processors[group] = [rate and 1e6 / rate.processors for rate in known]
+        clock[group] = [None if rate is None else rate.clock / 1000 for rate in known]
+        processors[group] = [None if rate is None else 1e6 / rate.processors for rate in known]
     panels = [Panel(f"thousand {unit}s a second", clock), Panel(f"µs of CPU a {unit}", processors)]
     return Bars(name, title, names, panels)
 
