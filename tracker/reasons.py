@@ -111,16 +111,13 @@ class FewReasons:
     def __init__(self, place: str) -> None:
         self._more = f"(more than {MAX_REASONS} reasons in this {place})"
         self._known: dict[str, str] = {}
-        self._shortened: set[str] = set()
-        self._by_name: dict[str, str] = {}
+        self._shortened: dict[str, str] = {}
         self._failures: dict[tuple[Failure, ...], tuple[Failure, ...]] = {}
 
     def kept(self, reason: str) -> str:
         """Return a reason in the form in which it is kept."""
         if reason in self._known:
             return self._known[reason]
-        if reason in self._shortened:
-            return reason
         if len(self._known) >= MAX_REASONS:
             return self._short(reason.partition(":")[0][:100])
         text = make_visible(reason.encode("utf-8", "replace").decode())
@@ -130,14 +127,12 @@ class FewReasons:
     def _short(self, name: str) -> str:
         """Return what stands for all further reasons that begin with this name of an error."""
         # Nearly all have the same name, and each of very many records can have a reason of its own.
-        known = self._by_name.get(name)
+        known = self._shortened.get(name)
         if known is None:
-            text = make_visible(name.encode("utf-8", "replace").decode())
-            known = f"{text.partition(':')[0][:100]}: {self._more}"
-            if known not in self._shortened and len(self._shortened) >= MAX_REASONS:
+            if len(self._shortened) >= MAX_REASONS:
                 return self._more
-            self._shortened.add(known)
-            self._by_name[name] = known
+            text = make_visible(name.encode("utf-8", "replace").decode())[:100]
+            known = self._shortened[name] = f"{text}: {self._more}"
         return known
 
     def of(self, runs: Sequence[Run]) -> tuple[Run, ...]:

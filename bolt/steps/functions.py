@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
+from kinesis_trident.spout.kinesis.arrow_columns import booleans, values_of
 from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
@@ -251,12 +251,12 @@ class ArrowStep:
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
             good = values_of(reasons.is_null())
-            texts = list(map(str, reasons.take(numbers(np.flatnonzero(~good))).to_pylist()))
+            texts = list(map(str, reasons.filter(booleans(~good)).to_pylist()))
             known = {text: make_reason(text) for text in set(texts)}
             failed = dict(zip(source[~good].tolist(), map(known.__getitem__, texts), strict=True))
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
-            result, source = result.take(numbers(np.flatnonzero(good))), source[good]
+            result, source = result.filter(booleans(good)), source[good]
         columns = []
         for field in self.schema:
             if field.name not in result.schema.names:

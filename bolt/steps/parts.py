@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.steps.functions import Judged, Step, join_parts
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
+from kinesis_trident.spout.kinesis.arrow_columns import booleans
 
 __all__ = ["chain", "in_parts"]
 
@@ -87,6 +87,6 @@ def _bounded(parts: list[Judged], row: int, failed: dict[int, str]) -> list[Judg
     failed.setdefault(row, f"it became more than {_MOST_BYTES >> 20:,} MiB. Emit less for one tuple")
     kept = [part.source != row for part in parts]
     return [
-        Judged(part.rows.take(numbers(np.flatnonzero(keep))), part.source[keep], {})
+        Judged(part.rows.filter(booleans(keep)), part.source[keep], {})
         for part, keep in zip(parts, kept, strict=True)
     ]

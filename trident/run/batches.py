@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
@@ -17,7 +16,7 @@ from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
+from kinesis_trident.spout.kinesis.arrow_columns import booleans
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, RowNode, SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import partials_of
@@ -207,7 +206,7 @@ class _Without:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the other rows."""
         for batch in batches:
-            yield batch.take(numbers(np.flatnonzero(~self.verdict.excluded(batch))))
+            yield batch.filter(booleans(~self.verdict.excluded(batch)))
 
 
 def _joined(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
 from kinesis_trident.bolt.steps.parts import chain, in_parts
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
+from kinesis_trident.spout.kinesis.arrow_columns import booleans, numbers, values_of
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests
@@ -181,9 +181,7 @@ class Pipeline:
             if good.all():
                 yield judged
             else:
-                yield replace(
-                    judged, rows=judged.rows.take(numbers(np.flatnonzero(good))), source=judged.source[good]
-                )
+                yield replace(judged, rows=judged.rows.filter(booleans(good)), source=judged.source[good])
 
 
 def judge(step: TridentStep, batch: pa.RecordBatch) -> Iterator[Judged]:

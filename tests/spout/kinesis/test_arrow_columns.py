@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis.arrow_columns import column_of, numbers, repeated, texts, values_of
+from kinesis_trident.spout.kinesis.arrow_columns import (
+    booleans,
+    column_of,
+    numbers,
+    repeated,
+    texts,
+    values_of,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 INTEGERS = st.integers(-(2**31), 2**31 - 1)
@@ -58,7 +65,10 @@ def test_numbers_without_a_sign(values: list[int]) -> None:
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40))
 def test_booleans(values: list[bool], skipped: int) -> None:
-    assert values_of(pa.array(values, pa.bool_()).slice(skipped)).tolist() == values[skipped:]
+    column = booleans(np.array(values, np.bool_))
+    column.validate(full=True)
+    assert column.equals(pa.array(values, pa.bool_()))
+    assert values_of(column.slice(skipped)).tolist() == values[skipped:]
 
 
 def test_a_column_of_nothing_has_no_values() -> None:
