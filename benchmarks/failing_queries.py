@@ -6,13 +6,14 @@ python -m benchmarks.failing_queries
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bolts import to_nowhere
 from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
-from benchmarks.failures import RECORDS, SHARDS, SHARES, SLOWEST
+from benchmarks.failures import DRAINED, RECORDS, SHARDS, SHARES, SLOWEST
 from benchmarks.report import Section, publish, verdict
 from benchmarks.source import options, session
 from kinesis_trident import reliable
@@ -35,11 +36,13 @@ class Speed(NamedTuple):
     """What a share of failing records costs a query.
 
     `rate`: new records a second from the second batch to the last one, in which nothing waits any more. `batches`: of
-    all. `duration`: of a batch, in milliseconds, their median.
+    all with rows. `drained`: those after the last with new records, empty ones too. `duration`: of a batch, in
+    milliseconds, their median.
     """
 
     rate: float
     batches: int
+    drained: int
     duration: float
 
 
@@ -78,8 +81,18 @@ def speed(spark: SparkSession, folder: Path, hosts: str, url: str, share: float)
     return Speed(
         rate=(BATCHES - 1) * SHARDS * RECORDS / (ended - began),
         batches=len(batches),
+        drained=drained(query.recentProgress),
         duration=statistics.median(one["batchDuration"] for one in batches[1:]),
     )
+
+
+def drained(batches: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many batches came after the last that read new records, which its positions in the shards tell."""
+    positions = [
+        [json.loads(one["sources"][0][at])["positions"] for at in ("startOffset", "endOffset")]
+        for one in batches
+    ]
+    return next(after for after, (start, end) in enumerate(reversed(positions)) if start != end)
 
 
 def main() -> None:
@@ -100,6 +113,7 @@ def main() -> None:
         ]
         spark.stop()
     of_each = list(zip(*measured, strict=True))
+    longest = max(one.drained for some in of_each for one in some)
     ratio = statistics.median(one[-1].rate / one[0].rate for one in measured)
     publish(
         Section(
@@ -121,6 +135,11 @@ def main() -> None:
                     "batches",
                     *(f"{statistics.median(one.batches for one in some):.0f}" for some in of_each),
                     "",
+                ],
+                [
+                    "after the last with new records, empty ones too",
+                    *(f"{statistics.median(one.drained for one in some):.0f}" for some in of_each),
+                    verdict(f"at most {DRAINED}", longest <= DRAINED),
                 ],
                 [
                     "a batch",

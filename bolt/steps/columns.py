@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.spout.kinesis.arrow_columns import column_of
+from kinesis_trident.arrow_columns import column_of
 
 __all__ = ["FLUSH_BYTES", "Columns", "Record", "batch_of", "checked", "size_of"]
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.arrow_columns import booleans, values_of
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
-from kinesis_trident.spout.kinesis.arrow_columns import booleans, values_of
 from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.arrow_columns import booleans
 from kinesis_trident.bolt.steps.functions import Judged, Step, join_parts
-from kinesis_trident.spout.kinesis.arrow_columns import booleans
 
 __all__ = ["chain", "in_parts"]
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import Judged, Step, failures, reason_of
@@ -30,7 +31,6 @@ from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
 from kinesis_trident.bolt.storm.streams import TARGET
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["Taker", "Untracked", "addressed"]

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from kinesis_trident import arrow_columns
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
-from kinesis_trident.spout.kinesis import arrow_columns
 
 __all__ = [
     "STREAM",

@@ -18,12 +18,12 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import Tag, rows_of, send
 from kinesis_trident.bolt.tracking.reports import FailedRun
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["WORKER_DIED", "Excluded", "Isolated", "has_worker_died"]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_trident.arrow_columns import numbers, repeated, texts, values_of
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step
 from kinesis_trident.bolt.steps.parts import chain
@@ -20,7 +21,6 @@ from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, repeated, texts, values_of
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.tracker.ids import ordinal_of
 from kinesis_trident.tracker.records import RecordPosition

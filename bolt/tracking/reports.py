@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
+from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of
 from kinesis_trident.bolt.tracking.fusion import current_task
 from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
 from kinesis_trident.tracker.reasons import is_worse

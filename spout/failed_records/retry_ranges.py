@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.arrow_columns import values_of
 from kinesis_trident.spout.errors import SpoutError
-from kinesis_trident.spout.kinesis.arrow_columns import values_of
 from kinesis_trident.spout.kinesis.record_batches import Slice, compact, count_from, keys_in, position_at
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
 from kinesis_trident.tracker.position_keys import Keys, counts, keys_of_texts

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_trident.spout.kinesis.arrow_columns import values_of
+from kinesis_trident.arrow_columns import values_of
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
 from kinesis_trident.tracker.spread import spread
 

@@ -20,6 +20,7 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis.decoding import PageParserFactory, parsed_page
 from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
 from kinesis_trident.spout.kinesis.put_bodies import parsed_results
+from kinesis_trident.spout.kinesis.service_models import ServiceModels
 from kinesis_trident.spout.kinesis.transport import read_at_once
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
@@ -98,8 +99,17 @@ def _session(options: ConnectionOptions) -> botocore.session.Session:
     return session if options.role_arn is None else _with_role(session, options.role_arn, options)
 
 
-def _own_session(options: ConnectionOptions) -> botocore.session.Session:
+def _new_session(options: ConnectionOptions) -> botocore.session.Session:
     session = botocore.session.Session(profile=options.profile)
+    # Its paths are botocore's own and those of AWS_DATA_PATH.
+    paths = session.get_component("data_loader").search_paths
+    models = ServiceModels(extra_search_paths=paths, include_default_search_paths=False)
+    session.register_component("data_loader", models)
+    return session
+
+
+def _own_session(options: ConnectionOptions) -> botocore.session.Session:
+    session = _new_session(options)
     if options.aws_access_key_id is not None and options.aws_secret_access_key is not None:
         session.set_credentials(
             options.aws_access_key_id, options.aws_secret_access_key, options.session_token
@@ -157,7 +167,7 @@ def _with_role(
         if credentials is None:
             raise NoCredentialsError
         fetcher = AssumeRoleCredentialFetcher(create, credentials, role, extra_args=given)
-    session = botocore.session.Session(profile=options.profile)
+    session = _new_session(options)
     session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
     return session
 

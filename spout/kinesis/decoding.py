@@ -20,8 +20,8 @@ import pyarrow as pa
 from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
+from kinesis_trident.arrow_columns import numbers, texts
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, texts
 from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.kinesis.transport import declared_size

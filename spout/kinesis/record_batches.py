@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
+from kinesis_trident.arrow_columns import numbers, values_of
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
 from kinesis_trident.tracker.position_keys import Keys, keys_of
 from kinesis_trident.tracker.records import RecordPosition

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, repeated, values_of
+from kinesis_trident.arrow_columns import numbers, repeated, values_of
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     Slice,

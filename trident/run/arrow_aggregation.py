@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
+from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode

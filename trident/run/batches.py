@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from kinesis_trident.arrow_columns import booleans
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.storm.frames import add_scheme
@@ -16,7 +17,6 @@ from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.spout.kinesis.arrow_columns import booleans
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, RowNode, SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import partials_of

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
-from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory

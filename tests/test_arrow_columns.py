@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis.arrow_columns import (
+from kinesis_trident.arrow_columns import (
     booleans,
     column_of,
     numbers,
