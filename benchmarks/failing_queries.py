@@ -88,11 +88,8 @@ def speed(spark: SparkSession, folder: Path, hosts: str, url: str, share: float)
 
 def drained(batches: Sequence[Mapping[str, Any]]) -> int:
     """Return how many batches came after the last that read new records, which its positions in the shards tell."""
-    positions = [
-        [json.loads(one["sources"][0][at])["positions"] for at in ("startOffset", "endOffset")]
-        for one in batches
-    ]
-    return next(after for after, (start, end) in enumerate(reversed(positions)) if start != end)
+    ends = [json.loads(one["sources"][0]["endOffset"])["positions"] for one in batches]
+    return len(ends) - 1 - ends.index(ends[-1])
 
 
 def main() -> None:
