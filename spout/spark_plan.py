@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
+from kinesis_trident.prompt_sockets import prompt_answers
 from kinesis_trident.spout.errors import NotOurSourceError
 from kinesis_trident.spout.options.source import TABLE, SourceOptions
 from kinesis_trident.spout.options.table import by_name, find
@@ -97,7 +98,9 @@ def pickled_task(partition: Any) -> bytes:
     of records come again, the longest step in the driver. This sends the same call, and decodes the answer at once.
     """
     member = partition.pickedPartition
-    answer = member.gateway_client.send_command(CALL_COMMAND_NAME + member.command_header + END_COMMAND_PART)
+    client = member.gateway_client
+    with prompt_answers(client):
+        answer = client.send_command(CALL_COMMAND_NAME + member.command_header + END_COMMAND_PART)
     if answer.startswith(SUCCESS + BYTES_TYPE):
         return b64decode(answer[2:])
     # An error, which py4j raises.

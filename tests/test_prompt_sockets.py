@@ -6,11 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
+from harness import eventually
 
-from kinesis_trident.prompt_sockets import acknowledge_at_once
+from kinesis_trident.prompt_sockets import PromptLines, acknowledge_at_once
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the setting")
 
@@ -77,3 +79,23 @@ def test_a_default_timeout_does_not_reach_connections_made_before(pair: Pair) ->
         socket.setdefaulttimeout(default)
     assert [os.get_blocking(end.fileno()) for end in pair] == [True, True]
     assert [settings(end) for end in pair] == [(0, 0), (0, 0)]
+
+
+def test_each_part_of_a_line_is_acknowledged(pair: Pair) -> None:
+    end, other = pair
+    parts = [b"a" * 1_000, b"b" * 1_000, b"c\nd", b"e", b"\nf"]
+
+    def send() -> None:
+        for part in parts:
+            # The kernel does so whenever this end sends.
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            other.sendall(part)
+            eventually(lambda: settings(end)[0] == 1, "the acknowledgement")
+        other.shutdown(socket.SHUT_WR)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    lines = PromptLines(end, end.makefile("rb"))
+    assert [lines.readline() for _ in range(4)] == [b"a" * 1_000 + b"b" * 1_000 + b"c\n", b"de\n", b"f", b""]
+    sending.join()
+    lines.close()

@@ -20,6 +20,7 @@ from kinesis_trident.bolt.tracking import tracking
 from kinesis_trident.bolt.tracking.running_scan import RunningScan, running_scan
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.prompt_sockets import PromptLines
 from kinesis_trident.spout import spark_plan
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
@@ -108,12 +109,25 @@ def test_a_batch_is_read_where_its_functions_run(
         return decoded[-1]
 
     def pickled(partition: Any) -> bytes:
+        connection = partition._gateway_client.get_thread_connection()
+        lines = connection.stream
+        before = len(prompt)
         task = pickled_task(partition)
+        assert len(prompt) == before + 1
+        assert connection.stream is lines
         # Not as py4j does, but the same.
         assert task is decoded[-1]
         assert task == bytes(partition.pickedPartition())
         return task
 
+    prompt: list[bytes] = []
+    read_line = PromptLines.readline
+
+    def readline(lines: PromptLines) -> bytes:
+        prompt.append(read_line(lines))
+        return prompt[-1]
+
+    monkeypatch.setattr(PromptLines, "readline", readline)
     monkeypatch.setattr(spark_plan, "b64decode", decode)
     monkeypatch.setattr("kinesis_trident.bolt.tracking.running_scan.pickled_task", pickled)
     monkeypatch.setattr(tracking, "running_scan", find)

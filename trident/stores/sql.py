@@ -45,6 +45,10 @@ _NOT_LET_IN = (
 _FAILING_OVER = {"25006", "57P01", "57P02", "57P03", "57P05"}
 """PostgreSQL's codes of a server that became a standby, or shuts down, starts, or ends a connection."""
 
+_CONFLICTS = {"40001", "40P01", "55P03", "SQLITE_BUSY", 1205, 1213}
+"""The codes of a transaction that gave way to another one: PostgreSQL's serialization failure, deadlock and lock that
+was not available, SQLite's locked database, and the lock wait timeout and deadlock of MySQL and MariaDB."""
+
 _MAX_KEY_BYTES = {"postgresql": 2_600, "mysql": 1_020, "mariadb": 1_020, "oracle": 255, "mssql": 255}
 """By dialect: what the type of the key column, or its index, takes."""
 
@@ -267,8 +271,13 @@ class SqlByteStore(ByteStore):
             passing = (
                 isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
             )
-            # psycopg calls it sqlstate, psycopg2 pgcode.
-            code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+            code = _code_of(error.orig)
+            if code in _CONFLICTS:
+                msg = (
+                    f"{self._where} ended a transaction that waited for another one ({said}). If it stays so, find "
+                    "out what else locks these rows"
+                )
+                raise StoreUnavailableError(msg) from None
             failing_over = code in _FAILING_OVER
             if failing_over or (passing and not any(word in said.lower() for word in _NOT_LET_IN)):
                 if self._engine.dialect.name != "sqlite":
@@ -278,6 +287,13 @@ class SqlByteStore(ByteStore):
                 raise StoreUnavailableError(msg) from None
             msg = f"{self._where} refused ({said}). Check user, password, rights and the table's columns"
             raise StoreError(msg) from None
+
+
+def _code_of(error: BaseException | None) -> object:
+    """Return the database's own code of an error: psycopg calls it sqlstate, psycopg2 pgcode."""
+    names = ("sqlstate", "pgcode", "sqlite_errorname")
+    codes = (getattr(error, name, None) for name in names)
+    return next(filter(None, codes), error.args[0] if error is not None and error.args else None)
 
 
 class SqlState(MapStateFactory):
