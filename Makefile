@@ -40,7 +40,7 @@ help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
 	@echo "make long     runs the tests that make test leaves out, and 420 more schedules of make model"
-	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
+	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; runs each benchmark, small; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"

@@ -41,26 +41,10 @@ class Text(
     sequence: str
 
 
-class Payload(
-    msgspec.Struct, gc=False, rename={"data": "Data", "key": "PartitionKey", "sequence": "SequenceNumber"}
-):
-    """A record with its payload, decoded from base64."""
-
-    data: bytes
-    key: str
-    sequence: str
-
-
 class Texts(msgspec.Struct):
     """An answer of texts."""
 
     Records: list[Text]
-
-
-class Payloads(msgspec.Struct):
-    """An answer of payloads."""
-
-    Records: list[Payload]
 
 
 def microseconds(run: Callable[[], object], records: int) -> float:
@@ -80,9 +64,8 @@ def in_task(size: int) -> dict[str, float]:
         socket = microseconds(lambda: read_raw(endpoint.url), count)
         reading = microseconds(lambda: read_client(client), count)
         turns = microseconds(lambda: read_turns(client, given), count)
-    texts, payloads = msgspec.json.Decoder(Texts), msgspec.json.Decoder(Payloads)
+    texts = msgspec.json.Decoder(Texts)
     json = microseconds(lambda: [texts.decode(body) for body in bodies], decoded)
-    base64 = microseconds(lambda: [payloads.decode(body) for body in bodies], decoded)
     columns = microseconds(lambda: [page_of(body) for body in bodies], decoded)
     turn = [with_sub_sequence(page_of(body).records) for body in bodies]
     rows = TurnRows("s", "shardId-000000000000", 0, 1, 1, [Segment(turn, attempt=1)])
@@ -91,8 +74,7 @@ def in_task(size: int) -> dict[str, float]:
     return {
         "the socket: answers read and thrown away": socket,
         "JSON": json,
-        "base64": base64 - json,
-        "Arrow columns of a page": columns - base64,
+        "base64, into Arrow columns of a page": columns - json,
         "botocore, limits, positions": reading - socket - columns + (turns - reading),
         "rows: messageId, ids, anchors, digest": made,
         "written as Arrow's stream": microseconds(lambda: written(batches), decoded),
