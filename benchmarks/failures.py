@@ -271,25 +271,30 @@ def measured(hosts: str, shards: int, records: int, share: float, batches: int) 
 
 def speed(hosts: str, share: float, *, records: int = RECORDS, batches: int = BATCHES) -> Speed:
     """What it costs where such a share fails; what has failed is due with the next batch."""
-    life = Life(hosts, SHARDS, retryBackoff="1s..1s x1", retryBytesPerShard="4MiB")
+    life = Life(
+        hosts,
+        SHARDS,
+        retryBackoff="1s..1s x1",
+        retryBytesPerShard="4MiB",
+        maxFetchRecordsPerShard=str(records),
+    )
+    # All of it: a shard whose records are put batch by batch is at its tip each time, and waits for its next look.
+    life.kinesis.fill(records * (1 + batches))
     # The first batch connects, lists the shards, and loads what is loaded once.
-    life.kinesis.fill(1)
     life.batch(0.0)
     life.settle()
     life.settles.clear()
     written, before, seconds, new = life.wrote, life.batches, 0.0, life.new
     last = before
-    wanted = new + SHARDS * records * batches
-    while life.new < wanted or life.held:
-        if life.batches - before < batches:
-            life.kinesis.fill(records)
-            last = life.batches + 1
-        elif life.batches - last > GIVEN_UP:
-            break
+    wanted = SHARDS * records * (1 + batches)
+    while (life.new < wanted or life.held) and life.batches - last <= GIVEN_UP:
+        had = life.new
         began = perf_counter()
         life.batch(share)
         life.settle()
         seconds += perf_counter() - began
+        if life.new > had:
+            last = life.batches
     count = life.batches - before
     found = Speed(
         rate=(life.new - new) / seconds,

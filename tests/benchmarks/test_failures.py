@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.failures import Life
+import pytest
+
+from benchmarks.failures import Life, speed
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.planner.offsets import offset_from_plan
+from kinesis_trident.spout.planner.run import SourceRun
 
 KIB = 1024
+
+
+def test_a_speed_is_not_that_of_waiting_for_a_look(
+    zookeeper: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rest(_run: SourceRun, _deadline: float) -> None:
+        pytest.fail("the benchmark waits")
+
+    monkeypatch.setattr(SourceRun, "_rest_until", rest)
+    assert speed(zookeeper.hosts, 0.0, records=20, batches=8).drained == 0
 
 
 def test_a_tenth_of_ten_shards_failing_stays_within_its_bounds(zookeeper: EmbeddedZooKeeper) -> None:
