@@ -163,7 +163,7 @@ class UnitWriter:
 
         What ends a settling is sent once all else is done.
         """
-        under_way: deque[tuple[_Pack, Callable[[], None]]] = deque()
+        under_way: deque[tuple[_Pack, Callable[[], object]]] = deque()
 
         def finish(most: int) -> None:
             while len(under_way) > most:

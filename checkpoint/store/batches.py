@@ -135,7 +135,8 @@ class BatchStore:
         replaced.
 
         Returns:
-            The valid pin, and True if it is the given one.
+            The valid pin, and True if this call has made it. False also where the answer was lost and an equal pin is
+            there: another task may have made it, and its batch be settled since.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -196,7 +197,7 @@ class BatchStore:
         """Publish the outcome of a batch once: the verdict. A caller that finds one of the same plan adopts it.
 
         Returns:
-            The valid verdict, and True if it is the given one.
+            The valid verdict, and True if this call has made it, as in `create_pin`.
 
         Raises:
             FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
@@ -253,14 +254,12 @@ class BatchStore:
     ) -> tuple[PinOrOutcome, bool]:
         for _ in range(RACES):
             try:
-                self._nodes.create(path, node, epoch, where=where)
+                return node, self._nodes.create(path, node, epoch, where=where)
             except Refused as refused:
                 if refused.kind is MISSING:
                     raise no_batch(self._layout.batch_of(node.txid)) from None
                 if refused.kind is not EXISTS:
                     raise
-            else:
-                return node, True
             found = self._nodes.fetch(path, kind)
             if found is None:
                 continue

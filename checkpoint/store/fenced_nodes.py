@@ -74,11 +74,11 @@ class FencedNodes:
         self._on_corrupt = on_corrupt
         self._fence = Fence(session, layout)
 
-    def commit(self, ops: Sequence[Op], epoch: int) -> None:
+    def commit(self, ops: Sequence[Op], epoch: int) -> bool:
         """Do `ops` in one multi if `epoch` is still the newest: see `Fence.commit`."""
-        self._fence.commit(ops, epoch)
+        return self._fence.commit(ops, epoch)
 
-    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], None]:
+    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], bool]:
         """Send what `commit` does, and return what waits for the answer: see `Session.begin`."""
         return self._fence.begin(ops, epoch)
 
@@ -238,14 +238,17 @@ class FencedNodes:
             for part in parts if len(parts) > 1 else ():
                 self._create_parts([part], epoch)
 
-    def create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
+    def create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> bool:
         """Make a node if `where` exists.
+
+        Returns:
+            False if the answer was lost and an equal node is there, made by this call or by another process.
 
         Raises:
             Refused: it exists, or a parent or `where` does not.
         """
         guard: list[Op] = [Check(where)] if where is not None else []
-        self.commit([*guard, Create(path, self.prepare(path, node, epoch))], epoch)
+        return self.commit([*guard, Create(path, self.prepare(path, node, epoch))], epoch)
 
     def replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
         """Replace a node if it is still as found, and remove the parts that it leaves behind.

@@ -30,27 +30,28 @@ class Fence:
         self._session = session
         self._layout = layout
 
-    def commit(self, ops: Sequence[Op], epoch: int) -> None:
+    def commit(self, ops: Sequence[Op], epoch: int) -> bool:
         """Do `ops` in one multi if `epoch` is still the newest; without any it checks this, with the leader.
+
+        Returns:
+            As `Session.commit`.
 
         Raises:
             FencedError, StateMissingError: it is not.
             Refused: one of `ops` was not possible.
         """
-        self.begin(ops, epoch)()
+        return self.begin(ops, epoch)()
 
-    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], None]:
-        """Send what `commit` does; return what waits for the answer, and raises as `commit`: see `Session.begin`."""
+    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], bool]:
+        """Send what `commit` does; return what waits for the answer, as `Session.begin` does."""
         finish = self._session.begin([Check(self._layout.epoch, epoch), *ops])
 
-        def finish_fenced() -> None:
+        def finish_fenced() -> bool:
             try:
-                finish()
+                return finish()
             except Refused as refused:
                 if refused.op.path != self._layout.epoch:
                     raise
-            else:
-                return
             raise self._not_newest(epoch)
 
         return finish_fenced

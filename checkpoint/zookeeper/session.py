@@ -183,8 +183,11 @@ class Session:
 
         self._retry(attempt, [path])
 
-    def commit(self, ops: Sequence[Op]) -> None:
+    def commit(self, ops: Sequence[Op]) -> bool:
         """Do all operations or none of them.
+
+        Returns:
+            False if the answer was lost, and the nodes are as `ops` leave them: equal ones of somebody else, too.
 
         Raises:
             Refused: nothing was done, because of the operation it names.
@@ -192,10 +195,10 @@ class Session:
             ZooKeeperAccessError: the credentials do not allow it.
             ZooKeeperUnavailableError: it may or may not have happened.
         """
-        self.begin(ops)()
+        return self.begin(ops)()
 
-    def begin(self, ops: Sequence[Op]) -> Callable[[], None]:
-        """Send what `commit` does, and return what waits for the answer, and raises as `commit`.
+    def begin(self, ops: Sequence[Op]) -> Callable[[], bool]:
+        """Send what `commit` does, and return what waits for the answer, and returns and raises as `commit`.
 
         Several may be under way. They are done in the order in which they were sent, except after a lost connection.
         """
@@ -218,14 +221,16 @@ class Session:
             results: list[Any] = answers.pop().get(timeout=left())
             return results
 
-        def finish() -> None:
-            for index, result in enumerate(self._retry(attempt, [op.path for op in ops])):
+        def finish() -> bool:
+            results = self._retry(attempt, [op.path for op in ops])
+            for index, result in enumerate(results):
                 if isinstance(result, KazooException) and not isinstance(
                     result, RolledBackError | RuntimeInconsistency
                 ):
                     if isinstance(result, NoAuthError):
                         raise _no_access([ops[index].path], result)
                     raise Refused(index, ops[index], type(result))
+            return bool(results)
 
         return finish
 

@@ -95,7 +95,8 @@ def test_a_write_whose_answer_is_lost_is_made_once(
     assert proxy.cuts == (times if repeated else 1)
     proxy.lose_answers(0)
     if name in ("create_pin", "put_outcome"):
-        assert answer is True
+        # A node that is there although the answer was lost may be an equal one of another process.
+        assert answer is (lose == "lose_requests")
     if name == "purge":
         assert answer == 1
     once = {
@@ -115,6 +116,19 @@ def test_a_write_whose_answer_is_lost_is_made_once(
     assert (client.exists(store.layout.batch_of(1)) is None) == (name == "purge")
     asked = [node.records for node in store.external.read().asked["a"].values()]
     assert asked == ([("0",), ("1",)] if name == "add_external" else [("0",)])
+
+
+def test_an_equal_pin_of_another_task_is_not_taken_for_ones_own(
+    store: SourceStore, behind: SourceStore, proxy: LossyProxy
+) -> None:
+    """The task would give rows of a batch that may be settled by now: `make model FAMILY=sessions SEED=198 COUNT=1`."""
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    store.batches.put(samples.plan(1), epoch)
+    pin = samples.pin(epoch)
+    assert store.batches.create_pin(SHARD, pin, epoch) == (pin, True)
+    proxy.lose_answers(1)
+    assert behind.batches.create_pin(SHARD, pin, epoch) == (pin, False)
+    assert proxy.cuts == 1
 
 
 @pytest.mark.parametrize("lose", ["lose_answers", "lose_requests"])
