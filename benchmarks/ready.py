@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from benchmarks.endpoint import Records, pages
-from kinesis_trident.spout.kinesis.decoding import page_of
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 

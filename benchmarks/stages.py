@@ -21,7 +21,7 @@ from benchmarks.source import PAGES as LARGE
 from benchmarks.source import large_batches, ready_rate, session, spark_rate
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.decoding import page_of
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import Segment, TurnRows

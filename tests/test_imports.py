@@ -79,7 +79,7 @@ READING = """
 import base64, json
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, check_whole
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
-from kinesis_trident.spout.kinesis.decoding import page_of
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import beyond, with_sub_sequence
 from kinesis_trident.spout.positions import AtTimestamp
 from kinesis_trident.spout.reader.rows import Segment, TurnRows, untracked_rows

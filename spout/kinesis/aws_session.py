@@ -17,8 +17,9 @@ from botocore.credentials import (
 from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
 from kinesis_trident.spout.errors import OptionsError
-from kinesis_trident.spout.kinesis.decoding import PageParserFactory, parsed_page
 from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
+from kinesis_trident.spout.kinesis.pages.decoding import parsed_page
+from kinesis_trident.spout.kinesis.pages.parser import PageParserFactory
 from kinesis_trident.spout.kinesis.put_bodies import parsed_results
 from kinesis_trident.spout.kinesis.service_models import ServiceModels
 from kinesis_trident.spout.kinesis.transport import read_at_once

@@ -38,8 +38,9 @@ from kinesis_trident.spout.kinesis.answers import (
 from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.aws_session import create_clients
 from kinesis_trident.spout.kinesis.consumers import Consumer
-from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_response, server_time
 from kinesis_trident.spout.kinesis.event_stream import EventStream
+from kinesis_trident.spout.kinesis.pages.decoding import page_from_response
+from kinesis_trident.spout.kinesis.pages.parser import EVENTS, PAGE, server_time
 from kinesis_trident.spout.kinesis.put_bodies import results_of
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter

@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from kinesis_trident.spout.kinesis import Page, Unavailable
 from kinesis_trident.spout.kinesis.aws_errors import translated
-from kinesis_trident.spout.kinesis.decoding import page_of_event
+from kinesis_trident.spout.kinesis.pages.decoding import page_of_event
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
 

@@ -19,7 +19,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon, parse_position
 from kinesis_trident.spout.reader.fetch import Turn

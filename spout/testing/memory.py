@@ -19,8 +19,8 @@ from kinesis_trident.spout.kinesis import (
     StreamInfo,
     StreamMissingError,
 )
-from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
 from kinesis_trident.spout.kinesis.packing import hash_key
+from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
 from kinesis_trident.spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
 from kinesis_trident.spout.testing.listing import filtered
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota

@@ -17,7 +17,7 @@ from test_hostile_put_answers import BODIES as PUTS
 
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.decoding import server_time
+from kinesis_trident.spout.kinesis.pages.parser import server_time
 from kinesis_trident.spout.options.source import SourceOptions
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"

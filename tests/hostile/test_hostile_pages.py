@@ -17,7 +17,8 @@ from hypothesis import given
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
-from kinesis_trident.spout.kinesis.decoding import PAGE, PageParserFactory, parsed_page
+from kinesis_trident.spout.kinesis.pages.decoding import parsed_page
+from kinesis_trident.spout.kinesis.pages.parser import PAGE, PageParserFactory
 from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
     beyond,

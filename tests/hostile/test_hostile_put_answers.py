@@ -12,7 +12,7 @@ from botocore.session import get_session
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 
-from kinesis_trident.spout.kinesis.decoding import PageParserFactory
+from kinesis_trident.spout.kinesis.pages.parser import PageParserFactory
 from kinesis_trident.spout.kinesis.put_bodies import results_of
 
 ANSWERS: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ from botocore.session import get_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis.decoding import page_from_response, page_of
+from kinesis_trident.spout.kinesis.pages.decoding import page_from_response, page_of
 
 SHAPE = get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
 PLAIN = ResponseParserFactory().create_parser("json")

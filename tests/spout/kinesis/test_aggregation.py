@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
 from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
-from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, SHARED_KEYS_SCHEMA, with_sub_sequence
 from kinesis_trident.spout.testing import aggregate
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
 from kinesis_trident.spout.planner.shards.looks import Look, joined
 from kinesis_trident.spout.planner.shards.read_ahead import (
     MOST_BYTES,

@@ -16,15 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.decoding import (
-    PAGE,
-    PAGE_SCHEMA,
-    PageParserFactory,
-    page_from_response,
-    page_of,
-    parsed_page,
-    server_time,
-)
+from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA, page_from_response, page_of, parsed_page
+from kinesis_trident.spout.kinesis.pages.parser import PAGE, PageParserFactory, server_time
 
 RECORDS = st.lists(
     st.fixed_dictionaries(

@@ -2,51 +2,38 @@
 
 It is many times as fast as boto3 (docs/benchmarks.md). `spout.kinesis.transport` passes the bodies of successful
 GetRecords calls to `parsed_page`, and the `response_parser_factory` of the botocore session uses the result as the
-response; botocore keeps signing, endpoints, credentials, retries and errors.
+response; botocore keeps signing, endpoints, credentials, retries and errors. A large answer is cut into columns as
+text; what cannot be cut, and a small one, is decoded by msgspec record by record.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from email.utils import parsedate_to_datetime
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from botocore.exceptions import IncompleteReadError
-from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
+from botocore.parsers import ResponseParserError
 
 from kinesis_trident.arrow_columns import numbers, texts
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
+from kinesis_trident.spout.kinesis.pages.text_columns import RecordColumns, columns_of
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.kinesis.transport import declared_size
 from kinesis_trident.tracker.errors import UNREADABLE
-from kinesis_trident.tracker.reasons import make_reason
 
 __all__ = [
-    "EVENTS",
-    "PAGE",
     "PAGE_SCHEMA",
-    "PageParserFactory",
     "page_from_response",
     "page_of",
     "page_of_event",
     "parsed_page",
-    "server_time",
 ]
 
 log = logging.getLogger(__name__)
-
-PAGE = "KinesisTridentPage"
-"""The key under which a parsed GetRecords response holds its `Page`."""
-
-EVENTS = "KinesisTridentEvents"
-"""The key under which a SubscribeToShard response holds its unread body."""
 
 PAGE_SCHEMA = RECORD_SCHEMA.remove(RECORD_SCHEMA.get_field_index("subSequenceNumber"))
 
@@ -113,6 +100,9 @@ _ZERO = np.uint8(ord("0"))
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999, in seconds since 1970: no arrival is later."""
 
+_LARGE = 2**20
+"""The bytes of a body that is worth the hundred calls to numpy with which it is cut."""
+
 _TOGETHER = 256
 """The number of small payloads joined at a time: few enough to stay in the processor's cache."""
 
@@ -131,7 +121,7 @@ def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
     Raises:
         msgspec.ValidationError: the body is not the JSON of a GetRecords answer.
     """
-    return _page(_decoded(_decoder, body), answered)
+    return _page(_decoder, body, answered)
 
 
 def parsed_page(body: memoryview) -> Page | bytes:
@@ -149,7 +139,7 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     Raises:
         msgspec.ValidationError: the payload is not the JSON of such an event.
     """
-    return _page(_decoded(_event_decoder, payload), answered)
+    return _page(_event_decoder, payload, answered)
 
 
 def _decoded(decoder: msgspec.json.Decoder[AnswerT], data: bytes | memoryview) -> AnswerT:
@@ -177,7 +167,7 @@ def page_from_response(response: Mapping[str, Any], answered: int | None = None)
             },
             _Answer,
         )
-        return _page(answer, answered)
+        return _page_from(answer, _columns_of(answer.records), answered)
     except (*UNREADABLE, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         msg = f"it is not an answer to GetRecords: {error!r}"
         raise ResponseParserError(msg) from error
@@ -194,20 +184,32 @@ def _record_from_response(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _page(answer: _Answer | _Event, answered: int | None) -> Page:
-    records = answer.records
-    sequences = texts([record.sequence for record in records])
-    arrivals = np.array([record.arrival for record in records], dtype=np.float64)
-    _check(sequences, arrivals)
-    data = _payloads([record.data for record in records])
-    columns = [
+def _page(decoder: msgspec.json.Decoder[AnswerT], body: bytes | memoryview, answered: int | None) -> Page:
+    if len(body) >= _LARGE and (found := columns_of(body)) is not None:
+        columns, rest = found
+        with suppress(msgspec.ValidationError):
+            answer = _decoded(decoder, rest)
+            if not answer.records:
+                return _page_from(answer, columns, answered)
+    answer = _decoded(decoder, body)
+    return _page_from(answer, _columns_of(answer.records), answered)
+
+
+def _columns_of(records: list[_Record]) -> RecordColumns:
+    return RecordColumns(
         texts([record.key for record in records]),
-        data,
-        sequences,
-        _timestamps(arrivals),
-    ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    size = data.buffers()[2].size
+        _payloads([record.data for record in records]),
+        texts([record.sequence for record in records]),
+        np.array([record.arrival for record in records], dtype=np.float64),
+    )
+
+
+def _page_from(answer: _Answer | _Event, columns: RecordColumns, answered: int | None) -> Page:
+    _check(columns.sequences, columns.arrivals)
+    batch = pa.RecordBatch.from_arrays(
+        [columns.keys, columns.data, columns.sequences, _timestamps(columns.arrivals)], schema=PAGE_SCHEMA
+    )
+    size = columns.data.buffers()[2].size
     return Page(batch, answer.next or None, answer.behind, size, answered, closed=bool(answer.children))
 
 
@@ -252,69 +254,3 @@ def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
     # Round to the milliseconds of Kinesis: seconds in a float are not exact.
     micros = np.rint(arrivals * 1000).astype(np.int64) * 1000
     return numbers(micros, pa.timestamp("us", tz="UTC"))
-
-
-def server_time(headers: Mapping[str, str]) -> int | None:
-    """Return the `Date` of an answer (lower-case headers) in epoch milliseconds; None if missing or invalid."""
-    try:
-        return int(parsedate_to_datetime(headers["date"]).timestamp()) * 1000
-    except (KeyError, OverflowError, TypeError, ValueError):
-        return None
-
-
-class _PageParser(JSONParser):
-    """botocore's JSON parser, except for pages, PutRecords, SubscribeToShard, and truncated answers.
-
-    botocore takes truncated answers for empty ones, and waits for a subscription's first event without our timeout.
-    """
-
-    def parse(self, response: Any, shape: Any) -> Any:
-        headers = {name.lower(): value for name, value in response["headers"].items()}
-        metadata = {
-            "HTTPStatusCode": response["status_code"],
-            "HTTPHeaders": headers,
-            "RequestId": headers.get("x-amzn-requestid"),
-        }
-        if shape is not None and shape.name == "SubscribeToShardOutput" and response["status_code"] == 200:
-            return {EVENTS: response["body"], "ResponseMetadata": metadata}
-        if isinstance(response["body"], Page):
-            page = replace(response["body"], server_time=server_time(headers))
-            return {PAGE: page, "ResponseMetadata": metadata}
-        if isinstance(response["body"], list):
-            return {RESULTS: response["body"], "ResponseMetadata": metadata}
-        wanted = declared_size(headers.get("content-length", ""))
-        if wanted is not None and len(response["body"]) < wanted:
-            raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=wanted)
-        if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
-            answered = server_time(headers)
-            # Our decoder has refused the body.
-            page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
-            return {PAGE: page, "ResponseMetadata": metadata}
-        if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
-            results = parsed_results(response["body"])
-            if isinstance(results, list):
-                return {RESULTS: results, "ResponseMetadata": metadata}
-        return self._parsed(response, shape, lambda found: found)
-
-    def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:
-        """Read an answer that botocore parses."""
-        try:
-            found = super().parse(response, shape)
-            if not isinstance(found, dict):
-                msg = f"it is no object, but {found!r}"
-                raise TypeError(msg)
-            return read(found)
-        except Exception as error:
-            # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
-            call = shape.name.removesuffix("Output") if shape is not None else "a call"
-            size, why = len(response["body"]), make_reason(str(error))
-            msg = f"the answer to {call} cannot be read ({size} bytes): {why}"
-            raise ResponseParserError(msg) from error
-
-
-class PageParserFactory(ResponseParserFactory):
-    """The component `response_parser_factory` of a botocore session that talks to Kinesis."""
-
-    def create_parser(self, protocol_name: str) -> ResponseParser:
-        """Return the parser of a protocol: ours for JSON, botocore's for all others."""
-        return _PageParser() if protocol_name == "json" else super().create_parser(protocol_name)

@@ -1,0 +1,1 @@
+"""GetRecords answers and events of subscriptions, from text to Arrow."""
