@@ -4,7 +4,7 @@ botocore reads an answer in pieces of 64 KiB through three layers of copies, whi
 hook to send a request differently is a `before-send` handler: this one sends with botocore's own HTTP session, with its
 connections, proxies and certificates, and reads the answer itself.
 
-An answer takes three times its size while it is parsed: as text, as objects, as columns. A task reads many shards in
+An answer takes up to three times its size while it is parsed: as text, decoded, as columns. A task reads many shards in
 parallel, so at most `_BUFFERS` large answers are in memory as text, and one thread parses them: the memory that malloc
 keeps for a thread that has freed its objects is kept only once.
 """

@@ -133,7 +133,8 @@ def _columns(body: memoryview) -> tuple[RecordColumns, bytes]:
     spans = {name: _span(table, *places) for name, places in layout.values.items()}
     end = _end_of_last(body, spans, layout)
     rest = bytes(body[: head.end(1)]) + bytes(body[end:])
-    if b"\\" in rest or rest.count(b'"Records"') != 1:
+    # A name may stand there twice, also with its letters as escapes: JSON takes the last one.
+    if b"\\u" in rest or rest.count(b'"Records"') != 1:
         raise _IrregularError
     columns = RecordColumns(
         _keys(_cut(body, spans[_KEY])),

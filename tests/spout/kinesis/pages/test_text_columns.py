@@ -145,6 +145,7 @@ def test_events_are_read_as_answers_are(body: bytes) -> None:
         pytest.param(b'"K": "M"', b'"Data": ""', id="a name twice"),
         pytest.param(b'{"Records"', b'{"Records": [], "Records"', id="the records twice"),
         pytest.param(b"]}", b'], "Records": []}', id="the records twice, the last time empty"),
+        pytest.param(b"]}", b'], "Rec\\u006frds": []}', id="the same with an escape"),
         pytest.param(b"]}", b"]} x", id="more after the end"),
         pytest.param(b"]}", b"]", id="no end"),
     ],
