@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError
+from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError, put_bodies
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
 from kinesis_trident.spout.kinesis.put_bodies import parsed_results
@@ -69,14 +69,17 @@ def clients() -> tuple[Bodies, Bodies]:
 
 
 @settings(deadline=None, max_examples=20)
-@given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]))
-@example(HOSTILE, {"StreamName": "orders"})
+@given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]), st.booleans())
+@example(HOSTILE, {"StreamName": "orders"}, True)
+@example(HOSTILE[:5], {"StreamName": "orders"}, False)
 def test_a_body_is_botocores(
-    clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str]
+    clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str], large: bool
 ) -> None:
-    for each, given_records in zip(clients, (Entries.of(records), records), strict=True):
-        with pytest.raises(KeyboardInterrupt):
-            each.client.put_records(Records=given_records, **stream)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(put_bodies, "_LARGE", 0 if large else 10**6)
+        for each, given_records in zip(clients, (Entries.of(records), records), strict=True):
+            with pytest.raises(KeyboardInterrupt):
+                each.client.put_records(Records=given_records, **stream)
     assert clients[0].sent.pop() == clients[1].sent.pop()
 
 
