@@ -1,10 +1,10 @@
-"""Arrays of roots: where each of many ascending ones stands among them, and the sums of the values of each.
+"""Arrays of roots: where each of many stands among ascending ones, and the sums of the values of each.
 
 Runs of consecutive numbers are found without a search a number.
 
 One run is a subtraction. Many are found through a directory: the span of the numbers cut into as many equal slots as
-there are runs, each slot with the number of runs that begin before its end. Numbers that are spread evenly, such as
-random ones, are at most a few steps from there; where they are not, it is a binary search.
+there are runs, or up to twice that, each slot with the number of runs that begin before its end. Numbers that are
+spread evenly, such as random ones, are at most a few steps from there; where they are not, it is a binary search.
 """
 
 from __future__ import annotations
@@ -16,25 +16,29 @@ import numpy.typing as npt
 
 from kinesis_trident.tracker.ids import xor_of
 
-__all__ = ["Runs", "int64s", "one_each", "sums_of", "together"]
+__all__ = ["Runs", "int64s", "is_narrow", "is_rising", "one_each", "order_of", "sums_of", "together"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_FEW = 16
-"""Up to this many runs, a search is as fast as a look-up in a directory."""
+_GROUP_BITS = 6
+"""Runs are counted from the first of 2**6 slots, so that a count fits into a byte."""
 
 _CROWD = 32
 """With more runs in one slot than this, a binary search is faster."""
 
+_DIGIT_BITS = 16
+"""Numbers of so many bits numpy sorts by counting, some times as fast as larger ones by comparing."""
+
 
 class Runs:
-    """Ascending, distinct int64 numbers, at least one; at most 12 bytes for each, none where they are consecutive.
+    """Ascending, distinct int64 numbers, at least one.
 
-    A place is a number's index among them, from 0.
+    They take at most 11 bytes for each where no two are consecutive, 15 where few are, none where all are. A place
+    is a number's index among them, from 0.
     """
 
-    __slots__ = ("_directory", "_firsts", "_offsets", "_shift", "_size", "first", "last")
+    __slots__ = ("_befores", "_counts", "_firsts", "_offsets", "_shift", "_size", "first", "last")
 
     def __init__(self, numbers: Int64s) -> None:
         self._size = len(numbers)
@@ -48,9 +52,10 @@ class Runs:
             starts = np.concatenate([[0], np.flatnonzero(gaps) + 1])
             self._firsts = numbers[starts]
             self._offsets = np.append(starts, self._size).astype(np.int32)
-        self._directory: npt.NDArray[np.int32] | None = None
+        self._befores: Int64s | None = None
+        self._counts = np.empty(0, dtype=np.uint8)
         self._shift = np.uint64(0)
-        if len(self._firsts) > _FEW:
+        if len(self._firsts) > 1:
             self._make_directory()
 
     def find(self, numbers: Int64s) -> tuple[Int64s, Bools | None]:
@@ -69,9 +74,9 @@ class Runs:
             inside = firsts == numbers
         else:
             run, firsts = self._run_of(numbers)
-            starts = self._offsets[run]
+            starts = self._offsets.take(run)
             within = numbers - firsts
-            inside = within.view(np.uint64) < (self._offsets[run + 1] - starts).view(np.uint32)
+            inside = within.view(np.uint64) < (self._offsets.take(run + 1) - starts).view(np.uint32)
             places = within + starts
         return places, None if inside.all() else inside
 
@@ -98,12 +103,22 @@ class Runs:
     def _make_directory(self) -> None:
         count = len(self._firsts)
         span = int(self._firsts[-1]) - int(self._firsts[0])
-        # The slots are as wide as a power of two, at most as many as there are runs.
-        shift = max(0, (span // count).bit_length())
+        shift = max(0, (span // count).bit_length() - 1)
         self._shift = np.uint64(shift)
-        in_slot = np.bincount(self._slots(self._firsts), minlength=(span >> shift) + 1)
-        if in_slot.max() <= _CROWD:
-            self._directory = np.cumsum(in_slot, dtype=np.int32)
+        slots = self._slots(self._firsts)
+        groups = (span >> shift + _GROUP_BITS) + 1
+        in_group = np.bincount(slots >> _GROUP_BITS, minlength=groups)
+        if in_group.max() > np.iinfo(np.uint8).max:
+            return
+        counts = np.zeros(groups << _GROUP_BITS, dtype=np.uint8)
+        np.add.at(counts, slots, np.uint8(1))
+        if counts.max() > _CROWD:
+            return
+        by_group = counts.reshape(groups, -1)
+        np.cumsum(by_group, axis=1, dtype=np.uint8, out=by_group)
+        self._counts = counts
+        # Less one: the last run that begins before the group, to which a slot's count is added.
+        self._befores = np.cumsum(in_group) - in_group - 1
 
     def _slots(self, numbers: Int64s) -> Int64s:
         slots: Int64s = ((numbers - self._firsts[0]).view(np.uint64) >> self._shift).view(np.int64)
@@ -111,24 +126,36 @@ class Runs:
 
     def _run_of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
         """The last run that begins at or before each number, any for one that is before all; and where it begins."""
-        run: Int64s
-        if self._directory is None:
-            run = np.searchsorted(self._firsts, numbers, "right") - 1
-            run[run < 0] = 0
-            return run, self._firsts[run]
-        # What is outside the span lands in any slot, and is not found in that one's runs.
-        run = self._directory.take(self._slots(numbers), mode="clip").astype(np.int64)
-        run -= 1
-        firsts = self._firsts[run]
+        if len(numbers) and numbers.min() < self.first:
+            numbers = np.maximum(numbers, self.first)
+        if self._befores is None:
+            return self._searched(numbers)
+        # What is beyond the span lands in any slot, and is not found in that one's runs.
+        slots = self._slots(numbers)
+        run: Int64s = self._befores.take(slots >> _GROUP_BITS, mode="clip")
+        run += self._counts.take(slots, mode="clip")
+        firsts: Int64s = self._firsts.take(run, mode="clip")
         beyond = np.flatnonzero(firsts > numbers)
-        if len(beyond):
-            beyond = beyond[numbers[beyond] >= self._firsts[0]]
+        numbers, earlier = numbers.take(beyond), run.take(beyond)
         while len(beyond):
-            earlier = run[beyond] - 1
+            earlier -= 1
+            begun = self._firsts.take(earlier)
             run[beyond] = earlier
-            firsts[beyond] = begun = self._firsts[earlier]
-            beyond = beyond[begun > numbers[beyond]]
+            firsts[beyond] = begun
+            still = np.flatnonzero(begun > numbers)
+            beyond, numbers, earlier = beyond.take(still), numbers.take(still), earlier.take(still)
         return run, firsts
+
+    def _searched(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return what `_run_of` does. To search for ascending numbers is some times as fast as for shuffled ones."""
+        run: Int64s
+        if _ascending(numbers):
+            run = np.searchsorted(self._firsts, numbers, "right") - 1
+        else:
+            order = order_of(numbers)
+            run = np.empty_like(order)
+            run[order] = np.searchsorted(self._firsts, numbers.take(order), "right") - 1
+        return run, self._firsts[run]
 
 
 def int64s(numbers: Int64s) -> Int64s:
@@ -142,8 +169,8 @@ def one_each(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     if rises.all():
         return roots, values
     if not _ascending(roots):
-        order = _order(roots)
-        roots, values = roots[order], values[order]
+        order = order_of(roots)
+        roots, values = roots.take(order), values.take(order)
         rises = roots[1:] > roots[:-1]
         if rises.all():
             return roots, values
@@ -160,30 +187,40 @@ def sums_of(keys: Int64s, values: Int64s) -> Iterator[tuple[int, int, int]]:
         yield int(keys[0]), len(keys), xor_of(values)
         return
     if not _ascending(keys):
-        order = _order(keys)
-        keys, values = keys[order], values[order]
+        order = order_of(keys)
+        keys, values = keys.take(order), values.take(order)
     starts = np.concatenate([[0], np.flatnonzero(keys[1:] > keys[:-1]) + 1])
     counts = np.diff(starts, append=len(keys))
     xors = np.bitwise_xor.reduceat(values, starts)
     yield from zip(keys[starts].tolist(), counts.tolist(), xors.tolist(), strict=True)
 
 
-def _order(roots: Int64s) -> Int64s:
-    """Return the indices that sort roots. Sorts one number for each, its distance from the lowest and its index."""
-    low = roots.min()
-    index_bits = len(roots).bit_length()
-    shift = max(0, (int(roots.max()) - int(low)).bit_length() + index_bits - 64)
-    keys = (roots - low).view(np.uint64)
-    keys >>= np.uint64(shift)
-    keys <<= np.uint64(index_bits)
-    keys |= np.arange(len(roots), dtype=np.uint64)
-    keys.sort()
-    keys &= np.uint64((1 << index_bits) - 1)
-    order: Int64s = keys.view(np.int64)
-    if shift and not _ascending(roots[order]):
-        # Roots whose distance is alike in its higher bits.
-        order = np.argsort(roots)
+def order_of(numbers: Int64s) -> Int64s:
+    """Return the indices that sort numbers, at least one."""
+    low = numbers.min()
+    away = (numbers - low).view(np.uint64)
+    bits = int(away.max()).bit_length()
+    # Two digits are enough for most.
+    shift = max(0, bits - 2 * _DIGIT_BITS)
+    high = away >> np.uint64(shift) if shift else away
+    order: Int64s = high.astype(np.uint16).argsort(kind="stable")
+    if bits > _DIGIT_BITS:
+        order = order.take(
+            (high >> np.uint64(_DIGIT_BITS)).astype(np.uint16).take(order).argsort(kind="stable")
+        )
+    if shift and not _ascending(numbers.take(order)):
+        order = np.argsort(numbers)
     return order
+
+
+def is_narrow(numbers: Int64s) -> bool:
+    """Return True if numbers, at least one, are so close together that they are sorted by one digit."""
+    return (int(numbers.max()) - int(numbers.min())) >> _DIGIT_BITS == 0
+
+
+def is_rising(numbers: Int64s) -> bool:
+    """Return True if each number is greater than the one before."""
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _ascending(roots: Int64s) -> bool:

@@ -42,7 +42,7 @@ class Bucket:
 
     def blocks_about(self, roots: Int64s) -> Iterator[TreeBlock]:
         """The blocks that may have some of these ascending roots."""
-        low, high = int(roots[0]), int(roots[-1])
+        low, high = int(roots.min()), int(roots.max())
         return (block for block in self.blocks if block.roots.first <= high and low <= block.roots.last)
 
     def mark_known(self, roots: Int64s, known: Bools) -> None:

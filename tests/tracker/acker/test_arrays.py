@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.tracker.acker.arrays import Runs, sums_of
+from kinesis_trident.tracker.acker.arrays import Runs, order_of, sums_of
 
 LOW, HIGH = -(2**63), 2**63 - 1
 ENDS = st.sampled_from([LOW, LOW + 1, -1, 0, 1, HIGH - 1, HIGH])
@@ -76,3 +76,15 @@ def test_each_key_has_the_number_of_its_values_and_their_xor(keys: list[int], se
         sums[key] = count + 1, xor ^ value
     found = list(sums_of(np.array(keys, dtype=np.int64), values))
     assert found == [(key, *sums[key]) for key in sorted(sums)]
+
+
+@given(KEYS.filter(bool) | scattered())
+def test_numbers_are_sorted_whatever_their_span(numbers: list[int]) -> None:
+    array = np.array(numbers, dtype=np.int64)
+    for one in (array, array[::-1].copy()):
+        assert one[order_of(one)].tolist() == sorted(numbers)
+
+
+def test_numbers_that_differ_in_their_lowest_bits_alone_are_sorted() -> None:
+    numbers = np.random.default_rng(3).permutation(70_000) + np.where(np.arange(70_000) % 2, 2**62, -(2**62))
+    assert np.array_equal(numbers[order_of(numbers)], np.sort(numbers))
