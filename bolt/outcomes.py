@@ -106,7 +106,7 @@ def outcome(
             raise NotOfThisBatchError(msg)
         if shard not in known or where not in known[shard]:
             pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))
-    return few_reasons({shard: in_shard_order(runs)[1] for shard, runs in pieces.items() if runs})
+    return few_reasons({shard: in_shard_order(runs) for shard, runs in pieces.items() if runs})
 
 
 def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import accumulate, islice, repeat
 from operator import contains
 from operator import sub as minus
+from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -44,8 +45,8 @@ _MOST_IN_A_CHUNK = 8192
 _MOST_BYTES = 32 * 2**20
 """The limit of an unpacked chunk: one with the longest sequence numbers and the most failures is smaller."""
 
-_MOST_KEPT = 1024
-"""The most runs that stay in memory with what they are packed to: some hundred KiB."""
+_MOST_KEPT = 32_768
+"""The most runs that stay in memory with what they are packed to, some MiB: twice as many as a plan can name."""
 
 _PREV, _FIRST, _ALONE = 1, 2, 4
 
@@ -118,27 +119,41 @@ def pack_same_runs(runs: tuple[Run, ...]) -> tuple[PackedRuns, ...]:
 
     The runs that a plan takes up are packed to see how many fit, in the offset, and in ZooKeeper.
     """
-    return _pack_same(_Same(runs)) if len(runs) <= _MOST_KEPT else pack_runs(runs)
+    return _packed_lately.pack(runs)
 
 
-class _Same:
-    """Runs that are equal to the same object alone: thousands are not compared."""
+class _Lately:
+    """Remembers what lists of together `most` runs were packed to, those that were used last.
 
-    __slots__ = ("runs",)
+    Runs are the same if their list is the same object: thousands are not compared.
+    """
 
-    def __init__(self, runs: tuple[Run, ...]) -> None:
-        self.runs = runs
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._known: OrderedDict[int, tuple[tuple[Run, ...], tuple[PackedRuns, ...]]] = OrderedDict()
+        self._lock = Lock()
 
-    def __hash__(self) -> int:
-        return id(self.runs)
+    def pack(self, runs: tuple[Run, ...]) -> tuple[PackedRuns, ...]:
+        """Return what `pack_runs` returns."""
+        key = id(runs)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key][1]
+        packed = pack_runs(runs)
+        with self._lock:
+            if key not in self._known:
+                # As long as it is here, no other list gets its id.
+                self._known[key] = runs, packed
+                self._count += len(runs)
+            while self._count > self._most:
+                _, (forgotten, _) = self._known.popitem(last=False)
+                self._count -= len(forgotten)
+        return packed
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.runs is other.runs
 
-
-@lru_cache(maxsize=32)
-def _pack_same(same: _Same) -> tuple[PackedRuns, ...]:
-    return pack_runs(same.runs)
+_packed_lately = _Lately(_MOST_KEPT)
 
 
 def unpack_runs(chunks: Iterable[PackedRuns]) -> tuple[Run, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, repeat
 from operator import contains, le
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,12 +14,17 @@ __all__ = [
     "Failure",
     "NotDone",
     "Number",
+    "PARSED",
     "PendingRun",
+    "Place",
+    "Places",
     "PositionText",
     "RecordPosition",
     "Run",
     "Time",
+    "are_comparable",
     "in_shard_order",
+    "places_of",
 ]
 
 SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
@@ -139,14 +144,37 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prev: PositionText | None = None
 
 
-def in_shard_order(pieces: Sequence[NotDone]) -> tuple[list[RecordPosition], list[NotDone]]:
-    """Return the last positions of the pieces of an outcome, in order, and the pieces.
+Place = TypeVar("Place", str, RecordPosition)
+"""A position in a form that compares as positions do."""
+
+Places = Callable[[Sequence[str]], list[Place]]
+"""Brings positions in text form into such a form."""
+
+PARSED: Places[RecordPosition] = RecordPosition.parse_all
+
+
+def are_comparable(texts: Sequence[str]) -> bool:
+    """Return True if positions compare as their texts do: numbers of as many digits, without sub-sequences.
+
+    Those of one shard nearly always are, and need not be parsed.
+    """
+    if not texts:
+        return True
+    return len(set(map(len, texts))) == 1 and min(texts) >= "1" and ":" not in "".join(texts)
+
+
+def places_of(texts: Sequence[str]) -> Sequence[Any]:
+    """Return positions in a form in which they compare with each other."""
+    return texts if are_comparable(texts) else RecordPosition.parse_all(texts)
+
+
+def in_shard_order(pieces: Sequence[NotDone]) -> list[NotDone]:
+    """Return the pieces of an outcome in order.
 
     Raises:
         ValueError: a position is none.
     """
-    ends = RecordPosition.parse_all([piece.last for piece in pieces])
+    ends = places_of([piece.last for piece in pieces])
     if all(map(le, ends, islice(ends, 1, None))):
-        return ends, list(pieces)
-    order = sorted(range(len(ends)), key=ends.__getitem__)
-    return [ends[index] for index in order], [pieces[index] for index in order]
+        return list(pieces)
+    return [pieces[index] for index in sorted(range(len(ends)), key=ends.__getitem__)]

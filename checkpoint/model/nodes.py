@@ -19,9 +19,9 @@ from kinesis_trident.tracker.records import (
     Number,
     PendingRun,
     PositionText,
-    RecordPosition,
     Run,
     Time,
+    places_of,
 )
 
 __all__ = [
@@ -229,7 +229,7 @@ class Plan(Node, frozen=True, kw_only=True):
             *zip(self.retries.get(shard, ()), repeat(False)),
             *zip(self.dead.get(shard, ()), repeat(True)),
         ]
-        ends = RecordPosition.parse_all([run.last for run, _ in runs])
+        ends = places_of([run.last for run, _ in runs])
         return [runs[index] for index in sorted(range(len(runs)), key=ends.__getitem__)]
 
 

@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.codec import naming
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import Explicit, blocked_by, inflight_of, tracker_of
+from kinesis_trident.spout.planner.shards.settled_records import Explicit, blocked_by, inflight_of, tracker_of
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import unpack

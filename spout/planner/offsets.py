@@ -45,12 +45,14 @@ class Offsets:
         Raises:
             OffsetError: as `plan_from_offset`.
         """
-        for known, plan in self._read:
-            if known == offset:
-                return plan
-        plan = plan_from_offset(offset)
-        self._read.append((offset, plan))
-        return plan
+        known = next((pair for pair in self._read if pair[0] == offset), None)
+        if known is None:
+            known = offset, plan_from_offset(offset)
+        else:
+            # What was used last stays longest: else a start that was not known once would be read in each batch.
+            self._read.remove(known)
+        self._read.append(known)
+        return known[1]
 
 
 def plan_from_offset(offset: object) -> Plan:

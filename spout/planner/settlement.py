@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -20,27 +19,14 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     Plan,
 )
-from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.settled_records import Explicit, settle_in_one_pass, settle_tracked
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
-from kinesis_trident.tracker.garbage import collections_paused
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.position_keys import Keys, unpack
-from kinesis_trident.tracker.reasons import FewReasons
-from kinesis_trident.tracker.records import Failure, RecordPosition, Run, in_shard_order
+from kinesis_trident.tracker.position_keys import Keys
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["Explicit", "SettledShard", "blocked_by", "inflight_of", "settle_shard", "tracker_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Explicit:
-    """The time that records read with `ackMode=explicit` wait for their acks, in milliseconds.
-
-    `max_inflight`: the maximum of unfinished records of a shard; None for no limit, with `ackMode=batch`.
-    """
-
-    timeout: int
-    max_inflight: int | None = None
+__all__ = ["SettledShard", "settle_shard"]
 
 
 class SettledShard(msgspec.Struct, frozen=True):
@@ -84,35 +70,24 @@ def settle_shard(
     if done and pin is not None and pin.last is not None:
         node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
         return SettledShard(node, InflightNode(txid=plan.txid), drained=pin.closed)
-    with collections_paused():
-        tracker = tracker_of(state, policy)
-        letters: list[DeadLetterRecord] = []
-        if pin is not None:
-            given = _Given.of(plan.txid, pin, explicit, now)
-            due = plan.due(shard)
-            fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
-            failures = {run.last: run.failures for run in state.dead}
-            letters = [
-                _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
-                for run, count, reached in buried
-            ]
-            if given is not None:
-                tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
-                # What a replay no longer found cannot come again.
-                tracker.explicit.fail_given(given.txid, not_done, now, rng)
-            elif pin.last is not None:
-                # Records that a replay no longer found were delivered once, and the outcome may name them.
-                count = max(pin.fresh + pin.lost, 1)
-                tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
-        settled = SettledShard(
-            checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
-            inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
-            dead_lettered=tuple(letters),
-            drained=pin is not None and pin.closed,
-            turns=tracker.explicit.turns_in_use,
+    settled = None
+    if pin is not None:
+        settled = settle_in_one_pass(
+            state, plan, shard, pin, not_done, policy, max_retrying, now, rng, explicit
         )
-        tracker.release()
-    return settled
+    if settled is None:
+        settled = settle_tracked(state, plan, shard, pin, not_done, policy, max_retrying, now, rng, explicit)
+    failures = {run.last: run.failures for run in state.dead}
+    return SettledShard(
+        checkpoint=_checkpoint_after(plan, shard, pin, before, settled.checkpoint),
+        inflight=settled.inflight,
+        dead_lettered=tuple(
+            _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
+            for run, count, reached in settled.buried
+        ),
+        drained=pin is not None and pin.closed,
+        turns=settled.turns,
+    )
 
 
 def _nothing_in_flight(
@@ -144,133 +119,9 @@ def _checkpoint_after(
     )
 
 
-def inflight_of(
-    tracker: InflightRecordTracker, txid: int, max_retrying: int, explicit: Explicit | None
-) -> InflightNode:
-    """Return the unfinished records as they are stored, and whether the shard may read on."""
-    dead, waiting = tracker.dead, tracker.waiting
-    # Exhausted runs are about to be written for people to read.
-    few = FewReasons("shard")
-    return InflightNode(
-        txid=txid,
-        dead=few.of(dead),
-        waiting=few.of(waiting),
-        blocked=blocked_by(len(dead) + len(waiting), tracker.held, max_retrying, explicit),
-        pending=tracker.explicit.pending,
-        turns=tuple(sorted(tracker.explicit.turns_in_use)),
-    )
-
-
-def blocked_by(retrying: int, held: int, max_retrying: int, explicit: Explicit | None) -> str:
-    """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads on."""
-    max_retrying = min(max_retrying, RUNS_A_SHARD)
-    if retrying >= max_retrying:
-        return (
-            f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
-            f"{max_retrying}: the shard reads nothing new until some are done"
-        )
-    if explicit is not None and explicit.max_inflight is not None and held >= explicit.max_inflight:
-        return (
-            f"{held} records are read and not done, and maxInflightRecords is "
-            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
-        )
-    return ""
-
-
-def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:
-    """Build the tracker of a shard from its nodes."""
-    position = state.position
-    return InflightRecordTracker.restore(
-        state.safe,
-        state.waiting,
-        state.dead,
-        policy,
-        pending=state.pending,
-        turns=state.turns,
-        through=position.record if isinstance(position, After | ShardEnd) else None,
-    )
-
-
-@dataclass(slots=True)
-class _Given:
-    """Adds the rows of a turn to the tracker; `row` is the next one."""
-
-    txid: int
-    keys: Keys
-    deadline: int
-    row: int = 0
-
-    @classmethod
-    def of(cls, txid: int, pin: Pin, explicit: Explicit | None, now: int) -> _Given | None:
-        """None if records are done with their batch: the `ackMode` that they were read with decides."""
-        if explicit is None or not pin.positions:
-            return None
-        return cls(txid, unpack(*pin.positions), now + explicit.timeout)
-
-
 def _saw_something(pin: Pin) -> bool:
     """Tell whether a turn has found the shard's tip: one that was throttled at once has not."""
     return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
-
-
-def _settle_due(
-    tracker: InflightRecordTracker,
-    due: Sequence[tuple[Run, bool]],
-    pin: Pin,
-    not_done: Sequence[NotDone],
-    given: _Given | None,
-    *,
-    now: int,
-    rng: random.Random,
-) -> tuple[list[NotDone], list[tuple[Run, int, RecordPosition]]]:
-    """Settle the runs delivered again.
-
-    Returns the rest of the outcome, which belongs to the new records, and for each dead-lettered run the number of its
-    records and the last one.
-    """
-    buried = []
-    through = RecordPosition.parse(pin.through) if pin.through else None
-    if not due:
-        return list(not_done), []
-    ends, pieces = in_shard_order(not_done)
-    missing = set(pin.missing)
-    seen = 0
-    lasts = RecordPosition.parse_all([run.last for run, _ in due])
-    for index, ((run, dead), last) in enumerate(zip(due, lasts, strict=True)):
-        served = pin.served[index] if index < len(pin.served) else -1
-        reached = last
-        start = seen
-        while seen < len(ends) and ends[seen] <= reached:
-            seen += 1
-        if served < 0:
-            continue
-        mine = pieces[start:seen]
-        gone = index in missing
-        if through is not None and not gone and served < run.count:
-            reached = min(through, reached)
-        if dead:
-            count = run.count if gone else served
-            tracker.turns.dead_lettered(run, count, reached)
-            if count:
-                buried.append((run, count, reached))
-            continue
-        found: Run | None = run
-        if gone:
-            found = tracker.turns.expired(run, served, now)
-        if found is not None and given is not None:
-            tracker.explicit.give_again(
-                found,
-                served,
-                reached,
-                txid=given.txid,
-                keys=given.keys,
-                start=given.row,
-                deadline=given.deadline,
-            )
-            given.row += served
-        elif found is not None:
-            tracker.turns.redelivered(found, served, reached, mine, now, rng)
-    return pieces[seen:], buried
 
 
 def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:

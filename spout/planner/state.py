@@ -28,7 +28,7 @@ from kinesis_trident.spout.planner.external_requests import Amender, Tally
 from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
+from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
 from kinesis_trident.spout.planner.shards.counting import RunCounter
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
@@ -43,6 +43,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.shards.settled_records import Explicit
 from kinesis_trident.spout.planner.shards.tips import TipNotes
 from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
 from kinesis_trident.spout.planner.streams import Streams

@@ -14,6 +14,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
+from kinesis_trident.spout.planner.shards.settled_records import settle_in_one_pass, settle_tracked
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
 from kinesis_trident.tracker.inflight.ledger import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -42,13 +43,13 @@ class Turn:
     buried: list[Kept]
 
 
-def positions(r: random.Random, count: int) -> Iterator[RecordPosition]:
+def positions(r: random.Random, count: int, begin: int, aggregate: int) -> Iterator[RecordPosition]:
     """Sequence numbers with gaps, and some aggregates of several user records."""
-    sequence = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
+    sequence = begin
     made = 0
     while made < count:
         sequence += r.randint(1, 9)
-        size = r.choice([0, 0, 0, 3])
+        size = r.choice([0, 0, 0, aggregate])
         for sub in range(size) if size else (-1,):
             yield RecordPosition(sequence, sub)
             made += 1
@@ -75,17 +76,19 @@ class ShardLife:
         expires: bool = False,
         keep_payload: bool = True,
         max_retrying: int = 1000,
+        begin: int = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898,
+        aggregate: int = 3,
     ) -> None:
         self.r, self.policy = r, policy
         self.expires, self.keep_payload, self.max_retrying = expires, keep_payload, max_retrying
-        self.records = [Kept(position) for position in positions(r, records)]
+        self.records = [Kept(position) for position in positions(r, records, begin, aggregate)]
         self.state = ShardState(TRIM_HORIZON)
         self.now = 1_700_000_000_000
         self.txid = 0
         self.read = 0
         self.horizon = 0
         self.drained = False
-        self.lettered = self.buried = 0
+        self.lettered = self.buried = self.in_one_pass = 0
         self.fail_share = 0.3
 
     def batch(self) -> Plan | None:
@@ -241,6 +244,8 @@ class ShardLife:
             failed += [segment[i] for i in sorted(bad)]
             pieces += self.pieces(segment, bad, plan.retries.get(SHARD, ()))
         self.r.shuffle(pieces)
+        if turn:
+            self.settle_both_ways(plan, turn.pin, pieces)
         settled = settle_shard(
             self.state,
             plan,
@@ -264,6 +269,27 @@ class ShardLife:
         self.drained = self.drained or settled.drained
         self.check(settled, before)
         return settled
+
+    def settle_both_ways(self, plan: Plan, pin: Pin, pieces: list[NotDone]) -> None:
+        """One pass over the runs gives what a tracker gives, wherever it gives anything."""
+        quick, tracked = (
+            settle(
+                self.state,
+                plan,
+                SHARD,
+                pin,
+                pieces,
+                self.policy,
+                self.max_retrying,
+                self.now,
+                random.Random(self.txid),
+                None,
+            )
+            for settle in (settle_in_one_pass, settle_tracked)
+        )
+        if quick is not None:
+            assert quick == tracked
+            self.in_one_pass += 1
 
     def before(self, kept: Kept, due: Sequence[Run]) -> str | None:
         """Return what a batch's outcome says of the record before the first one of a segment: of new ones, of a run."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.packing import PackedRuns, pack_runs, packed_size, unpack_runs
+from kinesis_trident.tracker.packing import PackedRuns, pack_runs, pack_same_runs, packed_size, unpack_runs
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
 POSITIONS = st.builds(
@@ -82,6 +82,18 @@ def test_what_did_not_change_is_packed_the_same() -> None:
     after = pack_runs(runs)
     assert unpack_runs(after) == tuple(runs)
     assert len(set(after) - set(before)) <= 3
+
+
+def test_lists_that_come_again_soon_are_packed_once_as_long_as_they_are_few_together() -> None:
+    lists = [tuple(scattered(3, random.Random(seed))) for seed in range(200)]
+    packed = [pack_same_runs(runs) for runs in lists]
+    assert packed == [pack_runs(runs) for runs in lists]
+    assert all(pack_same_runs(runs) is known for runs, known in zip(lists, packed, strict=True))
+    many = tuple(scattered(40_000, random.Random(4)))
+    assert pack_same_runs(many) == pack_runs(many)
+    assert pack_same_runs(many) is not pack_same_runs(many)
+    assert pack_same_runs(lists[0]) == packed[0]
+    assert pack_same_runs(lists[0]) is not packed[0]
 
 
 GOOD = pack_runs(scattered(3, random.Random(3)))[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from operator import gt
+from typing import Generic
 
 import msgspec
 import numpy as np
@@ -12,37 +13,39 @@ import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.entries import Entry
-from kinesis_trident.tracker.records import NotDone, RecordPosition
+from kinesis_trident.tracker.records import NotDone, Place, Places
 
 __all__ = ["Piece", "cut", "part_of", "parts_of", "runs_of"]
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
+class Piece(msgspec.Struct, Generic[Place], frozen=True, gc=False):
     """Part of a run of neighbours. `reason` is None where the records are done, and `last` the last of them.
 
     `prev` is the record just before `first`, where known.
     """
 
-    first: RecordPosition | None
-    last: RecordPosition
+    first: Place | None
+    last: Place
     count: int
-    prev: RecordPosition | None
+    prev: Place | None
     reason: str | None
 
 
 def cut(
     failed: Sequence[NotDone],
+    places: Places[Place],
     *,
-    first: RecordPosition | None,
-    prev: RecordPosition | None,
-    last: RecordPosition,
+    first: Place | None,
+    prev: Place | None,
+    last: Place,
     count: int,
-) -> list[Piece]:
+) -> list[Piece[Place]]:
     """Cut `count` delivered neighbours, ending with `last`, into done and failed pieces, in shard order.
 
-    `first` is the first of them, where known; `prev` is a record, known or done, that all of them come after:
-    with nothing between it and the first one that is neither delivered nor done. Done records whose last one
-    is unknown (the failed piece after them has no usable `prev`) give no piece.
+    `places` brings positions into the form of the others given here, and of those returned. `first` is the first of
+    them, where known; `prev` is a record, known or done, that all of them come after: with nothing between it and the
+    first one that is neither delivered nor done. Done records whose last one is unknown (the failed piece after them
+    has no usable `prev`) give no piece.
 
     A reporter sees rows, not the shard: the row before a run's first record may be of another run. So the
     `prev` of a piece counts only inside the run; one before it says that the piece is the run's beginning.
@@ -56,16 +59,16 @@ def cut(
         raise OrderError(msg)
     if not failed:
         return [Piece(None, last, 0, None, None)] if prev is None or prev < last else []
-    starts = RecordPosition.parse_all([piece.first for piece in failed])
-    befores = _befores(failed) if total < count else {}
+    starts = places([piece.first for piece in failed])
+    befores = _befores(failed, places) if total < count else {}
     order: Sequence[int] = range(len(starts))
     if any(map(gt, starts, islice(starts, 1, None))):
         order = sorted(order, key=starts.__getitem__)
-    pieces: list[Piece] = []
+    pieces: list[Piece[Place]] = []
     end = prev
     for index in order:
         start, piece = starts[index], failed[index]
-        stop = start if piece.last == piece.first else RecordPosition.parse(piece.last)
+        stop = start if piece.last == piece.first else places([piece.last])[0]
         if (
             stop < start
             or piece.count < 1
@@ -94,15 +97,13 @@ def cut(
     return pieces
 
 
-def _befores(failed: Sequence[NotDone]) -> dict[str | None, RecordPosition]:
+def _befores(failed: Sequence[NotDone], places: Places[Place]) -> dict[str | None, Place]:
     """Return the positions of the records before pieces, by their text."""
     known = [piece.prev for piece in failed if piece.prev is not None]
-    return dict(zip(known, RecordPosition.parse_all(known), strict=True))
+    return dict(zip(known, places(known), strict=True))
 
 
-def _inside(
-    before: RecordPosition, start: RecordPosition, first: RecordPosition | None, end: RecordPosition | None
-) -> bool:
+def _inside(before: Place, start: Place, first: Place | None, end: Place | None) -> bool:
     """Return True if `before`, the claimed neighbour of `start`, can be the last of the run's records so far."""
     lowest = end if end is not None else first
     return before < start and (lowest is None or before >= lowest)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
+from kinesis_trident.tracker.inflight.fates import Fates, FatesOfDelivery, exhausted
 from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failure
 from kinesis_trident.tracker.inflight.pieces import Piece, cut, runs_of
-from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, timed_out
-from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryPolicy
+from kinesis_trident.tracker.records import PARSED, Failure, NotDone, RecordPosition, Run
 
-__all__ = ["TurnOutcomes", "is_unreached"]
+__all__ = ["TurnOutcomes", "is_all_of", "is_unreached"]
 
 
 class TurnOutcomes:
@@ -31,9 +29,7 @@ class TurnOutcomes:
     def __init__(self, ledger: Ledger, bulk: BulkTracking) -> None:
         self._ledger = ledger
         self._bulk = bulk
-        self._fates: dict[tuple[int, int], _Fates] = {}
-        self._dues: dict[int, int | None] = {}
-        self._now: int | None = None
+        self._fates = Fates(ledger.policy)
 
     def delivered(
         self,
@@ -57,12 +53,12 @@ class TurnOutcomes:
         if count < 1 or (high is not None and last <= high):
             msg = f"{count} new records up to {last}: expected some, after {high}"
             raise OrderError(msg)
-        fates = self._fates_after(1, (), now_ms, rng)
-        for piece in cut(failed, first=None, prev=high, last=last, count=count):
+        fates = self._fates.after(1, (), now_ms, rng)
+        for piece in cut(failed, PARSED, first=None, prev=high, last=last, count=count):
             if piece.reason is None:
                 ledger.append_done(piece.last)
             else:
-                ledger.append(fates.entry_of(piece))
+                ledger.append(_entry_of(piece, fates))
 
     def redelivered(
         self,
@@ -92,16 +88,16 @@ class TurnOutcomes:
             self._ledger.done(entry)
             return
         attempt = entry.attempt + 1
-        if _is_all_of(failed, run) and entry.positions is None:
+        if is_all_of(failed, run) and entry.positions is None:
             # The same without cutting, where very many fail again.
-            fates = self._fates_after(attempt, entry.failures, now_ms, rng)
+            fates = self._fates.after(attempt, entry.failures, now_ms, rng)
             entry.state, entry.attempt, entry.due, entry.failures = fates.of(failed[0].reason)
             self._ledger.settle(entry)
             return
         last = entry.last if served == run.count or through is None else through
-        pieces = cut(failed, first=entry.first, prev=entry.prev, last=last, count=served)
-        fates = self._fates_after(attempt, entry.failures, now_ms, rng)
-        parts = [fates.entry_of(piece) for piece in pieces]
+        pieces = cut(failed, PARSED, first=entry.first, prev=entry.prev, last=last, count=served)
+        fates = self._fates.after(attempt, entry.failures, now_ms, rng)
+        parts = [_entry_of(piece, fates) for piece in pieces]
         self._replace(entry, parts, _rest(entry, served, last))
 
     def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
@@ -195,24 +191,8 @@ class TurnOutcomes:
                 refused.append(position)
         return tuple(refused)
 
-    def _fates_after(
-        self, attempt: int, before: tuple[Failure, ...], now_ms: int, rng: random.Random
-    ) -> _Fates:
-        if now_ms != self._now:
-            self._fates, self._dues, self._now = {}, {}, now_ms
-        policy = self._ledger.policy
-        if attempt not in self._dues:
-            # One draw for all that fails together for the same time: neighbours stay one run, and one range of the
-            # shard serves all of them.
-            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
-        # Records that fail together share their failures, mostly as the same object.
-        key = attempt, id(before)
-        if key not in self._fates:
-            self._fates[key] = _Fates(policy, attempt, self._dues[attempt], before, now_ms)
-        return self._fates[key]
-
-    def _dead(self, piece: Piece, attempt: int, failures: tuple[Failure, ...]) -> Entry:
-        state = _exhausted(self._ledger.policy)
+    def _dead(self, piece: Piece[RecordPosition], attempt: int, failures: tuple[Failure, ...]) -> Entry:
+        state = exhausted(self._ledger.policy)
         return Entry(piece.last, piece.first, piece.count, piece.prev, state, attempt, 0, failures)
 
     def _replace(self, entry: Entry, parts: list[Entry], rest: Entry | None) -> None:
@@ -240,61 +220,11 @@ class TurnOutcomes:
         return True
 
 
-@dataclass(slots=True)
-class _Fates:
-    """The fates of records after their delivery number `attempt`: one for all that have the same reason.
-
-    `due`: when the failed ones come again; None if they are exhausted. `before`: their failures so far.
-    """
-
-    policy: RetryPolicy
-    attempt: int
-    due: int | None
-    before: tuple[Failure, ...]
-    now_ms: int
-    _known: dict[str, tuple[State, int, int, tuple[Failure, ...]]] = field(default_factory=dict)
-
-    def entry_of(self, piece: Piece) -> Entry:
-        """Return the entry of a piece; where it is done it stays PENDING, for `Ledger.settle`."""
-        if piece.reason is None:
-            return Entry(piece.last)
-        return Entry(piece.last, piece.first, piece.count, piece.prev, *self.of(piece.reason))
-
-    def of(self, reason: str) -> tuple[State, int, int, tuple[Failure, ...]]:
-        """Return state, attempt, due time and failures of what failed for a reason; PENDING as above."""
-        fate = self._known.get(reason)
-        if fate is None:
-            fate = self._known[reason] = self._of(reason)
-        return fate
-
-    def _of(self, reason: str) -> tuple[State, int, int, tuple[Failure, ...]]:
-        failures = _failures_after(self.before, self.now_ms, reason, self.policy)
-        attempt, due = self.attempt, self.due
-        if is_held(failures[-1].reason):
-            # It has not failed: the next delivery has the same number.
-            attempt, due = attempt - 1, self.policy.held_until(failures[-1].time, self.now_ms)
-        if due is None:
-            return _exhausted(self.policy), attempt, 0, failures
-        return State.WAITING, attempt, due, failures
-
-
-def _exhausted(policy: RetryPolicy) -> State:
-    return State.DEAD if policy.dead_letter else State.PENDING
-
-
-def _failures_after(
-    before: tuple[Failure, ...], now_ms: int, reason: str, policy: RetryPolicy
-) -> tuple[Failure, ...]:
-    """Return the failures of a record after one more, or after it was held: then with the time since when."""
-    held = before[-1] if before and is_held(before[-1].reason) else None
-    if held is not None:
-        before = before[:-1]
-    if not is_held(reason):
-        return with_failure(before, now_ms, reason)
-    since = held.time if held is not None and not reason.startswith(HELD_ANEW) else now_ms
-    if policy.held_until(since, now_ms) is None:
-        return with_failure(before, now_ms, timed_out(reason))
-    return with_failure(before, since, reason)
+def _entry_of(piece: Piece[RecordPosition], fates: FatesOfDelivery) -> Entry:
+    """Return the entry of a piece; where it is done it stays PENDING, for `Ledger.settle`."""
+    if piece.reason is None:
+        return Entry(piece.last)
+    return Entry(piece.last, piece.first, piece.count, piece.prev, *fates.of(piece.reason))
 
 
 def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:
@@ -312,7 +242,7 @@ def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: 
     return served == 0
 
 
-def _is_all_of(failed: Sequence[NotDone], run: Run) -> bool:
+def is_all_of(failed: Sequence[NotDone], run: Run) -> bool:
     """Return True if the pieces are one, which is the whole run."""
     if len(failed) != 1:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -72,6 +73,22 @@ def test_an_offset_that_comes_again_is_not_read_again_and_a_changed_one_is() -> 
     assert reader.plan(json.loads(json.dumps(reader.offset(made)))) is made
     with pytest.raises(OffsetError):
         reader.plan({"v": 1})
+
+
+def test_after_an_offset_of_another_process_all_further_ones_come_back_without_being_read() -> None:
+    plans = [Plan(txid=txid, plan=f"p{txid}", streams={"s": 1}, positions={}) for txid in range(6)]
+    logged = [json.dumps(offset_from_plan(plan)) for plan in plans]
+    offsets = Offsets()
+    offsets.offset(plans[0])
+    # As if another process had made the start of the batch, after this one has made its end.
+    offsets.offset(plans[2])
+    offsets.plan(json.loads(logged[1]))
+    for before, made in pairwise(plans[2:]):
+        # What Spark calls in each batch: the next offset, and the partitions between the two.
+        assert offsets.plan(json.loads(logged[before.txid])) is before
+        offsets.offset(made)
+        assert offsets.plan(json.loads(logged[before.txid])) is before
+        assert offsets.plan(json.loads(logged[made.txid])) is made
 
 
 @pytest.mark.parametrize("version", [3, 0, "1", None])

@@ -16,7 +16,8 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.finished_batch import empty_turn
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
+from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
+from kinesis_trident.spout.planner.shards.settled_records import Explicit
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.ledger import EXPIRED
@@ -58,6 +59,34 @@ def test_no_record_is_lost_repeated_or_passed(
     for _ in range(12):
         life.batch()
     life.finish()
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(0, 3),
+    backoff=st.sampled_from([AT_ONCE, Backoff(1_000, 60_000, 2)]),
+    keep_payload=st.booleans(),
+    begin=st.sampled_from([0, 95, 10**55]),
+    aggregate=st.sampled_from([0, 3]),
+    share=st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_one_pass_settles_what_a_tracker_settles(
+    *, seed: int, limit: int, backoff: Backoff, keep_payload: bool, begin: int, aggregate: int, share: float
+) -> None:
+    life = ShardLife(
+        random.Random(seed),
+        RetryPolicy(limit, backoff),
+        keep_payload=keep_payload,
+        begin=begin,
+        aggregate=aggregate,
+    )
+    life.fail_share = share
+    for _ in range(12):
+        life.batch()
+    life.finish()
+    # Nearly all turns are settled so: a read that ends within a run is rare.
+    assert life.in_one_pass > life.txid / 4
 
 
 class Batches:
