@@ -6,14 +6,16 @@ botocore checks each record, copies it, and encodes it in Python (docs/benchmark
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from itertools import chain, repeat
 from typing import Any, TypedDict
 
 import msgspec
 from botocore.parsers import ResponseParserError
+from pybase64 import b64encode
 
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
+from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.tracker.errors import UNREADABLE
 
 __all__ = ["RESULTS", "encode_put", "parsed_results", "results_of"]
@@ -21,13 +23,19 @@ __all__ = ["RESULTS", "encode_put", "parsed_results", "results_of"]
 RESULTS = "KinesisTridentResults"
 """The key under which a parsed PutRecords response holds its results, each with the types of `_Result`."""
 
+_SMALL = 320
+"""Bytes of a record, on average, below which msgspec encodes data in less time than a call for each takes."""
+
+_PLACE = msgspec.Raw(b'"\n"')
+"""Stands for data in a body: JSON has the line break nowhere else, because in a text it is escaped."""
+
 _encoder = msgspec.json.Encoder()
 
 
 class _Record(msgspec.Struct, gc=False, omit_defaults=True, rename="pascal"):
     """One record of a body."""
 
-    data: bytes
+    data: bytes | msgspec.Raw
     partition_key: str
     explicit_hash_key: str | None = None
 
@@ -49,13 +57,21 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 def encode_put(params: dict[str, Any]) -> bytes:
     """Return the body of a PutRecords request; its records may be in columns."""
-    return _encoder.encode(params | {"Records": _records(params["Records"])})
+    entries = Entries.of(params["Records"])
+    data = entries.data.tolist()
+    if entries.size < _SMALL * len(entries):
+        return _encoder.encode(params | {"Records": _records(entries, data)})
+    around = _encoder.encode(params | {"Records": _records(entries, repeat(_PLACE))}).split(b"\n")
+    end = around.pop()
+    body = BytesIO()
+    body.writelines(chain.from_iterable(zip(around, map(b64encode, data), strict=True)))
+    body.write(end)
+    return body.getvalue()
 
 
-def _records(given: Sequence[Entry]) -> list[_Record]:
-    entries = Entries.of(given)
+def _records(entries: Entries, data: Iterable[bytes | msgspec.Raw]) -> list[_Record]:
     hashes = repeat(None) if entries.hashes is None else entries.hashes.tolist()
-    return list(map(_Record, entries.data.tolist(), entries.keys.tolist(), hashes))
+    return list(map(_Record, data, entries.keys.tolist(), hashes))
 
 
 def parsed_results(body: bytes | memoryview) -> list[_Result] | bytes:

@@ -30,7 +30,8 @@ KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 RECORDS = st.lists(
     st.fixed_dictionaries(
         {
-            "Data": st.binary(max_size=50),
+            # Small and large data are encoded differently.
+            "Data": st.binary(max_size=50) | st.binary(min_size=1000, max_size=1003),
             "PartitionKey": KEYS,
         },
         optional={"ExplicitHashKey": st.integers(0, 2**128 - 1).map(str)},
@@ -38,6 +39,10 @@ RECORDS = st.lists(
     min_size=1,
     max_size=10,
 )
+LARGE = [
+    {"Data": bytes([at]) * (1000 + at), "PartitionKey": key, "ExplicitHashKey": str(at)}
+    for at, key in enumerate(["\n", '\n"\n', '"Data":"', '\\n"', "\r\n\u2028", "\u00e9\U0001f600"])
+]
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
 
@@ -68,9 +73,12 @@ def clients() -> tuple[Bodies, Bodies]:
     return ours, botocores
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=30)
 @given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]))
 @example(HOSTILE, {"StreamName": "orders"})
+@example(HOSTILE[:-1], {"StreamName": "orders"})
+@example(LARGE, {"StreamARN": ARN})
+@example([{"Data": b"", "PartitionKey": "\n" * 256}] * 3, {"StreamName": "orders"})
 def test_a_body_is_botocores(
     clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str]
 ) -> None:
