@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError, put_bodies
+from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
 from kinesis_trident.spout.kinesis.put_bodies import parsed_results
@@ -30,7 +30,8 @@ KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 RECORDS = st.lists(
     st.fixed_dictionaries(
         {
-            "Data": st.binary(max_size=50),
+            # Small and large data are encoded differently.
+            "Data": st.binary(max_size=50) | st.binary(min_size=1000, max_size=1003),
             "PartitionKey": KEYS,
         },
         optional={"ExplicitHashKey": st.integers(0, 2**128 - 1).map(str)},
@@ -38,6 +39,10 @@ RECORDS = st.lists(
     min_size=1,
     max_size=10,
 )
+LARGE = [
+    {"Data": bytes([at]) * (1000 + at), "PartitionKey": key, "ExplicitHashKey": str(at)}
+    for at, key in enumerate(["\n", '\n"\n', '"Data":"', '\\n"', "\r\n\u2028", "\u00e9\U0001f600"])
+]
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
 
@@ -68,18 +73,18 @@ def clients() -> tuple[Bodies, Bodies]:
     return ours, botocores
 
 
-@settings(deadline=None, max_examples=20)
-@given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]), st.booleans())
-@example(HOSTILE, {"StreamName": "orders"}, True)
-@example(HOSTILE[:5], {"StreamName": "orders"}, False)
+@settings(deadline=None, max_examples=30)
+@given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]))
+@example(HOSTILE, {"StreamName": "orders"})
+@example(HOSTILE[:-1], {"StreamName": "orders"})
+@example(LARGE, {"StreamARN": ARN})
+@example([{"Data": b"", "PartitionKey": "\n" * 256}] * 3, {"StreamName": "orders"})
 def test_a_body_is_botocores(
-    clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str], large: bool
+    clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str]
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(put_bodies, "_LARGE", 0 if large else 10**6)
-        for each, given_records in zip(clients, (Entries.of(records), records), strict=True):
-            with pytest.raises(KeyboardInterrupt):
-                each.client.put_records(Records=given_records, **stream)
+    for each, given_records in zip(clients, (Entries.of(records), records), strict=True):
+        with pytest.raises(KeyboardInterrupt):
+            each.client.put_records(Records=given_records, **stream)
     assert clients[0].sent.pop() == clients[1].sent.pop()
 
 
