@@ -229,8 +229,9 @@ class _Pass(Generic[Place]):
     ) -> None:
         """Take in the next run that is not done: joined to the one before if they share their fate, and one is new."""
         runs = self.dead if is_dead else self.waiting
-        self._done(prev)
-        self._is_open = True
+        if not self._is_open:
+            self._done(prev)
+            self._is_open = True
         before = self._last
         if (
             before is not None
