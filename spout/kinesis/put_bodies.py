@@ -63,6 +63,7 @@ def encode_put(params: dict[str, Any]) -> bytes:
         return _encoder.encode(params | {"Records": _records(entries, data)})
     around = _encoder.encode(params | {"Records": _records(entries, repeat(_PLACE))}).split(b"\n")
     end = around.pop()
+    # Not a join: it would hold all encoded data at once, in memory that is new each time.
     body = BytesIO()
     body.writelines(chain.from_iterable(zip(around, map(b64encode, data), strict=True)))
     body.write(end)
