@@ -63,8 +63,11 @@ def encode_put(params: dict[str, Any]) -> bytes:
         return _encoder.encode(params | {"Records": _records(entries, data)})
     around = _encoder.encode(params | {"Records": _records(entries, repeat(_PLACE))}).split(b"\n")
     end = around.pop()
-    # Not a join: it would hold all encoded data at once, in memory that is new each time.
+    # All of its memory at once: what grows is copied, and takes up to twice as much.
     body = BytesIO()
+    body.seek(sum(map(len, around)) + sum((len(one) + 2) // 3 * 4 for one in data) + len(end) - 1)
+    body.write(end[-1:])
+    body.seek(0)
     body.writelines(chain.from_iterable(zip(around, map(b64encode, data), strict=True)))
     body.write(end)
     return body.getvalue()

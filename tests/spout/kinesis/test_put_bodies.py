@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import boto3
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
-from kinesis_trident.spout.kinesis.put_bodies import parsed_results
+from kinesis_trident.spout.kinesis.put_bodies import encode_put, parsed_results
 from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.testing import Refuse, ScriptedKinesis
@@ -125,6 +126,18 @@ def test_each_request_has_a_signature_of_its_own_and_of_its_body() -> None:
     (first, body), (second, other) = signed
     assert first != second
     assert body != other
+
+
+def test_a_large_body_takes_the_memory_of_one() -> None:
+    entries = Entries.of({"Data": bytes([at]) * 40_000, "PartitionKey": f"key-{at}"} for at in range(200))
+    tracemalloc.start()
+    try:
+        body = encode_put({"StreamName": "orders", "Records": entries})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(body) > 10 * 2**20
+    assert most < 1.1 * len(body)
 
 
 def test_an_answer_is_read_as_far_as_it_is_used() -> None:
