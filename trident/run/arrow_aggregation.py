@@ -7,14 +7,12 @@ the rows of all workers; for other aggregations Spark does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kinesis_trident.arrow_columns import numbers
@@ -23,7 +21,7 @@ from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode
 from kinesis_trident.trident.errors import OperationError
 
-__all__ = ["Partials", "SharedPartials", "partials_of"]
+__all__ = ["Groups", "Partials", "chunks", "partials_of"]
 
 _TUPLES = 16 << 20
 """The bytes of tuples that are aggregated at once."""
@@ -33,9 +31,6 @@ _GROUPS = 32 << 20
 
 _WORTH = 0.8
 """With more groups per tuple than this, aggregation costs more than it saves."""
-
-_OF = "__of"
-"""The column that tells whose groups a row holds."""
 
 _WIDE = pa.decimal128(38, 0)
 """A type for the sum of any possible number of whole numbers."""
@@ -74,8 +69,8 @@ class Partials:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the groups; one may occur several times."""
-        groups = _Groups(self)
-        for chunk in _chunks(batches):
+        groups = Groups(self)
+        for chunk in chunks(batches):
             yield from groups.add(chunk)
         yield from groups.end()
 
@@ -87,7 +82,7 @@ class Partials:
         """
         groups: list[pa.Table] = []
         held = least = 0
-        for chunk in _chunks(batches):
+        for chunk in chunks(batches):
             groups.append(chunk)
             held += chunk.nbytes
             # Aggregate when they have doubled: each row is aggregated a few times, for any number of workers.
@@ -148,7 +143,7 @@ class Partials:
         return groups.select([*self.keys, f"{value}_{function}"]).rename_columns(self.schema.names)
 
 
-class _Groups:
+class Groups:
     """The groups of one task, combined as its tuples come."""
 
     def __init__(self, partials: Partials) -> None:
@@ -179,64 +174,6 @@ class _Groups:
         yield from _batches(groups if len(groups) < 2 else self._partials.combine(groups))
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPartials:
-    """Aggregates the tuples of one node for several consumers in one pass: each row belongs to one of them.
-
-    The groups of consumer `i` are in the column of structs `_i`; `__of` is `i`.
-    """
-
-    consumers: tuple[Partials, ...]
-
-    @property
-    def fields(self) -> T.StructType:
-        """The columns of all consumers."""
-        fields = [T.StructField(f"_{i}", one.fields) for i, one in enumerate(self.consumers)]
-        return T.StructType([T.StructField(_OF, T.IntegerType()), *fields])
-
-    @property
-    def wanted(self) -> set[str]:
-        """Return the fields that are read."""
-        return set().union(*(one.wanted for one in self.consumers))
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the groups of all consumers; one may occur several times."""
-        schema = arrow(self.fields)
-        groups = [_Groups(one) for one in self.consumers]
-        for chunk in _chunks(batches):
-            for i, one in enumerate(groups):
-                yield from (_tagged(batch, i, schema) for batch in one.add(chunk))
-        for i, one in enumerate(groups):
-            yield from (_tagged(batch, i, schema) for batch in one.end())
-
-    def moved(self, frame: DataFrame, partitions: Sequence[int]) -> DataFrame:
-        """Bring each group of a consumer to one of its partitions, all consumers at once.
-
-        Args:
-            frame: the rows of all consumers.
-            partitions: the number of partitions of each.
-        """
-        place = F.lit(0)
-        for i, (one, count) in enumerate(zip(self.consumers, partitions, strict=True)):
-            if one.keys:
-                by_key = F.pmod(F.hash(*(F.col(f"_{i}")[key] for key in one.keys)), F.lit(count))
-                place = F.when(F.col(_OF) == i, by_key).otherwise(place)
-        return frame.repartitionById(max(partitions), place)
-
-    def of(self, frame: DataFrame, consumer: int) -> DataFrame:
-        """Return the groups of one consumer."""
-        return frame.where(F.col(_OF) == consumer).select(f"_{consumer}.*")
-
-
-def _tagged(groups: pa.RecordBatch, consumer: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the groups of one consumer as rows for all of them."""
-    columns = [pa.nulls(groups.num_rows, kind) for kind in schema.types]
-    columns[0] = numbers(np.full(groups.num_rows, consumer, np.int32))
-    kind = schema.types[1 + consumer]
-    columns[1 + consumer] = pa.StructArray.from_arrays(groups.columns, fields=list(kind))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def partials_of(node: Node) -> Partials | None:
     """Return what makes partial results of a node's groups.
 
@@ -260,7 +197,7 @@ def partials_of(node: Node) -> Partials | None:
     return Partials(keys, read, function, T.StructType([*fields, added]))
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the same rows in fewer and larger tables."""
     held: list[pa.RecordBatch] = []
     size = 0

@@ -8,16 +8,14 @@ then are states updated, in the order of their declaration, and the consumers of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.errors import BatchFailedError, TopologyError
 from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.trident.aggregators import CombinerAggregator
@@ -35,11 +33,10 @@ from kinesis_trident.trident.build.graph import (
     TransformNode,
     UpdateNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.frames import (
     aggregate_in_spark,
     check_fields,
-    collect,
     from_arrow,
     hold_rows,
     join_frames,
@@ -48,12 +45,14 @@ from kinesis_trident.trident.run.frames import (
     repartition,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
+from kinesis_trident.trident.run.shared_partials import SharedPartials
+from kinesis_trident.trident.run.shared_updates import SharedUpdates
 from kinesis_trident.trident.run.state_metrics import logged_update
-from kinesis_trident.trident.run.state_updates import NOTHING, Combined, Persisted, Reduced, StateUpdate, Work
+from kinesis_trident.trident.run.state_updates import NOTHING, StateUpdate, work_of
 from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
+from kinesis_trident.trident.run.untracked import Untracked
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
 from kinesis_trident.trident.stores.ownership import OWNER, Owner
 
 __all__ = ["Attempt", "BatchFacts"]
@@ -85,12 +84,16 @@ class Attempt:
     _held: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _shared: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
+    _together: dict[Node, tuple[SharedUpdates, DataFrame]] = field(default_factory=dict, init=False)
+    """The updates of states from the shared groups of a node, and their plan."""
 
     def judge(self, nodes: Sequence[Node]) -> None:
         """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
         for node in nodes:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
                 run_frame(self._section(node, node.schema.names))
+            elif _is_updated_together(node):
+                self._shared_groups(node.parents[0])
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 entry = self._entry(node)
                 if not shared_partials_of(node.parents[0]):
@@ -114,6 +117,7 @@ class Attempt:
         self._held.clear()
         self._shared.clear()
         self._updated.clear()
+        self._together.clear()
 
     def frame(self, node: Node) -> DataFrame:
         """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
@@ -166,12 +170,13 @@ class Attempt:
         if partials is not None:
             assert self.sections is not None
             if shared_partials_of(parent):
-                moved = self._shared_groups(parent, node)
+                shared, held = self._shared_groups(parent)
+                moved = shared.of(held, _number(node))
             else:
                 moved = self.sections.rows(parent, partials.wanted, partials)
-                if not self.facts.one_task:
-                    # There are hardly more rows than groups: if moved first, they are moved only once.
-                    moved = move_by_key(moved, keys, partitions)
+            if not (self.facts.one_task or (isinstance(node, UpdateNode) and node.factory.driver_local)):
+                # There are hardly more rows than groups: if moved first, they are moved only once.
+                moved = move_by_key(moved, keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
@@ -180,18 +185,18 @@ class Attempt:
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
-    def _shared_groups(self, parent: Node, consumer: Node) -> DataFrame:
-        """Return the partial results of one consumer of a node: those of all are computed and moved once, and held."""
+    def _shared_groups(self, parent: Node) -> tuple[SharedPartials, DataFrame]:
+        """Return the partial results of all consumers of a node: they are computed once, and held."""
         assert self.sections is not None
         found = shared_partials_of(parent)
-        shared = SharedPartials(tuple(found.values()))
+        counts = [
+            self._partitions(node) if isinstance(node, UpdateNode) and _is_updated_together(node) else 0
+            for node in found
+        ]
+        shared = SharedPartials(tuple(found.values()), tuple(counts))
         if parent not in self._shared:
-            counts = [
-                self._partitions(node) for node in found if isinstance(node, AggregateNode | UpdateNode)
-            ]
-            moved = shared.moved(self.sections.shared_groups(parent, shared), counts)
-            self._shared[parent] = hold_rows(moved, adaptive=False)
-        return shared.of(self._shared[parent], list(found).index(consumer))
+            self._shared[parent] = hold_rows(self.sections.shared_groups(parent, shared), adaptive=False)
+        return shared, self._shared[parent]
 
     def _partials(self, node: Node) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
@@ -201,6 +206,8 @@ class Attempt:
         return partials_of(node) if operates(parent) or shared_partials_of(parent) else None
 
     def _partitions(self, node: AggregateNode | UpdateNode) -> int:
+        if isinstance(node, PersistentAggregateNode) and not node.keys:
+            return 1
         partitions = node.partitions if isinstance(node, UpdateNode) else None
         return partitions or self.facts.partitions
 
@@ -247,94 +254,86 @@ class Attempt:
         )
         return frame.mapInArrow(Promptly(aggregation), node.schema)
 
-    def _grouped(
-        self, node: PersistentAggregateNode, frame: DataFrame, partitions: int
-    ) -> tuple[DataFrame, Work]:
-        """Return the frame with each group in one partition, and the work on the state."""
-        aggregator = node.aggregator
-        if not isinstance(aggregator, CombinerAggregator):
-            work = Reduced(node.operation, node.keys, node.inputs, aggregator)
-            return move_by_key(frame, node.keys, partitions), work
-        if aggregator.in_spark is None:
-            frame = self._aggregated(node, move_by_key(frame, node.keys, partitions))
-        return frame, Combined(node.operation, node.keys, node.added.names[0], aggregator)
-
     def _update(self, node: UpdateNode) -> None:
         """Update one state with the tuples of the batch."""
+        changed = self._update_together(node) if _is_updated_together(node) else self._update_alone(node)
+        if changed:
+            self.updated.add(node)
+
+    def _update_together(self, node: UpdateNode) -> bool:
+        """Update one of the states that are updated from the shared groups of a node."""
+        parent = node.parents[0]
+        if parent not in self._together:
+            shared, held = self._shared_groups(parent)
+            updates = {
+                number: self._state_update(child, self._partitions(child), StructType())
+                for number, child in enumerate(shared_partials_of(parent))
+                if isinstance(child, UpdateNode) and _is_updated_together(child)
+            }
+            together = SharedUpdates(shared, updates)
+            self._together[parent] = together, together.planned(held)
+        together, planned = self._together[parent]
+        return together.run(planned, _number(node))
+
+    def _update_alone(self, node: UpdateNode) -> bool:
         frame = self._held[node] if node in self._held else self._entry(node)
         partitions = self._partitions(node)
         if isinstance(node, PersistentAggregateNode):
-            partitions = partitions if node.keys else 1
-            work: Work
-            frame, work = self._grouped(node, frame, partitions)
-        elif isinstance(node, PersistNode):
-            if node.partitions is not None:
-                frame = frame.repartition(partitions)
-            else:
-                partitions = frame.rdd.getNumPartitions()
-            work = Persisted(node.operation, node.inputs, node.updater, self.facts.conf, len(node.schema))
+            frame = self._grouped(node, frame, partitions)
+        elif node.partitions is not None:
+            frame = frame.repartition(partitions)
         else:
-            msg = f"{node.operation} updates no state. This is a defect: please report it"
-            raise TopologyError(msg)
+            partitions = frame.rdd.getNumPartitions()
         # The output of a state without consumers is not read.
         schema = node.schema if node.children else StructType()
-        driver_local = node.factory.driver_local
-        update = StateUpdate(
+        if node.factory.driver_local:
+            emitted = list(self._state_update(node, 1, schema)(frame.toArrow().to_batches()))
+            if node.children:
+                self._updated[node] = from_arrow(frame, emitted, node.schema)
+            return bool(emitted)
+        update = Promptly(self._state_update(node, partitions, schema))
+        if node.children:
+            result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
+            return not result.isEmpty()
+        return bool(frame.mapInArrow(update, NOTHING).collect())
+
+    def _grouped(self, node: PersistentAggregateNode, frame: DataFrame, partitions: int) -> DataFrame:
+        """Return the frame with each group in one partition."""
+        if not isinstance(node.aggregator, CombinerAggregator):
+            return move_by_key(frame, node.keys, partitions)
+        if node.aggregator.in_spark is None:
+            return self._aggregated(node, move_by_key(frame, node.keys, partitions))
+        return frame
+
+    def _state_update(self, node: UpdateNode, partitions: int, schema: StructType) -> StateUpdate:
+        return StateUpdate(
             node.operation,
             node.factory,
-            work,
+            work_of(node, self.facts.conf),
             {**self.facts.conf, OWNER: self.facts.owners.get(node)},
             self.facts.txid,
-            1 if driver_local else partitions,
+            partitions,
             arrow(schema),
             self._partials(node),
             node.metrics,
         )
-        if driver_local:
-            emitted = list(update(frame.toArrow().to_batches()))
-            if node.children:
-                self._updated[node] = from_arrow(frame, emitted, node.schema)
-            changed = bool(emitted)
-        elif node.children:
-            result = self._updated[node] = hold_rows(frame.mapInArrow(Promptly(update), schema))
-            changed = not result.isEmpty()
-        else:
-            result = frame.mapInArrow(Promptly(update), NOTHING)
-            changed = bool(collect(result, adaptive=not shared_partials_of(node.parents[0])))
-        if changed:
-            self.updated.add(node)
+
+
+def _is_updated_together(node: Node) -> bool:
+    """Return True if a state is updated from the shared groups of its parent, in the executors, for nobody to read."""
+    return (
+        isinstance(node, PersistentAggregateNode)
+        and not node.children
+        and not node.factory.driver_local
+        and bool(shared_partials_of(node.parents[0]))
+    )
+
+
+def _number(consumer: Node) -> int:
+    """Return the number of a consumer among those that share the groups of their parent."""
+    return list(shared_partials_of(consumer.parents[0])).index(consumer)
 
 
 def _is_held(parent: Node) -> bool:
     """Return True if a consumer holds the tuples of a node: a batch is read once, and judged once."""
     return parent.tracked or (isinstance(parent, SpoutNode) and parent.in_batches)
-
-
-@dataclass(frozen=True, slots=True)
-class Untracked:
-    """An operation on tuples that belong to no single record: its failure fails the batch."""
-
-    operation: str
-    step: TridentStep
-    conf: Mapping[str, Any]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows.
-
-        Raises:
-            BatchFailedError: the operation failed for a tuple, or requested a replay.
-        """
-        with convert_replay_requests(self.operation):
-            self.step.prepare(self.conf)
-        try:
-            for batch in batches:
-                for judged in judge(self.step, batch) if batch.num_rows else ():
-                    if judged.failed:
-                        reason = judged.failed[min(judged.failed)]
-                        msg = (
-                            f"{self.operation} failed ({reason}) for a tuple that belongs to no single record"
-                        )
-                        raise BatchFailedError(msg)
-                    yield judged.rows
-        finally:
-            self.step.cleanup()

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import singledispatch
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -23,7 +23,6 @@ __all__ = [
     "aggregate_in_spark",
     "broadcast",
     "check_fields",
-    "collect",
     "from_arrow",
     "hold_rows",
     "join_frames",
@@ -31,6 +30,7 @@ __all__ = [
     "move_by_key",
     "release_rows",
     "repartition",
+    "run_partitions",
 ]
 
 _COPY = "__copy"
@@ -54,10 +54,19 @@ def lost_held_rows(error: Exception) -> bool:
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
-def collect(frame: DataFrame, *, adaptive: bool = True) -> list[Row]:
-    """Run a frame for the effects of its tasks, and return its few rows. `adaptive`: as of `hold_rows`."""
-    with nullcontext() if adaptive else _planned_once(frame):
-        return frame.collect()
+def run_partitions(frame: DataFrame, partitions: Sequence[int]) -> bool:
+    """Run some partitions of a frame for the effects of their tasks; return True if one has a row.
+
+    The frame is planned when the first of them are run, and not again; what their tasks read is moved then, too.
+    """
+    with _planned_once(frame):
+        rows = frame.rdd._jrdd
+    context = frame.sparkSession.sparkContext
+    assert context._gateway is not None
+    numbers = context._gateway.new_array(context._gateway.jvm.int, len(partitions))
+    for at, partition in enumerate(partitions):
+        numbers[at] = partition
+    return any(len(found) for found in rows.collectPartitions(numbers))
 
 
 @singledispatch

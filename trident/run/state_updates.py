@@ -12,9 +12,11 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.build.graph import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps import SnapshottableMap
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
@@ -33,7 +35,7 @@ from kinesis_trident.trident.state import (
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 
-__all__ = ["NOTHING", "Combined", "Persisted", "Reduced", "StateUpdate", "Work"]
+__all__ = ["NOTHING", "Combined", "Persisted", "Reduced", "StateUpdate", "Work", "work_of"]
 
 _CHUNK = 10_000
 _UPDATED = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int8())], names=["__nothing"])
@@ -137,6 +139,22 @@ class Persisted:
         return collector.rows
 
 
+def work_of(node: UpdateNode, conf: Mapping[str, Any]) -> Work:
+    """Return the work of a topology's update.
+
+    Raises:
+        TopologyError: it updates no state.
+    """
+    if isinstance(node, PersistNode):
+        return Persisted(node.operation, node.inputs, node.updater, conf, len(node.schema))
+    if not isinstance(node, PersistentAggregateNode):
+        msg = f"{node.operation} updates no state. This is a defect: please report it"
+        raise TopologyError(msg)
+    if isinstance(node.aggregator, CombinerAggregator):
+        return Combined(node.operation, node.keys, node.added.names[0], node.aggregator)
+    return Reduced(node.operation, node.keys, node.inputs, node.aggregator)
+
+
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
     """Updates the state of one partition within its transaction; does nothing for a partition without tuples.
@@ -156,7 +174,10 @@ class StateUpdate:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in a task; yield the new values stream, or, if nobody reads it, one row if the state was updated."""
-        partition = current_place().partition
+        return self.at(batches, current_place().partition)
+
+    def at(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
+        """Update one partition; yield what `__call__` does."""
         if len(self.schema):
             yield from self.run(batches, partition)
         elif self._updated(batches, partition) is not None:

@@ -30,8 +30,9 @@ from kinesis_trident.trident.build.graph import (
     RowNode,
     SpoutNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.frames import hold_rows, release_rows, repartition
+from kinesis_trident.trident.run.shared_partials import SharedPartials
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,
