@@ -21,7 +21,7 @@ import pyarrow as pa
 import pybase64
 
 from kinesis_trident.arrow_columns import numbers
-from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.spout.kinesis import KinesisError
 
 __all__ = ["RecordColumns", "columns_of"]
 
@@ -73,7 +73,7 @@ class RecordColumns(NamedTuple):
     arrivals: npt.NDArray[np.float64]
 
 
-class _IrregularError(KinesisTridentError):
+class _IrregularError(KinesisError):
     """The records are written in some other way."""
 
 
