@@ -111,7 +111,7 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         for node in ast.walk(ast.parse(text)) if "from pyspark.sql import" in text else ():
             if isinstance(node, ast.ImportFrom) and node.module == "pyspark.sql":
                 found += [str(path.relative_to(ROOT)) for one in node.names if one.name == "functions"]
-    # The first four handle whole batches in the driver, or spouts that are DataFrames. The aggregation in Arrow splits
+    # The first four handle whole batches in the driver, or spouts that are DataFrames. The shared aggregation splits
     # what one pass made for several consumers: where tuples are recorded, there is no such pass.
     assert sorted(found) == [
         "bolt/foreach_batch.py",
@@ -119,6 +119,6 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         "bolt/reliable.py",
         "bolt/storm/frames.py",
         "bolt/storm/other_spouts/batch.py",
-        "trident/run/arrow_aggregation.py",
         "trident/run/frames.py",
+        "trident/run/shared_partials.py",
     ]
