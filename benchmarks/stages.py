@@ -48,10 +48,12 @@ def in_task(size: int) -> dict[str, float]:
         socket = microseconds(lambda: read_raw(endpoint.url), count)
         reading = microseconds(lambda: read_client(client), count)
         turns = microseconds(lambda: read_turns(client, given), count)
-    columns = microseconds(lambda: [page_of(body) for body in bodies], decoded)
+    columns = microseconds(lambda: sum(page_of(body).size for body in bodies), decoded)
     turn = [with_sub_sequence(page_of(body).records) for body in bodies]
     texts = [pybase64.b64encode(batch.column("data").buffers()[2]) for batch in turn]
-    base64 = microseconds(lambda: [pybase64.b64decode(text, validate=True) for text in texts], decoded)
+    base64 = microseconds(
+        lambda: sum(len(pybase64.b64decode(text, validate=True)) for text in texts), decoded
+    )
     rows = TurnRows("s", "shardId-000000000000", 0, 1, 1, [Segment(turn, attempt=1)])
     made = microseconds(lambda: (list(rows.record_batches()), rows.xor(), rows.digest()), decoded)
     batches = list(rows.record_batches())
