@@ -71,7 +71,9 @@ def test_a_job_that_was_killed(tmp_path: Path, hosts: str) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.strip().endswith("[orders-job]"), done.stderr
+    # The shell prints the events of its session from a thread of their own: before, after or amid the answer.
+    assert done.returncode == 0, done.stderr
+    assert "orders-job" in done.stdout, done.stderr
 
 
 def test_acks_from_another_process(
