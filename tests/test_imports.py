@@ -82,7 +82,7 @@ from kinesis_trident.spout.kinesis.aggregation import deaggregated
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import beyond, with_sub_sequence
 from kinesis_trident.spout.positions import AtTimestamp
-from kinesis_trident.spout.reader.rows import Segment, TurnRows, untracked_rows
+from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows, untracked_rows
 from kinesis_trident.tracker.records import Run
 records = [
     {"Data": base64.b64encode(b"x" * n).decode(), "PartitionKey": "\u00e9", "SequenceNumber": str(10**55 + n),
@@ -93,9 +93,10 @@ page = page_of(json.dumps({"Records": records, "NextShardIterator": "i", "Millis
 batch = beyond(deaggregated(with_sub_sequence(page.records)), AtTimestamp(1_700_000_002_000))
 assert batch.num_rows == 7
 check_whole(batch, [str(10**55)], "here")
-picker = Picker([Run(str(10**55 + n), str(10**55 + n)) for n in (2, 4, 5)])
+runs = [Run(str(10**55 + n), str(10**55 + n)) for n in (2, 4, 5)]
+picker = Picker(runs)
 picker.offer(batch)
-rows = TurnRows("s", "shard", 0, 1, 1, [*(Segment(one, 2) for one in picker.segments), Segment([batch], 1)])
+rows = TurnRows("s", "shard", 0, 1, 1, [Retried.of(runs, picker.records), Segment([batch], 1)])
 assert sum(one.num_rows for one in rows.record_batches()) == 10
 rows.xor(), rows.digest(), rows.keys()
 untracked_rows(with_sub_sequence(page.records), "s", "shard")

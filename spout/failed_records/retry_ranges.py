@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,9 +11,10 @@ import pyarrow as pa
 
 from kinesis_trident.arrow_columns import values_of
 from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import Slice, compact, count_from, keys_in, position_at
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
-from kinesis_trident.tracker.position_keys import Keys, counts, keys_of_texts
+from kinesis_trident.tracker.position_keys import Keys, counts, key_of, keys_of_texts
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.spread import spread
 
@@ -47,7 +47,8 @@ def gather(runs: Sequence[Run], ranges: int) -> list[range]:
     if not runs:
         return []
     lasts = [at.sequence for at in RecordPosition.parse_all([run.last for run in runs])]
-    firsts = list(map(_begins, runs))
+    known = [run.first or run.prev or run.last for run in runs]
+    firsts = [at.sequence for at in RecordPosition.parse_all(known)]
     gaps = [first - last for first, last in zip(firsts[1:], lasts, strict=False)]
     wide = [index for index, gap in enumerate(gaps) if gap * _PARTS >= lasts[-1] - firsts[0]]
     widest = sorted(wide, key=lambda index: (-gaps[index], index))[: ranges - 1]
@@ -55,67 +56,56 @@ def gather(runs: Sequence[Run], ranges: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(cuts) if start < stop]
 
 
-def _begins(run: Run) -> int:
-    known = run.first or run.prev or run.last
-    return RecordPosition.parse(known).sequence
-
-
-@dataclass(slots=True)
 class Picker:
     """Picks the records of runs (sorted, disjoint) out of pages in shard order.
 
     Attributes:
-        segments: the records of each run that was reached so far, one list a run.
-        served: the number of records of each of these.
         through: the last record that was offered, or a position known to be past it.
     """
 
-    runs: Sequence[Run]
-    segments: list[list[Slice]] = field(default_factory=list)
-    served: list[int] = field(default_factory=list)
-    through: RecordPosition | None = None
-    _next: int = 0
-    _bounds: _Bounds = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._bounds = _Bounds.of(self.runs)
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.through: RecordPosition | None = None
+        self._whole = np.fromiter([run.count for run in runs], np.int64, len(runs))
+        self._bounds = _Bounds.of(runs)
+        self._slices: list[Slice] = []
+        self._counts = np.full(len(runs), -1, np.int64)
+        self._next = 0
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Take the records of the runs out of the next records of the shard."""
         if batch.num_rows == 0:
             return
-        keys = keys_in(batch)
-        starts, stops, ended = self._bounds.within(keys, self._next)
+        starts, stops, ended = self._bounds.within(keys_in(batch), self._next)
         sizes = np.maximum(stops - starts, 0)
-        # One copy of the records of all runs, of which each run has a part: a copy takes as long for one record.
+        # One copy of the records of all runs: a copy takes as long for one record.
         taken = compact(batch, spread(starts, sizes))
-        at = 0
-        for index, size in enumerate(sizes.tolist(), self._next):
-            if size or index < self._next + ended:
-                self._reach(index)
-            if size:
-                self.segments[index].append(Slice(taken, at, size))
-                self.served[index] += size
-                at += size
+        if taken.num_rows:
+            self._slices.append(Slice(taken, 0, taken.num_rows))
+        found = self._counts[self._next : self._next + len(sizes)]
+        reached = sizes > 0
+        reached[:ended] = True
+        found[reached] = np.maximum(found[reached], 0) + sizes[reached]
         self._next += ended
         self.through = position_at(batch, -1)
 
     def passed(self, position: RecordPosition) -> None:
         """Note that everything up to `position` was offered: runs up to it that were not found have left the stream."""
-        while self._next < len(self.runs) and self.runs[self._next].last_position <= position:
-            self._reach(self._next)
-            self._next += 1
+        ended = int(counts(self._bounds.lasts[self._next :], key_of(position), through=True)[0])
+        found = self._counts[self._next : self._next + ended]
+        np.maximum(found, 0, out=found)
+        self._next += ended
         self.through = position
+
+    @property
+    def records(self) -> RunRecords:
+        """Return the records found so far."""
+        return RunRecords(self._slices, self._counts)
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Return the runs that were read to their end without finding all their records."""
-        return tuple(index for index in range(self._next) if self.served[index] < self.runs[index].count)
-
-    def _reach(self, index: int) -> None:
-        if index == len(self.segments):
-            self.segments.append([])
-            self.served.append(0)
+        ended = slice(self._next)
+        return tuple(np.flatnonzero(self._counts[ended] < self._whole[ended]).tolist())
 
 
 class _Bounds(NamedTuple):
@@ -132,7 +122,7 @@ class _Bounds(NamedTuple):
     def of(cls, runs: Sequence[Run]) -> _Bounds:
         lasts = [run.last for run in runs]
         froms = [run.first or run.prev or before for run, before in zip(runs, ["", *lasts], strict=False)]
-        known = np.fromiter((bool(run.first) for run in runs), np.bool_, len(runs))
+        known = np.fromiter([bool(run.first) for run in runs], np.bool_, len(runs))
         return cls(keys_of_texts(froms), known, keys_of_texts(lasts))
 
     def within(self, keys: Keys, index: int) -> tuple[np.ndarray, np.ndarray, int]:

@@ -28,7 +28,8 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey, escape, un
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.folders import filesystem, replace
 from kinesis_trident.spout.failed_records.retry_ranges import Picker
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice, position_at, with_own_keys
+from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, position_at, with_own_keys
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
@@ -112,18 +113,18 @@ class RetrySpool:
             name = self._layout.name_of(ShardKey(stream, self._created[stream], shard))
             self.put(name, txid, own.to_batches())
 
-    def get(self, shard: str, runs: Sequence[Run]) -> dict[int, list[Slice]]:
-        """Return the kept records of runs (sorted, disjoint) by the runs' indexes; runs without any are missing."""
+    def get(self, shard: str, runs: Sequence[Run]) -> RunRecords:
+        """Return the kept records of runs (sorted, disjoint)."""
         found: list[pa.RecordBatch] = []
         for file in self._files(shard):
             if file.holds_some_of(runs):
                 found += self._read(file)
         records = _in_order(found)
         if records is None:
-            return {}
+            return RunRecords.none(len(runs))
         picker = Picker(runs)
         picker.offer(records)
-        return {index: slices for index, slices in enumerate(picker.segments) if slices}
+        return picker.records
 
     def clean(self, settled: int, left: Mapping[str, Sequence[Run]]) -> int:
         """Remove files that no remaining run of a shard needs; files of batches after `settled` stay.

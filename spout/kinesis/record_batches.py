@@ -188,13 +188,11 @@ def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in `RECORD_SCHEMA`, in parts if its keys are shared: separate keys could be very large."""
+    """Yield the batch in `RECORD_SCHEMA`, in parts: the text that is created for its rows could be very large."""
     key = batch.column(0)
-    if not pa.types.is_dictionary(key.type) or not batch.num_rows:
-        yield batch
-        return
-    step = max(1, _PORTION // (_longest(key.dictionary) + _TEXT))
-    for start in range(0, batch.num_rows, step):
+    own = _longest(key.dictionary) if pa.types.is_dictionary(key.type) else 0
+    step = max(1, _PORTION // (own + _TEXT))
+    for start in range(0, max(1, batch.num_rows), step):
         yield with_own_keys(batch.slice(start, step))
 
 

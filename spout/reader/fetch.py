@@ -15,15 +15,10 @@ from kinesis_trident.spout.failed_records.retry_ranges import (
     gather,
     start_of,
 )
+from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
-from kinesis_trident.spout.kinesis.record_batches import (
-    Slice,
-    arrival_at,
-    count_through,
-    position_at,
-    through,
-)
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.closing import Closing
@@ -49,14 +44,12 @@ class DueTurn:
     """The records found for due retries.
 
     Attributes:
-        segments: the records of each run that was reached, one list a run.
-        served: the number of records found for each of these; possibly incomplete for the last one.
+        records: of each run; those of the last one that was reached are possibly incomplete.
         missing: the runs that were read to their end and lack records that have left the stream.
         through: the ranges were read up to here; None if nothing was read.
     """
 
-    segments: list[list[Slice]]
-    served: tuple[int, ...]
+    records: RunRecords
     missing: tuple[int, ...]
     through: RecordPosition | None
 
@@ -241,7 +234,7 @@ class ShardFetcher:
             if not self._read_range(picker, group, max_bytes):
                 break
             picker.passed(group[-1].last_position)
-        return DueTurn(picker.segments, tuple(picker.served), picker.missing, picker.through)
+        return DueTurn(picker.records, picker.missing, picker.through)
 
     def _read_range(self, picker: Picker, group: Sequence[Run], max_bytes: int | None) -> bool:
         """Offer a range's records to the picker; tell whether the range was read to its end."""

@@ -13,7 +13,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import PinnedRecordsGoneError
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import parse_position
-from kinesis_trident.spout.reader.rows import Segment, TurnRows
+from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -48,18 +48,17 @@ class Replay:
         ]
         runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
         found = self._source.due(turn, fetcher, runs, everything=True)
-        segments = [
-            Segment(slices, attempt=runs[i].attempt + 1)
-            for i, slices in sorted(found.slices.items())
-            if slices
-        ]
+        segments: list[Segment | Retried] = [Retried.of(runs, found.records)]
         if pin.last is not None:
             last = RecordPosition.parse(pin.last)
             segments.append(Segment(fetcher.fetch_until(parse_position(pin.start), last).batches, attempt=1))
         rows = self._source.rows(turn, segments)
         if rows.digest() == pin.digest:
             return rows
-        return self._pin_remaining(turn, pin, rows, {retried[i]: found.served(i) for i in found.slices})
+        left = {
+            i: count for i, count in zip(retried, found.records.counts.tolist(), strict=True) if count >= 0
+        }
+        return self._pin_remaining(turn, pin, rows, left)
 
     def _pin_remaining(
         self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]

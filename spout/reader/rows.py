@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.arrow_columns import numbers, repeated, values_of
+from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     Slice,
@@ -32,13 +33,14 @@ from kinesis_trident.spout.kinesis.record_batches import (
 )
 from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import Keys, concatenated
-from kinesis_trident.tracker.spread import spread
+from kinesis_trident.tracker.records import Run
 
 __all__ = [
     "ANCHORS",
     "ARROW_SCHEMA",
     "MESSAGE_ID",
     "SCHEMA",
+    "Retried",
     "Segment",
     "TurnRows",
     "untracked_rows",
@@ -111,6 +113,23 @@ class Segment:
     attempt: int
 
 
+class Retried(NamedTuple):
+    """Records that are delivered again: those of each run are a segment of their own.
+
+    `attempts` has one for each run.
+    """
+
+    records: RunRecords
+    attempts: np.ndarray
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], records: RunRecords, chosen: np.ndarray | None = None) -> Retried:
+        """Return the records of runs, or of some of them by a mask, as far as there are any."""
+        some = records.counts > 0 if chosen is None else chosen & (records.counts > 0)
+        attempts = np.fromiter([run.attempt + 1 for run in runs], np.int32, len(runs))
+        return cls(records.of(some), attempts[some])
+
+
 class TurnRows:
     """The rows of one shard's turn: its segments in shard order, numbered.
 
@@ -127,7 +146,13 @@ class TurnRows:
     """
 
     def __init__(
-        self, stream: str, shard: str, shard_index: int, txid: int, tag: int, segments: Iterable[Segment]
+        self,
+        stream: str,
+        shard: str,
+        shard_index: int,
+        txid: int,
+        tag: int,
+        segments: Iterable[Segment | Retried],
     ) -> None:
         self.stream = stream
         self.shard = shard
@@ -186,18 +211,22 @@ class _Numbered(NamedTuple):
     ordinals: np.ndarray
 
 
-def _numbered(segments: Iterable[Segment]) -> Iterator[_Numbered]:
+def _numbered(segments: Iterable[Segment | Retried]) -> Iterator[_Numbered]:
     """Number the records of segments, and join neighbouring small batches.
 
-    Each record that comes back may be a segment of its own, and a batch takes as long as hundreds of rows, here and in
+    Records that come back may lie in many small slices, and a batch takes as long as hundreds of rows, here and in
     Spark.
     """
     held = _Held()
     ordinal = 0
     weighed, weight = None, 0.0
     for segment in segments:
-        for part in segment.batches:
-            batch, start, count = part if isinstance(part, Slice) else (part, 0, part.num_rows)
+        slices, counts, attempts = _parts(segment)
+        each = np.repeat(attempts, counts)
+        ordinals = ordinal + np.arange(len(each)) + np.repeat(np.arange(len(counts)), counts)
+        ordinal += len(each) + len(counts)
+        at = 0
+        for batch, start, count in slices:
             if not count:
                 continue
             if batch is not weighed:
@@ -205,29 +234,36 @@ def _numbered(segments: Iterable[Segment]) -> Iterator[_Numbered]:
             if held.slices and held.size + count * weight > _JOINED:
                 yield held.as_one()
                 held = _Held()
-            held.add(batch, start, count, segment.attempt, ordinal)
+            held.add(batch, start, count, each[at : at + count], ordinals[at : at + count])
             held.size += count * weight
-            ordinal += count
-        ordinal += 1
+            at += count
     if held.slices:
         yield held.as_one()
 
 
+def _parts(segment: Segment | Retried) -> tuple[Sequence[Slice], np.ndarray, np.ndarray]:
+    """Return the slices of one or more segments, and the count and the attempt of each segment."""
+    if isinstance(segment, Retried):
+        return segment.records.slices, segment.records.counts, segment.attempts
+    slices = [one if isinstance(one, Slice) else Slice(one, 0, one.num_rows) for one in segment.batches]
+    return slices, np.array([sum(one.num_rows for one in slices)]), np.array([segment.attempt], np.int32)
+
+
 @dataclass(slots=True)
 class _Held:
-    """Records to be joined, of `size` bytes: slices, and the attempts, first ordinals and counts of their parts."""
+    """Records to be joined, of `size` bytes: slices, and the attempts and ordinals of their records."""
 
     slices: list[Slice] = field(default_factory=list)
-    attempts: list[int] = field(default_factory=list)
-    ordinals: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    attempts: list[np.ndarray] = field(default_factory=list)
+    ordinals: list[np.ndarray] = field(default_factory=list)
     size: float = 0.0
 
-    def add(self, batch: pa.RecordBatch, start: int, count: int, attempt: int, ordinal: int) -> None:
-        """Add a part: records of a batch, in the slice that ends where it begins if there is one."""
-        self.attempts.append(attempt)
-        self.ordinals.append(ordinal)
-        self.counts.append(count)
+    def add(
+        self, batch: pa.RecordBatch, start: int, count: int, attempts: np.ndarray, ordinals: np.ndarray
+    ) -> None:
+        """Add records of a batch, in the slice that ends where they begin if there is one."""
+        self.attempts.append(attempts)
+        self.ordinals.append(ordinals)
         last = self.slices[-1] if self.slices else None
         if last is not None and last.batch is batch and last.start + last.num_rows == start:
             self.slices[-1] = Slice(batch, last.start, last.num_rows + count)
@@ -237,11 +273,10 @@ class _Held:
     def as_one(self) -> _Numbered:
         """Return all of them as one batch; a page is not copied."""
         batches = [one.records() for one in self.slices]
-        counts = np.array(self.counts, np.int64)
         return _Numbered(
             batches[0] if len(batches) == 1 else pa.concat_batches(list(map(with_own_keys, batches))),
-            np.repeat(np.array(self.attempts, np.int32), counts),
-            spread(self.ordinals, counts),
+            np.concatenate(self.attempts),
+            np.concatenate(self.ordinals),
         )
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.checkpoint.errors import BatchMissingError
@@ -36,7 +37,7 @@ from kinesis_trident.spout.reader.fan_out import Subscriber
 from kinesis_trident.spout.reader.fetch import ShardFetcher
 from kinesis_trident.spout.reader.missing import Recreation, is_gone
 from kinesis_trident.spout.reader.replay import Replay, holds_all_of
-from kinesis_trident.spout.reader.rows import Segment, TurnRows
+from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 
@@ -227,7 +228,7 @@ class TurnReader:
             )
             DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
         fetcher = self._source.fetcher(turn)
-        served, through, missing, segments = self._take_up(turn, fetcher)
+        served, through, missing, again = self._take_up(turn, fetcher)
         fresh = (
             fetcher.fetch_new(parse_position(turn.start), self._source.bounds(turn)) if turn.read else None
         )
@@ -236,9 +237,8 @@ class TurnReader:
             return self._fetch(turn)
         if fresh is not None:
             self._source.keep_iterator(turn, fresh.end, fetcher)
-        if fresh is not None and fresh.count:
-            segments.append(Segment(fresh.batches, attempt=1))
-        rows = self._source.rows(turn, segments)
+        new = [Segment(fresh.batches, attempt=1)] if fresh is not None and fresh.count else []
+        rows = self._source.rows(turn, [again, *new])
         part, options = self._partition, self._options
         pin = Pin(
             txid=part.txid,
@@ -271,25 +271,25 @@ class TurnReader:
 
     def _take_up(
         self, turn: ShardTurn, fetcher: ShardFetcher
-    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], list[Segment]]:
-        """Deliver due runs again and dead-letter the exhausted ones: (served, through, missing, segments)."""
+    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], Retried]:
+        """Deliver due runs again and dead-letter the exhausted ones: (served, through, missing, records)."""
         options = self._options
         keep_payload = options.on_exhausted == "deadLetter"
         # With `fail` they stay and the planning process stops there: the option had another value at planning.
         skipped = options.on_exhausted == "skip"
         wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
         runs = [turn.due[i][0] for i in wanted]
+        is_dead = np.fromiter([turn.due[i][1] for i in wanted], np.bool_, len(wanted))
         found = self._source.due(turn, fetcher, runs)
+        records = found.records
         served = [run.count if dead and skipped else -1 for run, dead in turn.due]
-        segments: list[Segment] = []
-        letters: list[Letter] = []
-        for position, slices in sorted(found.slices.items()):
-            run, dead = turn.due[wanted[position]]
-            served[wanted[position]] = count = found.served(position)
-            if dead:
-                letters.append((run, [one.records() for one in slices], position in found.missing))
-            elif count:
-                segments.append(Segment(slices, attempt=run.attempt + 1))
+        for i, count in zip(wanted, records.counts.tolist(), strict=True):
+            served[i] = count
+        missing = set(found.missing)
+        letters: list[Letter] = [
+            (runs[i], records.of_run(i), i in missing)
+            for i in np.flatnonzero(is_dead & records.reached).tolist()
+        ]
         if letters and options.dead_letter:
             key = self._partition.layout.key_of(turn.shard)
             DeadLetterWriter(options, self._kinesis).write(
@@ -300,11 +300,11 @@ class TurnReader:
                 plan=f"{self._partition.plan}-{reach(letters)}",
             )
         if self._source.spool is not None:
-            again = [i for i in found.fetched if not turn.due[wanted[i]][1]]
-            kept = [one.records() for i in again for one in found.slices[i]]
+            kept = records.of(found.fetched & ~is_dead).batches()
             self._source.spool.put(turn.shard, self._partition.txid, kept)
+        again = Retried.of(runs, records, ~is_dead)
         through = str(found.through) if found.through else None
-        return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
+        return tuple(served), through, tuple(wanted[i] for i in found.missing), again
 
 
 def _cost(*numbers: int) -> tuple[int, ...]:

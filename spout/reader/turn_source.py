@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
+from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
-from kinesis_trident.spout.kinesis.record_batches import Slice
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
 from kinesis_trident.spout.reader.iterators import kept_iterators
 from kinesis_trident.spout.reader.missing import EmptyShard
-from kinesis_trident.spout.reader.rows import Segment, TurnRows
+from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -127,7 +130,7 @@ class TurnSource:
             seconds=options.max_fetch_time,
         )
 
-    def rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
+    def rows(self, turn: ShardTurn, segments: Sequence[Segment | Retried]) -> TurnRows:
         """Return the segments of a turn as rows."""
         part = self._partition
         key = part.layout.key_of(turn.shard)
@@ -144,20 +147,16 @@ class DueRecords:
     """The records found for due runs.
 
     Attributes:
-        slices: the records of each run that was reached, by its index.
+        records: of each run.
         missing: the indexes of runs that lack records that have left the stream.
         through: the stream was read up to here; None if it was not read.
-        fetched: the runs whose records came from the stream.
+        fetched: tells for each run whether its records came from the stream.
     """
 
-    slices: dict[int, list[Slice]]
+    records: RunRecords
     missing: tuple[int, ...]
     through: RecordPosition | None
-    fetched: tuple[int, ...]
-
-    def served(self, index: int) -> int:
-        """Return the number of records found for a run; -1 if it was not reached."""
-        return _count(self.slices[index]) if index in self.slices else -1
+    fetched: npt.NDArray[np.bool_]
 
 
 def take_up(
@@ -168,21 +167,17 @@ def take_up(
     Raises:
         KinesisError, DeaggregateChangedError: as `ShardFetcher.fetch_due`.
     """
-    kept = spool.get(shard, runs) if spool is not None and runs else {}
-    whole = {index for index, slices in kept.items() if _count(slices) == runs[index].count}
-    rest = [index for index in range(len(runs)) if index not in whole]
-    turn = fetch([runs[index] for index in rest])
-    slices = {index: kept[index] for index in whole}
-    fetched = []
-    for index, segment in zip(rest, turn.segments, strict=False):
-        # The spool may have more records of a run than the stream still has.
-        if index in kept and _count(kept[index]) > _count(segment):
-            slices[index] = kept[index]
-        else:
-            slices[index] = segment
-            fetched.append(index)
-    return DueRecords(slices, tuple(rest[index] for index in turn.missing), turn.through, tuple(fetched))
-
-
-def _count(slices: Sequence[Slice]) -> int:
-    return sum([one.num_rows for one in slices])
+    if spool is None:
+        turn = fetch(runs)
+        return DueRecords(turn.records, turn.missing, turn.through, turn.records.reached)
+    kept = spool.get(shard, runs)
+    whole = kept.counts == np.fromiter([run.count for run in runs], np.int64, len(runs))
+    rest = np.flatnonzero(~whole)
+    turn = fetch([runs[index] for index in rest.tolist()])
+    counts = np.full(len(runs), -1, np.int64)
+    counts[rest] = turn.records.counts
+    # The spool may have more records of a run than the stream still has.
+    spooled = whole | ((counts >= 0) & (kept.counts > counts))
+    found = RunRecords(turn.records.slices, counts).replaced(kept, spooled)
+    missing = tuple(rest[list(turn.missing)].tolist())
+    return DueRecords(found, missing, turn.through, found.reached & ~spooled)

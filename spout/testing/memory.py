@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -106,13 +107,14 @@ class MemoryKinesis:
             used = self._used.setdefault(name, ShardQuota(name))
             used.read(self._quotas, now)
             answer = shard.read(Cursor(int(start), int(walked)), limit, now)
-            used.answered(sum(len(record.data) for record in answer.records), self._quotas, now)
+            size = answer.size
+            used.answered(size, self._quotas, now)
             following = None if answer.following is None else _token(shard, answer.following)
             ended = following is None
             if self._broken_off[name]:
                 self._broken_off[name] -= 1
                 following = None
-            return _page(answer, following, now, answer.behind if self.tells_lag else None, ended)
+            return _page(answer, size, following, now, answer.behind if self.tells_lag else None, ended)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`; a partition key goes to the open shard that has its hash."""
@@ -222,18 +224,19 @@ def _token(shard: HeldShard, cursor: Cursor) -> str:
 _EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA)
 
 
-def _page(answer: Answer, following: str | None, now: int, behind: int | None, closed: bool) -> Page:
-    records = answer.records
-    if not records:
+def _page(
+    answer: Answer, size: int, following: str | None, now: int, behind: int | None, closed: bool
+) -> Page:
+    if not answer.records:
         return Page(_EMPTY, following, behind, 0, now, closed=closed)
+    keys, data, sequences, arrivals = (
+        list(map(attrgetter(name), answer.records)) for name in ("key", "data", "sequence", "arrival")
+    )
     columns = [
-        pa.array([record.key for record in records], pa.string()),
-        pa.array([record.data for record in records], pa.binary()),
-        pa.array([str(record.sequence) for record in records], pa.string()),
-        pa.array([record.arrival * 1000 for record in records], pa.int64()).view(
-            pa.timestamp("us", tz="UTC")
-        ),
+        pa.array(keys, pa.string()),
+        pa.array(data, pa.binary()),
+        pa.array(list(map(str, sequences)), pa.string()),
+        pa.array(arrivals, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    size = sum(len(record.data) for record in records)
     return Page(batch, following, behind, size, now, closed=closed)

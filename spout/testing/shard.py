@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
+from typing import NamedTuple
 
 __all__ = ["Answer", "Cursor", "HeldShard", "StoredRecord"]
 
@@ -12,9 +15,10 @@ _ANSWER_BYTES = 10 * 2**20
 
 _GAP_LAG_MS = 1_000
 
+_payload = attrgetter("data")
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+
+class StoredRecord(NamedTuple):
     """One record as it was written."""
 
     sequence: int
@@ -38,6 +42,11 @@ class Answer:
     records: list[StoredRecord]
     following: Cursor | None
     behind: int
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of payload."""
+        return sum(map(len, map(_payload, self.records)))
 
 
 @dataclass(slots=True)
@@ -99,11 +108,6 @@ class HeldShard:
         return Answer(page, Cursor(page[-1].sequence + 1) if page else cursor, behind)
 
     def _fitting(self, at: int, end: int) -> list[StoredRecord]:
-        page: list[StoredRecord] = []
-        size = 0
-        for record in self.records[at:end]:
-            size += len(record.data)
-            if page and size > _ANSWER_BYTES:
-                break
-            page.append(record)
-        return page
+        page = self.records[at:end]
+        sizes = list(accumulate(map(len, map(_payload, page))))
+        return page[: max(1, bisect_right(sizes, _ANSWER_BYTES))]

@@ -71,11 +71,10 @@ def test_files_of_the_spool(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     def read(data: bytes) -> None:
         file.write_bytes(data)
         found = read_bounded(lambda: spool.get(SHARD, runs), len(data), (), least=50_000)
-        for slices in (found or {}).values():
-            for batch in [one.records() for one in slices]:
-                batch.validate(full=True)
-                for row in range(batch.num_rows):
-                    assert 10**55 <= position_at(batch, row).sequence <= 10**55 + 9
+        for batch in found.batches() if found else []:
+            batch.validate(full=True)
+            for row in range(batch.num_rows):
+                assert 10**55 <= position_at(batch, row).sequence <= 10**55 + 9
 
     explore(read, [file.read_bytes()])
 
@@ -90,7 +89,7 @@ def test_strange_names_in_the_spool(tmp_path: Path) -> None:
     strange.parent.mkdir()
     strange.write_bytes(b"x")
     runs = (Run(str(10**55), str(10**55 + 9), 5, None, 1, 0, ()),)
-    assert sum(batch.num_rows for batch in spool.get(SHARD, runs)[0]) == 5
+    assert spool.get(SHARD, runs).counts.tolist() == [5]
     assert spool.clean(3, {}) == 1
     assert strange.exists()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from found_records import served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
@@ -171,14 +172,15 @@ def test_due_user_records_come_alone(
     gone = sequences[min(trimmed, len(sequences)) - 1] if trimmed else 0
     shard.kinesis.trim(SHARD, gone)
     found = shard.fetcher(page).fetch_due(runs, ranges, most)
-    assert bool(found.served) == bool(runs)
-    assert most is not None or len(found.served) == len(runs)
-    for index, segment in enumerate(found.segments):
+    counts = served(found.records)
+    assert bool(counts) == bool(runs)
+    assert most is not None or len(counts) == len(runs)
+    for index, count in enumerate(counts):
         there = [row for row in shard.rows[slice(*spans[index])] if row[0].sequence > gone]
-        got = rows_of([one.records() for one in segment])
+        got = rows_of(found.records.of_run(index))
         assert found.through is not None
         assert got == [row for row in there if row[0] <= found.through]
-        assert found.served[index] == len(got)
+        assert count == len(got)
         complete = found.through >= runs[index].last_position
         assert (index in found.missing) == (complete and len(there) < runs[index].count)
 
@@ -187,7 +189,7 @@ def test_a_run_behind_an_aggregate_that_is_larger_than_the_bound_is_read() -> No
     """Its first record is not known: reading begins with the aggregate before it."""
     shard = shard_of([4, 0])
     run = shard.run(4, 5, knows_first=False)
-    assert shard.fetcher(1).fetch_due([run], 2, 1).served == (1,)
+    assert served(shard.fetcher(1).fetch_due([run], 2, 1).records) == (1,)
 
 
 def limits_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -206,7 +208,7 @@ def test_one_user_record_is_read_with_its_aggregate_only(monkeypatch: pytest.Mon
     shard = shard_of([0, 50, 50])
     asked = limits_asked(monkeypatch)
     for run in (shard.run(20, 30), shard.run(20, 30, knows_first=False), shard.run(20, 21)):
-        assert shard.fetcher().fetch_due([run], 2, 10**6).served == (run.count,)
+        assert served(shard.fetcher().fetch_due([run], 2, 10**6).records) == (run.count,)
     assert asked == [1, 1, 1]
 
 
@@ -269,9 +271,8 @@ def test_what_was_delivered_otherwise_is_refused() -> None:
         shard.fetcher().fetch_until(TRIM_HORIZON, whole)
     # A plain record is the same either way, aggregates around it or not.
     for fetcher in (now, shard.fetcher()):
-        assert fetcher.fetch_due([Run(str(shard.positions[4]), str(shard.positions[4]))], 2, 100).served == (
-            1,
-        )
+        plain = str(shard.positions[4])
+        assert served(fetcher.fetch_due([Run(plain, plain)], 2, 100).records) == (1,)
 
 
 def test_a_look_at_the_tip_does_not_see_what_is_read() -> None:

@@ -139,17 +139,11 @@ class Life:
             SHARD,
         )
         assert not found.missing
-        again = [one.records() for _, slices in sorted(found.slices.items()) for one in slices]
         if self.spool is not None:
-            self.spool.put(
-                SHARD, plan.txid, [one.records() for i in found.fetched for one in found.slices[i]]
-            )
+            self.spool.put(SHARD, plan.txid, found.records.of(found.fetched).batches())
         bounds = Bounds(options.max_fetch_records_per_shard, options.max_fetch_bytes_per_shard, 1.0)
         fresh = self.fetcher.fetch_new(parse_position(plan.positions[SHARD]), bounds)
-        alive = [
-            one.records() for i, (_, dead) in enumerate(due) if not dead for one in found.slices.get(i, [])
-        ]
-        assert len(again) >= len(alive)
+        alive = [batch for i, (_, dead) in enumerate(due) if not dead for batch in found.records.of_run(i)]
         pin = Pin(
             txid=plan.txid,
             plan=plan.plan,
@@ -163,7 +157,7 @@ class Life:
             xor=0,
             arrival=fresh.arrival,
             seen=fresh.seen,
-            served=tuple(found.served(i) for i in range(len(due))),
+            served=tuple(found.records.counts.tolist()),
             through=str(found.through) if found.through else None,
         )
         return pin, self.failing(plan.txid, [*alive, *fresh.batches])

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from found_records import payloads_by_run, served
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,12 +87,9 @@ def test_each_run_gets_the_records_that_the_pages_hold_of_it(
         picker.offer(records(left[start : start + page]))
     expected = [[str(shard[index]) for index in part if shard[index] in left] for part in mine]
     reached = [part for part in mine if left and shard[part.start] <= left[-1]]
-    found = [
-        [text.decode() for one in segment for text in one.records().column("data").to_pylist()]
-        for segment in picker.segments
-    ]
+    found = [[text.decode() for text in texts] for texts in payloads_by_run(picker.records)]
     assert found == expected[: len(reached)]
-    assert picker.served == list(map(len, found))
+    assert served(picker.records) == tuple(map(len, found))
     assert picker.missing == tuple(
         index for index, texts in enumerate(found) if len(texts) < len(mine[index])
     )
@@ -103,7 +101,7 @@ def test_a_page_is_copied_once_however_many_runs_take_of_it() -> None:
     shard = [RecordPosition(number) for number in range(100, 600)]
     picker = Picker([single(position.sequence) for position in shard[::2]])
     picker.offer(records(shard))
-    assert picker.served == [1] * 250
-    assert len({segment[0].records().column("data").buffers()[2].address for segment in picker.segments}) == 1
+    assert served(picker.records) == (1,) * 250
+    (copied,) = picker.records.batches()
     # The records that are of no run are not held with them.
-    assert picker.segments[0][0].records().column("data").buffers()[2].size < 250 * 4
+    assert copied.column("data").buffers()[2].size < 250 * 4

@@ -441,7 +441,7 @@ def test_what_is_read_again_is_polled(rig: Rig) -> None:
     fetcher = rig.fetcher()
     assert payloads(fetcher.fetch_until(TRIM_HORIZON, second).batches) == [b"a", b"b"]
     due = fetcher.fetch_due([Run(first=str(third), last=str(third))], 1, None)
-    assert payloads([one.records() for one in due.segments[0]]) == [b"c"]
+    assert payloads(due.records.batches()) == [b"c"]
     assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (0, 2)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from found_records import payloads_by_run, served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
@@ -50,9 +51,8 @@ class Rig:
         return self.kinesis.calls["get_records", SHARD]
 
 
-def payloads(batches: Sequence[pa.RecordBatch | Slice]) -> list[bytes]:
-    whole = (part.records() if isinstance(part, Slice) else part for part in batches)
-    return [data for batch in whole for data in batch.column("data").to_pylist()]
+def payloads(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
+    return [data for batch in batches for data in batch.column("data").to_pylist()]
 
 
 def numbers(count: int) -> list[bytes]:
@@ -431,7 +431,7 @@ def test_a_turn_never_ends_between_records_of_one_sequence_number() -> None:
     rig = Rig()
     rig.put(b"a", b"b", b"c", b"d")
     records = rig.kinesis._stream.shards[SHARD].records
-    records[2] = replace(records[2], sequence=records[1].sequence)
+    records[2] = records[2]._replace(sequence=records[1].sequence)
     turn = rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(4, 2, 60))
     assert payloads(turn.batches) == [b"a"]
     turn = rig.fetcher.fetch_new(turn.end, Bounds(4, 1, 60))
@@ -522,13 +522,13 @@ def test_due_runs_come_apart_again() -> None:
     rig = Rig(page=3)
     positions = rig.put(*numbers(30))
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (5, 6), (10, 15), (29, 30)), 2, None)
-    assert [payloads(segment) for segment in found.segments] == [
+    assert payloads_by_run(found.records) == [
         [b"0", b"1"],
         [b"5"],
         [b"10", b"11", b"12", b"13", b"14"],
         [b"29"],
     ]
-    assert found.served == (2, 1, 5, 1)
+    assert served(found.records) == (2, 1, 5, 1)
     assert found.missing == ()
     assert found.through == positions[29]
 
@@ -538,20 +538,20 @@ def test_one_run_reads_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> N
     positions = rig.put(*numbers(100))
     asked = limits_asked(monkeypatch)
     found = rig.fetcher.fetch_due(runs_of(positions, (40, 41)), 2, 4096)
-    assert (found.served, asked) == ((1,), [1])
+    assert (served(found.records), asked) == ((1,), [1])
     asked.clear()
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 70)), 2, 4096)
-    assert (found.served, asked) == ((70,), [50, 20])
+    assert (served(found.records), asked) == ((70,), [50, 20])
 
 
 def test_bytes_end_a_range_and_the_rest_is_left_out() -> None:
     rig = Rig(page=2)
     positions = rig.put(*[b"x" * 100] * 20)
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 3), (4, 10), (15, 16)), 1, 300)
-    assert found.served == (3,)
+    assert served(found.records) == (3,)
     assert found.through == positions[3]
     least = rig.fetcher.fetch_due(runs_of(positions, (0, 3)), 1, 1)
-    assert least.served == (2,)
+    assert served(least.records) == (2,)
     assert least.missing == ()
     assert least.through == positions[1]
 
@@ -560,7 +560,7 @@ def test_a_range_that_is_cut_ends_the_reading() -> None:
     rig = Rig(page=2)
     positions = rig.put(*[b"x" * 100] * 40)
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 3), (4, 10), (35, 36)), 2, 300)
-    assert found.served == (3,)
+    assert served(found.records) == (3,)
 
 
 def test_records_gone_are_missing_wherever_they_were() -> None:
@@ -568,23 +568,23 @@ def test_records_gone_are_missing_wherever_they_were() -> None:
     positions = rig.put(*numbers(12))
     rig.kinesis.trim(SHARD, positions[5].sequence)
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (4, 7), (8, 9)), 3, None)
-    assert found.served == (0, 1, 1)
+    assert served(found.records) == (0, 1, 1)
     assert found.missing == (0, 1)
-    assert [payloads(segment) for segment in found.segments] == [
+    assert payloads_by_run(found.records) == [
         [],
         [b"6"],
         [b"8"],
     ]
     rig.kinesis.trim(SHARD, positions[11].sequence)
     gone = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (4, 7), (8, 9)), 2, None)
-    assert (gone.served, gone.missing, gone.through) == ((0, 0, 0), (0, 1, 2), positions[8])
+    assert (served(gone.records), gone.missing, gone.through) == ((0, 0, 0), (0, 1, 2), positions[8])
 
 
 def test_due_runs_of_a_closed_shard() -> None:
     rig = Rig()
     positions = rig.put(*numbers(4))
     rig.kinesis.close(SHARD)
-    assert rig.fetcher.fetch_due(runs_of(positions, (3, 4)), 2, 100).served == (1,)
+    assert served(rig.fetcher.fetch_due(runs_of(positions, (3, 4)), 2, 100).records) == (1,)
 
 
 def test_throttled_retries_wait_for_another_turn_unless_they_must_be_had() -> None:
@@ -592,15 +592,15 @@ def test_throttled_retries_wait_for_another_turn_unless_they_must_be_had() -> No
     positions = rig.put(*numbers(4))
     rig.kinesis.fail(SHARD, ThrottledError("slow"))
     found = rig.fetcher.fetch_due(runs_of(positions, (1, 2)), 2, 100)
-    assert (found.segments, found.served, found.missing, found.through) == ([], (), (), None)
+    assert (served(found.records), found.missing, found.through) == ((), (), None)
     rig.kinesis.fail(SHARD, ThrottledError("slow"))
-    assert rig.fetcher.fetch_due(runs_of(positions, (1, 2)), 2, None).served == (1,)
+    assert served(rig.fetcher.fetch_due(runs_of(positions, (1, 2)), 2, None).records) == (1,)
 
 
 def test_no_runs_read_nothing() -> None:
     rig = Rig()
     found = rig.fetcher.fetch_due([], 2, 100)
-    assert (found.served, rig.reads) == ((), 0)
+    assert (served(found.records), rig.reads) == ((), 0)
 
 
 @settings(max_examples=80, deadline=None)
@@ -629,21 +629,21 @@ def test_due_runs_are_neither_lost_nor_doubled(
     if trimmed:
         rig.kinesis.trim(SHARD, positions[min(trimmed, count) - 1].sequence)
     found = rig.fetcher.fetch_due(runs, ranges, most)
-    assert len(found.segments) == len(found.served)
+    segments = payloads_by_run(found.records)
+    assert served(found.records) == tuple(map(len, segments))
     if most is None:
-        assert len(found.served) == len(runs)
-    for index, segment in enumerate(found.segments):
+        assert len(segments) == len(runs)
+    for index, segment in enumerate(segments):
         there = [n for n in range(*spans[index]) if n in left]
-        got = [int(data) for data in payloads(segment)]
+        got = [int(data) for data in segment]
         assert got == there[: len(got)]
-        assert found.served[index] == len(got)
         assert found.through is not None
         complete = found.through >= runs[index].last_position
-        assert complete or index == len(found.segments) - 1
+        assert complete or index == len(segments) - 1
         if complete:
             assert got == there
         assert (index in found.missing) == (complete and len(there) < runs[index].count)
         reached = {n for n in there if positions[n] <= found.through}
         assert set(got) == reached
     # Whatever the bounds, a turn gets further: else due retries would wait for ever.
-    assert bool(found.served) == bool(runs)
+    assert bool(segments) == bool(runs)

@@ -107,6 +107,17 @@ def test_records_that_come_back_one_by_one_share_a_batch() -> None:
     assert large[0].column("data").buffers()[2].address == page.column("data").buffers()[2].address
 
 
+def test_rows_of_a_large_batch_come_in_parts() -> None:
+    """A spool can hold very many records of small size: the text of their rows takes more memory than they do."""
+    page = batch([(n, -1) for n in range(100_000, 150_000)])
+    parts = list(turn(Segment([page], 2)).record_batches())
+    assert max(rows.num_rows for rows in parts) < 40_000
+    assert [n for rows in parts for n in rows.column("sequenceNumber").to_pylist()] == [
+        str(n) for n in range(100_000, 150_000)
+    ]
+    assert [n for rows in parts for n in ordinal_of(anchors(rows)[0]).tolist()] == list(range(50_000))
+
+
 @given(
     counts=st.lists(st.integers(0, 4), max_size=30),
     taken=st.lists(st.booleans(), min_size=30, max_size=30),
