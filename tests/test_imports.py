@@ -74,6 +74,12 @@ for module in {MODULES}:
     assert loaded(code, ["pandas"]) == []
 
 
+@pytest.mark.parametrize("module", ["spout.planner.run", "spout.reader.task", "bolt.reliable"])
+def test_what_large_pages_and_requests_need_waits_for_one(module: str) -> None:
+    """Spark starts these processes for each query, and most of them never see one."""
+    assert loaded(f"import kinesis_trident.{module}", ["pybase64"]) == []
+
+
 # A page of records, as plain rows, in a batch, and read again: what a worker of Spark does with them.
 READING = """
 import base64, json

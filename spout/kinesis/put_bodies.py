@@ -13,7 +13,6 @@ from typing import Any, TypedDict
 
 import msgspec
 from botocore.parsers import ResponseParserError
-from pybase64 import b64encode
 
 from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.tracker.errors import UNREADABLE
@@ -61,6 +60,9 @@ def encode_put(params: dict[str, Any]) -> bytes:
     data = entries.data.tolist()
     if entries.size < _SMALL * len(entries):
         return _encoder.encode(params | {"Records": _records(entries, data)})
+    # Only a process that writes needs it.
+    from pybase64 import b64encode
+
     around = _encoder.encode(params | {"Records": _records(entries, repeat(_PLACE))}).split(b"\n")
     end = around.pop()
     # All of its memory at once: what grows is copied, and takes up to twice as much.

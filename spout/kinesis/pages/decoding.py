@@ -21,7 +21,7 @@ from botocore.parsers import ResponseParserError
 
 from kinesis_trident.arrow_columns import numbers, texts
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.pages.text_columns import RecordColumns, columns_of
+from kinesis_trident.spout.kinesis.pages.record_columns import RecordColumns
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.errors import UNREADABLE
 
@@ -185,12 +185,16 @@ def _record_from_response(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _page(decoder: msgspec.json.Decoder[AnswerT], body: bytes | memoryview, answered: int | None) -> Page:
-    if len(body) >= _LARGE and (found := columns_of(body)) is not None:
-        columns, rest = found
-        with suppress(msgspec.ValidationError):
-            answer = _decoded(decoder, rest)
-            if not answer.records:
-                return _page_from(answer, columns, answered)
+    if len(body) >= _LARGE:
+        # Not before the first one: the planning process and the driver never read a large page.
+        from kinesis_trident.spout.kinesis.pages.text_columns import columns_of
+
+        if (found := columns_of(body)) is not None:
+            columns, rest = found
+            with suppress(msgspec.ValidationError):
+                answer = _decoded(decoder, rest)
+                if not answer.records:
+                    return _page_from(answer, columns, answered)
     answer = _decoded(decoder, body)
     return _page_from(answer, _columns_of(answer.records), answered)
 

@@ -22,8 +22,9 @@ import pybase64
 
 from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.kinesis.pages.record_columns import RecordColumns
 
-__all__ = ["RecordColumns", "columns_of"]
+__all__ = ["columns_of"]
 
 _KEY, _DATA, _SEQUENCE = b"PartitionKey", b"Data", b"SequenceNumber"
 _ARRIVAL = b"ApproximateArrivalTimestamp"
@@ -55,22 +56,6 @@ _WORD = 8
 
 _Places = npt.NDArray[np.int64]
 _Spans = tuple[_Places, _Places]
-
-
-class RecordColumns(NamedTuple):
-    """The records of an answer.
-
-    Args:
-        keys: the partition keys.
-        data: the payloads; their buffer has exactly their size.
-        sequences: the texts in the place of sequence numbers.
-        arrivals: seconds since 1970.
-    """
-
-    keys: pa.StringArray
-    data: pa.BinaryArray
-    sequences: pa.StringArray
-    arrivals: npt.NDArray[np.float64]
 
 
 class _IrregularError(KinesisError):
