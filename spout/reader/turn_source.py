@@ -167,7 +167,7 @@ def take_up(
     Raises:
         KinesisError, DeaggregateChangedError: as `ShardFetcher.fetch_due`.
     """
-    if spool is None:
+    if spool is None or not runs:
         turn = fetch(runs)
         return DueRecords(turn.records, turn.missing, turn.through, turn.records.reached)
     kept = spool.get(shard, runs)

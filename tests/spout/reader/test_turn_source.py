@@ -1,0 +1,101 @@
+"""Records to be read again, from the spool and from the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pyarrow as pa
+import pytest
+from found_records import payloads_by_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.spout.failed_records.retry_ranges import Picker
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.reader.fetch import DueTurn
+from kinesis_trident.spout.reader.turn_source import take_up
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+SHARD = "shardId-000000000000"
+LAYOUT = Layout("/root", "app", "orders", 1)
+EVERY = range(100, 130)
+
+
+def records(numbers: Sequence[int]) -> pa.RecordBatch:
+    """Records whose sequence number is also their payload."""
+    columns = [
+        ["k"] * len(numbers),
+        [str(number).encode() for number in numbers],
+        [str(number) for number in numbers],
+        [-1] * len(numbers),
+        [0] * len(numbers),
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=10),
+    spooled=st.sets(st.sampled_from(EVERY)),
+    left=st.sets(st.sampled_from(EVERY)),
+    until=st.sampled_from(EVERY),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_run_has_its_records_from_where_more_of_them_are(
+    tmp_path: Path, sizes: list[int], spooled: set[int], left: set[int], until: int
+) -> None:
+    spool = RetrySpool(mkdtemp(dir=tmp_path), LAYOUT)
+    spool.put(SHARD, 1, [records(sorted(spooled))])
+    parts, start = [], EVERY.start
+    for size in sizes:
+        # One record between two runs that did not fail.
+        parts.append([number for number in range(start, start + size) if number in EVERY])
+        start += size + 1
+    parts = [part for part in parts if part]
+    runs = [Run(str(part[0]), str(part[-1]), len(part)) for part in parts]
+    asked: list[Run] = []
+
+    def fetch(rest: Sequence[Run]) -> DueTurn:
+        asked.extend(rest)
+        picker = Picker(rest)
+        picker.offer(records(sorted(number for number in left if number <= until)))
+        picker.passed(RecordPosition(until))
+        return DueTurn(picker.records, picker.missing, picker.through)
+
+    found = take_up(runs, fetch, spool, SHARD)
+
+    whole = [set(part) <= spooled for part in parts]
+    assert asked == [run for run, is_whole in zip(runs, whole, strict=True) if not is_whole]
+    for index, part in enumerate(parts):
+        kept, there = spooled.intersection(part), {n for n in left.intersection(part) if n <= until}
+        reached = part[-1] <= until or bool(there)
+        best = kept if whole[index] or len(kept) > len(there) else there
+        if whole[index] or reached:
+            assert [
+                int(n) for batch in found.records.of_run(index) for n in batch["data"].to_pylist()
+            ] == sorted(best)
+            assert found.records.counts[index] == len(best)
+        else:
+            assert found.records.counts[index] == -1
+        assert bool(found.fetched[index]) == (reached and not whole[index] and best is there)
+        assert (index in found.missing) == (not whole[index] and part[-1] <= until and len(there) < len(part))
+
+
+def test_no_folder_is_listed_where_nothing_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for at each turn of each shard, and may be on a network."""
+    spool = RetrySpool(str(tmp_path), LAYOUT)
+    listed: list[str] = []
+    monkeypatch.setattr(RetrySpool, "_listed", lambda _, below: listed.append(below) or iter(()))
+
+    def fetch(rest: Sequence[Run]) -> DueTurn:
+        picker = Picker(rest)
+        return DueTurn(picker.records, picker.missing, picker.through)
+
+    assert payloads_by_run(take_up([], fetch, spool, SHARD).records) == []
+    assert listed == []
+    take_up([Run("7", "7")], fetch, spool, SHARD)
+    assert listed == [SHARD]
