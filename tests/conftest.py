@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["server_fixtures"]
 
+# The conformance kit's asserts show what they compare; here, because any test may be the first that imports it.
+pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")
+
 # How long an example takes says more of the machine than of what is tested. The same examples each time: a failure is
 # due to the change, and `make chaos` searches for others.
 settings.register_profile(

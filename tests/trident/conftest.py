@@ -1,4 +1,4 @@
-"""The conformance kit's asserts show what they compare; a state in each of the stores."""
+"""A state in each of the stores."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from kinesis_trident.trident.stores.files import FileState
 from kinesis_trident.trident.stores.memcached import MemcachedState
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.sql import SqlState
-
-pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")
 
 STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "mariadb", "dynamodb"]
 
