@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice, digest_of
-from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Segment, TurnRows
+from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Retried, Segment, TurnRows
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, tag_of, tuple_ids, turn_of
+from kinesis_trident.tracker.records import Run
 
 TAG = 0xABCDEF
 POSITIONS = st.lists(st.tuples(st.integers(0, 10**56), st.integers(-1, 3)), max_size=12)
@@ -38,7 +40,7 @@ def in_parts(whole: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
     return [whole.slice(start, stop - start) for start, stop in pairwise(bounds)]
 
 
-def turn(*segments: Segment) -> TurnRows:
+def turn(*segments: Segment | Retried) -> TurnRows:
     return TurnRows("orders", "shardId-000000000001", 3, 17, TAG, list(segments))
 
 
@@ -143,6 +145,34 @@ def test_records_cut_out_of_pages_are_the_rows_that_batches_of_them_would_be(
     tables = [pa.Table.from_batches(rows.record_batches(), ARROW_SCHEMA) for rows in (cut, apart)]
     assert tables[0].equals(tables[1])
     assert (cut.count, cut.xor(), cut.digest()) == (apart.count, apart.xor(), apart.digest())
+
+
+@given(
+    counts=st.lists(st.integers(-1, 4), max_size=30),
+    attempts=st.lists(st.integers(1, 3), min_size=30, max_size=30),
+    chosen=st.lists(st.booleans(), min_size=30, max_size=30),
+    cuts=st.lists(st.integers(0, 200), max_size=5),
+)
+def test_retried_runs_are_the_rows_that_a_segment_for_each_would_be(
+    counts: list[int], attempts: list[int], chosen: list[bool], cuts: list[int]
+) -> None:
+    """Their ordinals are in the tuple ids, by which a replay has to agree with the run before it."""
+    every = batch([(n, -1) for n in range(sum(max(count, 0) for count in counts))])
+    pages = [Slice(page, 0, page.num_rows) for page in in_parts(every, cuts) if page.num_rows]
+    runs = [Run("", "9", attempt=attempt) for attempt in attempts[: len(counts)]]
+    records = RunRecords(pages, np.array(counts, np.int64))
+    new = Segment([batch([(1000, -1), (1001, -1)])], 1)
+    segments, start = [], 0
+    for count, run, is_chosen in zip(counts, runs, chosen, strict=False):
+        if count > 0:
+            if is_chosen:
+                segments.append(Segment([every.slice(start, count)], run.attempt + 1))
+            start += count
+    apart = turn(*segments, new)
+    retried = turn(Retried.of(runs, records, np.array(chosen[: len(counts)], np.bool_)), new)
+    tables = [pa.Table.from_batches(rows.record_batches(), ARROW_SCHEMA) for rows in (retried, apart)]
+    assert tables[0].equals(tables[1])
+    assert (retried.count, retried.xor(), retried.digest()) == (apart.count, apart.xor(), apart.digest())
 
 
 def test_an_empty_turn_yields_nothing() -> None:
