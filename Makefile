@@ -88,7 +88,7 @@ chaos: $(VENV)/.ready-test java servers spark
 	@$(MAKE) --no-print-directory faults SEED=1 COUNT=50 ARGS=--write
 
 faults: $(VENV)/.ready-test java servers spark
-	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint $(BIN)/python -m chaos $(SEED) $(COUNT) $(ARGS)
+	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint:tests/workers $(BIN)/python -m chaos $(SEED) $(COUNT) $(ARGS)
 
 model: $(VENV)/.ready-test
 	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,20 @@ def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
     for job in WORKFLOW["jobs"].values():
         for step in job["steps"]:
             assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    re.findall(
+        r"^\t@PYTHONPATH=(\S+) \$\(BIN\)/python -m (\w+)", (ROOT / "Makefile").read_text(), re.MULTILINE
+    ),
+)
+def test_what_make_runs_from_the_tests_finds_its_modules(path: str, module: str) -> None:
+    """pytest has a path of its own: what it finds there, `make faults` may not."""
+    code = f"import {module}.__main__"
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, check=True, timeout=120
+    )
 
 
 def test_each_push_runs_what_make_test_leaves_out_too() -> None:
