@@ -208,13 +208,15 @@ class ShardFetcher:
         held = TurnBuffer(batches=through(batches, last))
         return held.turn(After(last))
 
-    def fetch_due(self, runs: Sequence[Run], ranges: int, max_bytes: int | None) -> DueTurn:
+    def fetch_due(
+        self, runs: Sequence[Run], ranges: int, max_bytes: int | None, *, patient: bool = False
+    ) -> DueTurn:
         """Read due runs (sorted, disjoint) again, collected into at most `ranges` ranges.
 
         A range is read to its last record, or until `max_bytes` of payload were read, in whole answers and at least one
-        with a record of the range; then, or when throttled, the rest waits for another turn. Where fewer ranges than
-        allowed hold all runs, each may have its share of what the others could read. With `max_bytes` None everything
-        is read.
+        with a record of the range; then, or when throttled (with `patient`, for a minute), the rest waits for another
+        turn. Where fewer ranges than allowed hold all runs, each may have its share of what the others could read. With
+        `max_bytes` None everything is read.
 
         Raises:
             DeaggregateChangedError: a run was read under the other value of `deaggregate`.
@@ -231,12 +233,14 @@ class ShardFetcher:
             max_bytes = max_bytes * min(ranges, len(runs)) // len(gathered)
         for indexes in gathered:
             group = runs[indexes.start : indexes.stop]
-            if not self._read_range(picker, group, max_bytes):
+            if not self._read_range(picker, group, max_bytes, patient=patient):
                 break
             picker.passed(group[-1].last_position)
         return DueTurn(picker.records, picker.missing, picker.through)
 
-    def _read_range(self, picker: Picker, group: Sequence[Run], max_bytes: int | None) -> bool:
+    def _read_range(
+        self, picker: Picker, group: Sequence[Run], max_bytes: int | None, *, patient: bool
+    ) -> bool:
         """Offer a range's records to the picker; tell whether the range was read to its end."""
         pager = self._pager(start_of(group[0]))
         last = group[-1].last_position
@@ -249,7 +253,7 @@ class ShardFetcher:
             # A single run bounds the number of records to read.
             asked = min(self._limit, max(1, _span(group[0]) - count)) if len(group) == 1 else self._limit
             try:
-                records = self._next(pager, asked, throttled=max_bytes is None)
+                records = self._next(pager, asked, throttled=patient or max_bytes is None)
             except ThrottledError:
                 if max_bytes is None:
                     raise

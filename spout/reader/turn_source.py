@@ -93,14 +93,23 @@ class TurnSource:
             self._kept.keep((self._partition.layout, turn.shard), end, fetcher.next_iterator)
 
     def due(
-        self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
+        self,
+        turn: ShardTurn,
+        fetcher: ShardFetcher,
+        runs: list[Run],
+        *,
+        everything: bool = False,
+        patient: bool = False,
     ) -> DueRecords:
-        """Read due runs, from the spool as far as it has them; `everything`: without bounds, for a pinned turn."""
+        """Read due runs, from the spool as far as it has them.
+
+        `everything`: without bounds, for a pinned turn. `patient`: wait while the shard is throttled.
+        """
         options = self._options
         most = None if everything else options.retry_bytes_per_shard
         return take_up(
             runs,
-            lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most),
+            lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most, patient=patient),
             self.spool,
             turn.shard,
         )

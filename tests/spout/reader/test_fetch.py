@@ -595,6 +595,8 @@ def test_throttled_retries_wait_for_another_turn_unless_they_must_be_had() -> No
     assert (served(found.records), found.missing, found.through) == ((), (), None)
     rig.kinesis.fail(SHARD, ThrottledError("slow"))
     assert served(rig.fetcher.fetch_due(runs_of(positions, (1, 2)), 2, None).records) == (1,)
+    rig.kinesis.fail(SHARD, ThrottledError("slow"))
+    assert served(rig.fetcher.fetch_due(runs_of(positions, (1, 2)), 2, 100, patient=True).records) == (1,)
 
 
 def test_no_runs_read_nothing() -> None:

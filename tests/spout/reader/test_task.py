@@ -1,13 +1,17 @@
-"""A task of several shards: its rows come in the order of the plan, whichever shard answers first."""
+"""A task: its rows come in the order of the plan, whichever shard answers first; its dead letters come once."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import deque
+from pathlib import Path
 
-from by_hand import Lives, Query
+import pytest
+from by_hand import Lives, Query, numbers
 
-from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.kinesis import KinesisError, Page, ThrottledError
 from kinesis_trident.spout.partition import LookedAt, TurnsPartition
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -93,3 +97,40 @@ def test_a_slow_shard_does_not_keep_those_without_records_waiting(lives: Lives) 
     assert len(part.turns) == SHARDS
     kinesis.hold(SHARDS - 1, empty=True)
     assert read(query, part, kinesis) == [FIRST]
+
+
+class Failing(MemoryKinesis):
+    """Fails the calls of `get_records` for which there is an error, in order; None lets one through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: deque[KinesisError | None] = deque()
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        """See `MemoryKinesis.get_records`."""
+        error = self.errors.popleft() if self.errors else None
+        if error is not None:
+            raise error
+        return super().get_records(iterator, limit)
+
+
+def test_a_task_that_is_repeated_writes_the_same_dead_letters(lives: Lives, tmp_path: Path) -> None:
+    """They are there before the pin. What a throttled second task left for a later batch was there twice."""
+    kinesis = Failing()
+    (shard,) = kinesis.open_shards
+    kinesis.put(shard, b"1")
+    query = lives.begin(kinesis, onExhausted="deadLetter", deadLetter=str(tmp_path))
+    for _ in range(2):
+        assert numbers(query.batch({1})) == [1]
+    kinesis.put(shard, b"2")
+    part = task(query)
+    kinesis.errors.extend([None, KinesisError("the first task fails when its letter is written")])
+    with pytest.raises(KinesisError, match="the first task fails"):
+        query.task(part)
+    assert [letter.data for letter in read_dead_letters(tmp_path)] == [b"1"]
+    kinesis.errors.append(ThrottledError("the second one has to wait"))
+    query.task(part)
+    query.publish()
+    query.commit()
+    query.drain()
+    assert [(letter.data, letter.txid) for letter in read_dead_letters(tmp_path)] == [(b"1", part.txid)]
