@@ -68,14 +68,11 @@ def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
             assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
 
 
-@pytest.mark.parametrize(
-    ("path", "module"),
-    re.findall(
-        r"^\t@PYTHONPATH=(\S+) \$\(BIN\)/python -m (\w+)", (ROOT / "Makefile").read_text(), re.MULTILINE
-    ),
-)
-def test_what_make_runs_from_the_tests_finds_its_modules(path: str, module: str) -> None:
-    """pytest has a path of its own: what it finds there, `make faults` may not."""
+@pytest.mark.parametrize("module", ["chaos", "model", "release"])
+def test_what_make_runs_from_a_path_of_its_own_finds_its_modules(module: str) -> None:
+    """pytest has another path: what it finds there, `make faults` may not."""
+    recipe = rf"^\t@PYTHONPATH=(\S+) \$\(BIN\)/python -m {module} "
+    (path,) = re.findall(recipe, (ROOT / "Makefile").read_text(), re.MULTILINE)
     code = f"import {module}.__main__"
     subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, check=True, timeout=120

@@ -65,7 +65,7 @@ class Picker:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.through: RecordPosition | None = None
-        self._whole = np.fromiter([run.count for run in runs], np.int64, len(runs))
+        self._whole = np.array([run.count for run in runs], np.int64)
         self._bounds = _Bounds.of(runs)
         self._slices: list[Slice] = []
         self._counts = np.full(len(runs), -1, np.int64)
@@ -77,7 +77,7 @@ class Picker:
             return
         starts, stops, ended = self._bounds.within(keys_in(batch), self._next)
         sizes = np.maximum(stops - starts, 0)
-        # One copy of the records of all runs: a copy takes as long for one record.
+        # One copy for all runs: that of a single record would take as long.
         taken = compact(batch, spread(starts, sizes))
         if taken.num_rows:
             self._slices.append(Slice(taken, 0, taken.num_rows))
@@ -122,7 +122,10 @@ class _Bounds(NamedTuple):
     def of(cls, runs: Sequence[Run]) -> _Bounds:
         lasts = [run.last for run in runs]
         froms = [run.first or run.prev or before for run, before in zip(runs, ["", *lasts], strict=False)]
-        known = np.fromiter([bool(run.first) for run in runs], np.bool_, len(runs))
+        # Before the first record of the shard there is none: what begins there begins with whatever is first.
+        known = np.array(
+            [bool(run.first) or not begins for run, begins in zip(runs, froms, strict=True)], np.bool_
+        )
         return cls(keys_of_texts(froms), known, keys_of_texts(lasts))
 
     def within(self, keys: Keys, index: int) -> tuple[np.ndarray, np.ndarray, int]:

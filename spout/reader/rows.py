@@ -126,7 +126,7 @@ class Retried(NamedTuple):
     def of(cls, runs: Sequence[Run], records: RunRecords, chosen: np.ndarray | None = None) -> Retried:
         """Return the records of runs, or of some of them by a mask, as far as there are any."""
         some = records.counts > 0 if chosen is None else chosen & (records.counts > 0)
-        attempts = np.fromiter([run.attempt + 1 for run in runs], np.int32, len(runs))
+        attempts = np.array([run.attempt + 1 for run in runs], np.int32)
         return cls(records.of(some), attempts[some])
 
 

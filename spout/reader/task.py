@@ -279,7 +279,7 @@ class TurnReader:
         skipped = options.on_exhausted == "skip"
         wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
         runs = [turn.due[i][0] for i in wanted]
-        is_dead = np.fromiter([turn.due[i][1] for i in wanted], np.bool_, len(wanted))
+        is_dead = np.array([turn.due[i][1] for i in wanted], np.bool_)
         # Letters are written before the pin. If another task has to read the turn again, it writes the same ones, in
         # their place, only if it gets as far: what it leaves for a later batch would be there twice.
         found = self._source.due(turn, fetcher, runs, patient=bool(is_dead.any()))

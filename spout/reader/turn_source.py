@@ -180,7 +180,7 @@ def take_up(
         turn = fetch(runs)
         return DueRecords(turn.records, turn.missing, turn.through, turn.records.reached)
     kept = spool.get(shard, runs)
-    whole = kept.counts == np.fromiter([run.count for run in runs], np.int64, len(runs))
+    whole = kept.counts == np.array([run.count for run in runs], np.int64)
     rest = np.flatnonzero(~whole)
     turn = fetch([runs[index] for index in rest.tolist()])
     counts = np.full(len(runs), -1, np.int64)

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pyarrow as pa
 import pytest
-from found_records import payloads_by_run, served
+from found_records import payloads_by_run, records, served
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, gather, start_of
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -51,20 +49,7 @@ def test_a_run_begins_at_its_first_record_or_after_the_one_before() -> None:
     assert start_of(Run(first="", last="9")) == TRIM_HORIZON
 
 
-# No server numbers a record 0: the beginning of a shard stands there.
-POSITIONS = st.builds(RecordPosition, st.integers(1, 10**4), st.integers(-1, 3))
-
-
-def records(positions: list[RecordPosition]) -> pa.RecordBatch:
-    columns = [
-        ["k"] * len(positions),
-        [str(position).encode() for position in positions],
-        [str(position.sequence) for position in positions],
-        [position.sub for position in positions],
-        [0] * len(positions),
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+POSITIONS = st.builds(RecordPosition, st.integers(0, 10**4), st.integers(-1, 3))
 
 
 @given(st.sets(POSITIONS, min_size=1, max_size=40).map(sorted), st.data())

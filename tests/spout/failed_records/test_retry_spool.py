@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 import pyarrow as pa
 import pytest
 from by_hand import Lives, Query
+from found_records import records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,22 +27,6 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 SHARD = "shardId-000000000000"
 LAYOUT = Layout("/root", "app", "orders", 1)
 Start = Callable[..., Query]
-
-
-def records(positions: list[RecordPosition]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "partitionKey": "k",
-                "data": str(at).encode(),
-                "sequenceNumber": str(at.sequence),
-                "subSequenceNumber": at.sub,
-                "approximateArrivalTimestamp": 0,
-            }
-            for at in positions
-        ],
-        RECORD_SCHEMA,
-    )
 
 
 def payloads(batches: list[pa.RecordBatch]) -> list[str]:

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 
-import pyarrow as pa
 import pytest
-from found_records import payloads_by_run
+from found_records import payloads_by_run, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.failed_records.retry_ranges import Picker
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.fetch import DueTurn
 from kinesis_trident.spout.reader.turn_source import take_up
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -23,19 +21,6 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 SHARD = "shardId-000000000000"
 LAYOUT = Layout("/root", "app", "orders", 1)
 EVERY = range(100, 130)
-
-
-def records(numbers: Sequence[int]) -> pa.RecordBatch:
-    """Records whose sequence number is also their payload."""
-    columns = [
-        ["k"] * len(numbers),
-        [str(number).encode() for number in numbers],
-        [str(number) for number in numbers],
-        [-1] * len(numbers),
-        [0] * len(numbers),
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
 @given(
@@ -49,7 +34,7 @@ def test_each_run_has_its_records_from_where_more_of_them_are(
     tmp_path: Path, sizes: list[int], spooled: set[int], left: set[int], until: int
 ) -> None:
     spool = RetrySpool(mkdtemp(dir=tmp_path), LAYOUT)
-    spool.put(SHARD, 1, [records(sorted(spooled))])
+    spool.put(SHARD, 1, [records([RecordPosition(number) for number in sorted(spooled)])])
     parts, start = [], EVERY.start
     for size in sizes:
         # One record between two runs that did not fail.
@@ -62,7 +47,7 @@ def test_each_run_has_its_records_from_where_more_of_them_are(
     def fetch(rest: Sequence[Run]) -> DueTurn:
         asked.extend(rest)
         picker = Picker(rest)
-        picker.offer(records(sorted(number for number in left if number <= until)))
+        picker.offer(records([RecordPosition(number) for number in sorted(left) if number <= until]))
         picker.passed(RecordPosition(until))
         return DueTurn(picker.records, picker.missing, picker.through)
 
