@@ -20,6 +20,7 @@ WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,3)
 # setting for this limit, and a loaded machine can exceed it. "Illegal size": two queries share a JVM, and one changes
 # what Spark serialises for the other ("Task not serializable: Illegal size 5 of collection, expected 6").
 RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
+RERUN := --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size"
 
 # Each query starts several Python processes; without stored bytecode, each compiles this package again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -31,9 +32,11 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
+# For `make night`: how long the queries are healthy before the faults, while false alarms are counted.
+MINUTES ?= 1
 export TRACE
 
-.PHONY: help demo test announce long chaos faults model lint docs bench bench-load bench-peers release java servers spark clean
+.PHONY: help demo test announce long chaos faults night model lint docs bench bench-load bench-peers release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -42,6 +45,7 @@ help:
 	@echo "make long     runs the tests that make test leaves out, and 420 more schedules of make model"
 	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; runs each benchmark, small; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
+	@echo "make night    makes eight faults happen to real queries, and prints how soon status, page, check, metrics and alerts say so, and whether the runbook helps: MINUTES=60 of health before"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
@@ -57,7 +61,7 @@ demo: $(VENV)/.ready-demo java
 
 test: announce $(VENV)/.ready-test java servers spark
 	@echo "make test: starting pytest; it prints the number of tests first, then the percentage that is done"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(RERUN) $(ARGS)
 
 # The first lines of `make test`, printed before anything is installed.
 announce:
@@ -78,8 +82,8 @@ announce:
 WHOLE_JOBS := -o python_files="test_*.py chaos_*.py compose_demo.py"
 
 long: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long $(WHOLE_JOBS) $(ARGS)
-	@$(MAKE) --no-print-directory model SEED=81 COUNT=420
+	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long $(WHOLE_JOBS) $(RERUN) $(ARGS)
+	@$(MAKE) --no-print-directory model SEED=21 COUNT=420
 
 chaos: $(VENV)/.ready-test java servers spark
 	@CHAOS=1 $(BIN)/python -m pytest -m "long or chaos" $(WHOLE_JOBS) $(ARGS)
@@ -89,6 +93,9 @@ chaos: $(VENV)/.ready-test java servers spark
 
 faults: $(VENV)/.ready-test java servers spark
 	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint:tests/workers $(BIN)/python -m chaos $(SEED) $(COUNT) $(ARGS)
+
+night: $(VENV)/.ready-test java servers spark
+	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint:tests/workers $(BIN)/python -m oncall $(MINUTES) $(ARGS)
 
 model: $(VENV)/.ready-test
 	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)

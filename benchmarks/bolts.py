@@ -26,9 +26,9 @@ from benchmarks.source import options, session
 from kinesis_trident import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.kinds import step_for
-from kinesis_trident.bolt.storm.topology_run import Untracked
+from kinesis_trident.bolt.storm.addressing import BestEffortStep
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.spout.spark_plan import options_of
+from kinesis_trident.spout.spark_plan import source_of
 
 SHARDS = 2
 LARGE, SMALL = 200_000, 1_000
@@ -84,7 +84,7 @@ def two_bolts(spark: SparkSession, given: dict[str, Any], *, tracked: bool, fail
     builder.set_bolt("length", Length()).local_or_shuffle_grouping("records")
     builder.set_bolt("half", Half(failing)).local_or_shuffle_grouping("length")
     run, stream = builder.build()
-    return BatchHandler(options_of(stream), run, batch_retries=0)
+    return BatchHandler(source_of(stream)[0], run, batch_retries=0)
 
 
 def parse(record: Any) -> tuple[str, float]:
@@ -100,7 +100,7 @@ def to_nowhere(rows: DataFrame, _: int) -> None:
 
 def parse_untracked(rows: DataFrame, batch: int) -> None:
     """The function that parses, alone."""
-    to_nowhere(rows.mapInArrow(Untracked(step_for(parse, SCHEMA)), SCHEMA), batch)
+    to_nowhere(rows.mapInArrow(BestEffortStep(step_for(parse, SCHEMA)), SCHEMA), batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch
+from kinesis_trident.checkpoint.model.nodes import Batch, PastNode, Plan
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
@@ -19,6 +19,9 @@ from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
 
 __all__ = ["FileRun", "FileSource", "FileStore", "NoClient"]
+
+
+_NOTHING = PastNode(epoch=0, txid=0, lost_upto=0)
 
 
 class _Part:
@@ -30,8 +33,11 @@ class _Part:
 
 
 class _Epochs(_Part):
-    def raise_epoch(self, *_: Any) -> int:
+    def raise_epoch(self, *_: Any, **_known: Any) -> int:
         return 1
+
+    def past(self) -> PastNode:
+        return _NOTHING
 
 
 class _Batches(_Part):
@@ -53,10 +59,12 @@ class _Batches(_Part):
         (self._folder / f"{pin.txid}-{shard}").write_bytes(pickle.dumps(pin))
         return pin, True
 
-    def finished(self, txid: int, shards: list[str], *, judging: bool) -> tuple[dict[str, Any], None, None]:
+    def finished(
+        self, txid: int, shards: list[str], *, judging: bool
+    ) -> tuple[dict[str, Any], None, None, dict[str, int]]:
         paths = {shard: self._folder / f"{txid}-{shard}" for shard in shards}
         pins = {shard: pickle.loads(path.read_bytes()) for shard, path in paths.items() if path.exists()}
-        return pins, None, None
+        return pins, None, None, {}
 
 
 class FileStore:
@@ -86,9 +94,14 @@ class FileRun(SourceRun):
         layout = Layout(options.zookeeper_root, options.application_name, stream, at)
         return FileStore(_folder(options), layout)
 
+    def _used_before(self) -> PastNode:
+        return _NOTHING
+
 
 class NoClient:
     """Stands where a run has its client of ZooKeeper."""
+
+    connected = False
 
     def stop(self) -> None:
         """Nothing was started."""
@@ -97,8 +110,7 @@ class NoClient:
 
 
 class _FileReader(KinesisTridentReader):
-    @property
-    def _run(self) -> SourceRun:
+    def _run(self, *_offsets: Plan) -> SourceRun:
         if self._started is None:
             self._started = FileRun(self._options, kinesis_client(self._options), NoClient())
         return self._started

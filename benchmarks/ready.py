@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from benchmarks.endpoint import Records, pages
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
-from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 
 __all__ = ["ReadySource", "write_batches"]
@@ -27,7 +26,7 @@ def write_batches(folder: Path, held: Records, most: int = 10) -> dict[str, str]
     Returns:
         The options of the format `ready-batches`: it yields what was written as often as that takes.
     """
-    turn = [with_sub_sequence(page_of(body).records) for body in pages(held, min(held.pages, most))]
+    turn = [page_of(body).records for body in pages(held, min(held.pages, most))]
     rows = TurnRows("s", "shardId-000000000000", 0, 1, 1, [Segment(turn, attempt=1)])
     batches = list(rows.record_batches())
     with pa.OSFile(str(folder / _FILE), "wb") as file, pa.ipc.new_file(file, batches[0].schema) as writer:

@@ -207,7 +207,11 @@ class Bench:
         query = start(source, str(self._folder / uuid.uuid4().hex))
         query.awaitTermination()
         done = [dict(one) for one in query.recentProgress if one["numInputRows"]]
-        assert [one["numInputRows"] % way.size for one in done] == [0] * BATCHES, done
+        # The first row of a run may be read once more.
+        assert [one["numInputRows"] % way.size for one in done] in (
+            [0] * BATCHES,
+            [1, *[0] * (BATCHES - 1)],
+        ), done
         took = [one["durationMs"]["triggerExecution"] for one in done]
         first = datetime.fromisoformat(done[0]["timestamp"]).timestamp() + took[0] / 1000
         return Measured(statistics.median(took[WARM:]), (first - began) * 1000)

@@ -17,12 +17,10 @@ import pybase64
 from benchmarks.endpoint import PreparedEndpoint, Records, pages, pretend_credentials
 from benchmarks.fetch import PAGES, read_client, read_raw, read_turns
 from benchmarks.report import Section, best, publish
-from benchmarks.source import PAGES as LARGE
-from benchmarks.source import large_batches, ready_rate, session, spark_rate
+from benchmarks.source import PAGES as LARGE, large_batches, ready_rate, session, spark_rate
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
-from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 
@@ -49,7 +47,7 @@ def in_task(size: int) -> dict[str, float]:
         reading = microseconds(lambda: read_client(client), count)
         turns = microseconds(lambda: read_turns(client, given), count)
     columns = microseconds(lambda: sum(page_of(body).size for body in bodies), decoded)
-    turn = [with_sub_sequence(page_of(body).records) for body in bodies]
+    turn = [page_of(body).records for body in bodies]
     texts = [pybase64.b64encode(batch.column("data").buffers()[2]) for batch in turn]
     base64 = microseconds(
         lambda: sum(len(pybase64.b64decode(text, validate=True)) for text in texts), decoded

@@ -9,15 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import BoltError
-
-__all__ = ["cancelling"]
+from kinesis_trident.common.private_names import INTERRUPTED
 
 _GROUP = "spark.jobGroup.id"
-_INTERRUPTED = (
-    "java.lang.InterruptedException",
-    "java.io.InterruptedIOException",
-    "java.nio.channels.ClosedByInterruptException",
-)
 
 
 @contextmanager
@@ -36,8 +30,8 @@ def cancelling(rows: DataFrame) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        group = None if is_remote() else rows.sparkSession.sparkContext.getLocalProperty(_GROUP)
-        if group is None or not _is_cancelled(str(error), group):
+        group = cancelled_group(rows, error)
+        if group is None:
             raise
         msg = (
             "the batch is not finished: its Spark jobs were cancelled, because the query was stopped. Start it again, "
@@ -46,5 +40,14 @@ def cancelling(rows: DataFrame) -> Iterator[None]:
         raise BoltError(msg) from None
 
 
-def _is_cancelled(text: str, group: str) -> bool:
-    return ("cancelled" in text and group in text) or any(name in text for name in _INTERRUPTED)
+def cancelled_group(rows: DataFrame, error: Exception) -> str | None:
+    """Return the job group of a batch if an error says that it was cancelled or interrupted, else None."""
+    group = None if is_remote() else rows.sparkSession.sparkContext.getLocalProperty(_GROUP)
+    text = str(error)
+    is_cancelled = group is not None and "cancelled" in text and group in text
+    return group if is_cancelled or any(name in text for name in INTERRUPTED) else None
+
+
+def is_cancelled(rows: DataFrame, error: Exception) -> bool:
+    """Return True if an error says that the batch was cancelled or interrupted; Connect has no job groups."""
+    return any(name in str(error) for name in INTERRUPTED) or cancelled_group(rows, error) is not None

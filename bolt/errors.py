@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = [
-    "BatchFailedError",
-    "BoltError",
-    "EmitError",
-    "FailedException",
-    "NotBareStreamError",
-    "NotCoveredError",
-    "NotOfThisBatchError",
-    "OperatorError",
-    "StaleBatchError",
-    "TopologyError",
-    "WorkerDiedError",
-]
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 class BoltError(KinesisTridentError):
@@ -50,8 +36,16 @@ class BatchFailedError(BoltError):
     """The batch failed as a whole: it is tried again in place, then the query stops."""
 
 
+class SinkError(BoltError):
+    """A sink cannot be written to as asked, or has ended a transaction."""
+
+
+class FenceHeldError(SinkError):
+    """Another run's transaction has held the fence of a database for too long."""
+
+
 class StaleBatchError(BoltError):
-    """The current rows belong to another run than the batch that ZooKeeper holds now."""
+    """The current rows belong to another run than the batch that ZooKeeper, or a fenced database, holds now."""
 
 
 class NotOfThisBatchError(BoltError):

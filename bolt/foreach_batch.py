@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from kinesis_trident.bolt.cancelling import cancelling
+from kinesis_trident.bolt.cancelling import cancelling, is_cancelled
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError, WorkerDiedError
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.bolt.tracking.isolation import WORKER_DIED, has_worker_died
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.spout.spark_plan import first_tasks_of, reveals_tasks
-from kinesis_trident.tracker.ids import tag, tag_of
-
-__all__ = ["Attempt", "BatchHandler", "Isolate", "start_query"]
+from kinesis_trident.tracker.ids import tag_of
+from kinesis_trident.tracker.reasons import make_reason
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,9 @@ _MOST_ISOLATIONS = 3
 class BatchHandler:
     """A function for `foreachBatch`: it attempts each batch until it succeeds as a whole, at most a few times.
 
-    The batch is the newest that ZooKeeper holds. The tasks behind the rows show, once an epoch, that it is the one
-    whose rows Spark passes: a driver that was paused through a takeover finds the newer run's batch there, and must
-    not write under its txid. From then on a batch of the same epoch is of the same run, which has one at a time.
+    The batch is the newest that ZooKeeper holds. The first row shows, once an epoch, that it is the one whose rows
+    Spark passes: a driver that was paused through a takeover finds the newer run's batch there, and must not write
+    under its txid. From then on a batch of the same epoch is of the same run, which has one at a time.
 
     Raises, when it is called:
         StaleBatchError: the current rows are of another run than the batch that ZooKeeper holds.
@@ -61,6 +61,8 @@ class BatchHandler:
         batch_retries: the number of further attempts at a batch that fails as a whole.
         isolate: finds the records that end the worker that processes them, if a batch ended workers twice; these
             fail with the reason WORKER_DIED. None: no functions are run record by record.
+        may_skip: `attempt` need not take all rows, and those that it takes count as done: the rows of the look at the
+            first one are not among them.
         carrier: brings reports to this process; None for that of Spark's session, or of ZooKeeper under Spark Connect.
     """
 
@@ -71,12 +73,14 @@ class BatchHandler:
         batch_retries: int,
         *,
         isolate: Isolate | None = None,
+        may_skip: bool = False,
         carrier: Carrier | None = None,
     ) -> None:
         self._options = options
         self._attempt = attempt
         self._batch_retries = batch_retries
         self._isolate = isolate
+        self._may_skip = may_skip
         self._opened: SourceStore | None = None
         self._carrier = carrier
         self._epoch: int | None = None
@@ -100,8 +104,19 @@ class BatchHandler:
         """Process the batch of these rows of the source."""
         with cancelling(rows):
             batch = self._batch_of(rows)
-            if batch is not None:
+            if batch is None:
+                return
+            try:
                 self.process(rows, batch)
+            except Exception as error:
+                if not is_cancelled(rows, error):
+                    self._note_failure(batch, error)
+                raise
+
+    def _note_failure(self, batch: CurrentBatch, error: Exception) -> None:
+        """Note that the run ends by this error: its planning process does not learn of it."""
+        with suppress(CheckpointError):
+            self._store.ends.note(batch.epoch, "failed", int(time.time() * 1000), why_of(error))
 
     def process(self, rows: DataFrame, batch: CurrentBatch) -> None:
         """Attempt a batch until it succeeds as a whole."""
@@ -183,21 +198,40 @@ class BatchHandler:
                 raise
             log.debug("a batch without rows is skipped: %s", error)
             return None
-        if batch.epoch == self._epoch or not (reveals_tasks(rows) or ANCHORS in rows.columns):
+        if batch.epoch == self._epoch:
             return batch
-        mark = _mark_of(rows)
-        if mark is None:
+        with suppress(FencedError):
+            # Before the first job: turns that it reads must not count as those of a plain query.
+            batch.say_judging()
+        is_ours = False
+        try:
+            is_ours = self._is_of(rows, batch)
+        finally:
+            if not is_ours:
+                # The newer run may be of a plain query.
+                batch.take_back_judging()
+        return batch if is_ours else None
+
+    def _is_of(self, rows: DataFrame, batch: CurrentBatch) -> bool:
+        """Return whether the current rows are of this batch; there may be none."""
+        # This read comes after that of the batch, so a task of a run that was replaced before fails with FencedError.
+        root = F.col(ANCHORS)[0]["root"] if ANCHORS in rows.columns else F.lit(None)
+        before = batch.pins() if self._may_skip else {}
+        first = rows.select(root.alias("root")).head()
+        if first is None:
             newest = self._store.epochs.newest_run()
-            return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
-        if mark != batch.mark:
+            return batch.is_empty() and newest is not None and newest[0] == batch.epoch
+        if first.root is not None and int(tag_of(np.array([first.root]))[0]) != batch.tag:
             msg = (
-                "Start the query again: its driver was paused, and a newer run has taken over meanwhile. The "
-                f"current rows are of txid {mark[0]}; the newest batch in ZooKeeper is txid {batch.txid} of epoch "
-                f"{batch.epoch}, which another run reads. Nothing was written"
+                "Start the query again: its driver was paused, and a newer run has taken over meanwhile. The newest "
+                f"batch in ZooKeeper is txid {batch.txid} of epoch {batch.epoch}, and the current rows were read by "
+                "another run. Nothing was written"
             )
             raise StaleBatchError(msg)
+        if self._may_skip:
+            batch.unpin(before)
         self._epoch = batch.epoch
-        return batch
+        return True
 
     def _newest(self) -> CurrentBatch:
         """Read the newest batch in the current home of the stream: a recreated stream has another home."""
@@ -228,23 +262,19 @@ class BatchHandler:
         batch.publish(not_done)
 
 
+def why_of(error: Exception) -> str:
+    """Return the class and the first sentence of an error."""
+    # Before the error of the JVM, Py4J says only which call has raised it.
+    text = re.sub(r"\AAn error occurred while calling .*\n: ", "", str(error))
+    sentence = next((line for line in text.splitlines() if line.strip()), "")
+    return make_reason(f"{type(error).__name__}: {sentence}")
+
+
 def _has_batch_failed(error: Exception) -> bool:
     # An operator's error arrives as Spark's error, with the name of our class in it.
     return isinstance(error, BatchFailedError) or (
         isinstance(error, PythonException) and BatchFailedError.__name__ in str(error)
     )
-
-
-def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
-    """Return the txid and the tag of the rows; None if there are none.
-
-    Under Spark Connect the first row shows them, for which Spark reads the first turns.
-    """
-    if reveals_tasks(rows):
-        ours = (task for task in first_tasks_of(rows) if isinstance(task, TurnsPartition))
-        return next(((task.txid, tag(task.epoch, task.plan)) for task in ours), None)
-    first = rows.select("txid", F.col(ANCHORS)[0]["root"].alias("root")).head()
-    return (first.txid, int(tag_of(np.array([first.root]))[0])) if first is not None else None
 
 
 def start_query(

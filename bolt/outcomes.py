@@ -6,8 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
@@ -25,10 +24,14 @@ class Outcomes:
         epoch: of the run that read the rows; each start of the application has a higher one. A driver that was
             paused and resumes after a takeover writes under its own epoch, so a sink that has it in its keys or
             paths can recognise late writes.
+        application: the option `applicationName`.
+        txid: of the batch.
     """
 
-    def __init__(self, epoch: int = 0) -> None:
+    def __init__(self, epoch: int = 0, application: str = "", txid: int = 0) -> None:
         self.epoch = epoch
+        self.application = application
+        self.txid = txid
         self._failed: dict[str, str] = {}
 
     def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:
@@ -86,7 +89,7 @@ def outcome(
     Raises:
         NotOfThisBatchError: a refused record was not in the batch.
     """
-    turns = {shard: _Turn(plan, shard, pin) for shard, pin in pins.items()}
+    turns = {shard: _PinnedTurn(plan, shard, pin) for shard, pin in pins.items()}
     pieces = {
         shard: [turns[shard].with_prev(run) if shard in turns else run for run in runs]
         for shard, runs in failed.items()
@@ -137,7 +140,7 @@ class _Spans:
         return self.of(where) is not None
 
 
-class _Turn:
+class _PinnedTurn:
     """The positions that a pinned turn holds."""
 
     def __init__(self, plan: Plan, shard: str, pin: Pin) -> None:
@@ -175,7 +178,7 @@ class _Turn:
         return {last: prev for _, last, prev in self._taken_up if prev is not None}
 
     def holds(self, where: RecordPosition) -> bool:
-        """Return True if a record at this position can have been in the turn."""
+        """Return whether a record at this position can have been in the turn."""
         new = self._last is not None and where <= self._last
         if (
             new

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -24,14 +23,12 @@ from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_f
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
-from kinesis_trident.spout.spark_plan import is_bare, options_of
-
-__all__ = ["Reliable", "ReliableSink", "foreach_batch", "reliable"]
+from kinesis_trident.spout.spark_plan import source_of
 
 Write = Callable[..., object]
 
 
-def reliable(stream: DataFrame) -> Reliable:
+def reliable(stream: DataFrame, *, options: Mapping[str, str] | None = None) -> Reliable:
     """Track the records of a `kinesis-trident` DataFrame one by one.
 
         query = (reliable(stream)
@@ -39,19 +36,23 @@ def reliable(stream: DataFrame) -> Reliable:
             .for_each_batch(write)
             .start(checkpointLocation=...))
 
+    Args:
+        stream: the DataFrame as `load()` returned it.
+        options: those with which it was loaded; needed only on a release of Spark that does not show them.
+
     Raises:
         NotOurSourceError: `stream` does not read `kinesis-trident`.
         NotBareStreamError: `stream` has already been transformed.
     """
-    options = options_of(stream)
-    if not is_bare(stream):
+    found, is_bare = source_of(stream, options)
+    if not is_bare:
         msg = (
             "reliable() needs the DataFrame as load() returned it: rows that were filtered or changed before "
             "cannot be distinguished from lost rows. Filter and change rows in .map(): a function that returns "
             "None drops the record"
         )
         raise NotBareStreamError(msg)
-    return Reliable(stream, options)
+    return Reliable(stream, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class _Mapped:
     steps: tuple[Step, ...]
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
-        outcomes = Outcomes(batch.epoch)
+        outcomes = Outcomes(batch.epoch, batch.application, batch.txid)
         if not self.steps and batch.verdict is None:
             # No function can fail, so there is nothing to track: the rows need not pass another Python worker.
             # For each column that is named the driver asks the JVM several times.
@@ -211,7 +212,7 @@ class _Plain:
     writer: _Writer
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> NotDoneByShard | None:
-        outcomes = Outcomes(batch.epoch)
+        outcomes = Outcomes(batch.epoch, batch.application, batch.txid)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
@@ -235,19 +236,19 @@ def _none_refused(batch: CurrentBatch, outcomes: Outcomes, writer: _Writer) -> N
 
 
 def foreach_batch(
-    stream: DataFrame, write: Write, *, batch_retries: int = 3
+    stream: DataFrame, write: Write, *, batch_retries: int = 3, options: Mapping[str, str] | None = None
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `stream.writeStream.foreachBatch(...)` that lets `write` send single rows back.
 
     `write(df, txid, outcomes)` gets the rows of the source unchanged; `outcomes.fail(df, reason)` fails records by
     their `messageId`. All other records of the batch are done when Spark has committed it. `batch_retries`: as in
-    `ReliableSink.start`.
+    `ReliableSink.start`. `options`: as in `reliable`.
 
     Raises:
         NotOurSourceError: `stream` does not read `kinesis-trident`.
         OperatorError: `write` takes neither two nor three arguments.
     """
-    return BatchHandler(options_of(stream), _Plain(_Writer(write)), batch_retries)
+    return BatchHandler(source_of(stream, options)[0], _Plain(_Writer(write)), batch_retries, may_skip=True)
 
 
 def _without_excluded(rows: DataFrame, batch: CurrentBatch) -> DataFrame:

@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = [
-    "BatchMissingError",
-    "CheckpointError",
-    "CheckpointMovedBackError",
-    "CorruptNodeError",
-    "EmbeddedServerError",
-    "FencedError",
-    "HomeError",
-    "MigrationError",
-    "NodeTooLargeError",
-    "PlanConflictError",
-    "StateMissingError",
-    "TakeoverRefusedError",
-    "ZooKeeperAccessError",
-    "ZooKeeperConfigError",
-    "ZooKeeperUnavailableError",
-]
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 class CheckpointError(KinesisTridentError):
@@ -40,7 +22,11 @@ class ZooKeeperAccessError(CheckpointError):
 
 
 class CorruptNodeError(CheckpointError):
-    """A node cannot be read as what its path says: another version, bad JSON, an unknown or a missing field."""
+    """A node cannot be read as what its path says: bad JSON, a missing field, a wrong value."""
+
+
+class NewerFormatError(CorruptNodeError):
+    """A node was written by a newer release, in a format that this one cannot read; nothing is wrong with it."""
 
 
 class NodeTooLargeError(CheckpointError):

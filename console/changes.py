@@ -6,46 +6,63 @@ import getpass
 import os
 import socket
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import typer
 
+from kinesis_trident.checkpoint.errors import CorruptNodeError, StateMissingError
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, ShardLineage, ShardsNode
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    InflightNode,
+    PastNode,
+    ShardLineage,
+    ShardsNode,
+)
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
+from kinesis_trident.checkpoint.store.source_home import used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
+from kinesis_trident.tracker.reasons import make_visible
 from kinesis_trident.tracker.records import RecordPosition, Run
-
-__all__ = ["Change", "carry_out", "copy_of", "note_request", "refuse_running", "restored", "set_position"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The new nodes of shards of one home, and what is done in words; `lineage` is that of all, empty for no change."""
+    """The new nodes of shards of one home, and what is done in words; `lineage` is that of all, empty for no change.
+
+    `used`: the epoch and the txid that later ones must be above.
+    """
 
     what: str
     checkpoints: Mapping[str, CheckpointNode]
     inflight: Mapping[str, InflightNode]
     lineage: Mapping[str, ShardLineage] = field(default_factory=dict)
+    used: PastNode | None = None
 
 
 def copy_of(store: SourceStore) -> BackupNode:
-    """Return a copy of the checkpoints and unfinished records of a home."""
+    """Return a copy of the checkpoints and unfinished records of a home; nodes that cannot be read are not in it."""
+    store = store.looking(_say_unreadable)
     settled, lineage = store.batches.settled(), store.shards.lineage()
     return BackupNode(
         application=store.layout.application,
         home=store.layout.base,
-        time=_now(),
+        time=now_ms(),
         settled=settled.txid if settled else 0,
         checkpoints=store.shards.checkpoints(),
         inflight=store.shards.inflight(),
         lineage=lineage.shards if lineage else {},
+        used=used_in(store),
     )
+
+
+def _say_unreadable(error: CorruptNodeError) -> None:
+    print(f"this node is replaced if the change is about it: {make_visible(str(error))}", file=sys.stderr)
 
 
 def set_position(copy: BackupNode, shard: str, position: Position, *, what: str) -> Change:
@@ -58,7 +75,7 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
         ConsoleError: records are not acked, or a run of failed records lies on both sides of the position.
     """
     old = copy.checkpoints.get(shard)
-    held = copy.inflight.get(shard, InflightNode(txid=copy.settled))
+    held = copy.inflight.get(shard, InflightNode(txid=copy.settled, waiting=()))
     if held.pending:
         count = sum(run.count for run in held.pending)
         msg = f"{count} records of shard {shard} are not acked yet. Ack or fail them first"
@@ -108,15 +125,22 @@ def restored(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what
         what,
         {shard: msgspec.structs.replace(saved.checkpoints[shard], txid=txid(shard)) for shard in some},
         {
-            shard: msgspec.structs.replace(saved.inflight.get(shard, InflightNode(txid=0)), txid=txid(shard))
+            shard: msgspec.structs.replace(
+                saved.inflight.get(shard, InflightNode(txid=0, waiting=())), txid=txid(shard)
+            )
             for shard in some
         },
         _undrained(copy, saved, some),
+        # A sink may know batches of a home that was removed since: none of them comes twice.
+        used=saved.used or PastNode(epoch=0, txid=saved.settled, lost_upto=0),
     )
 
 
 def _undrained(copy: BackupNode, saved: BackupNode, shards: Sequence[str]) -> dict[str, ShardLineage]:
     """Return the lineage in which shards are drained exactly if they were; empty if that changes nothing."""
+    if not copy.lineage:
+        # It cannot be read.
+        return dict(saved.lineage)
     lineage = dict(copy.lineage)
     for shard in shards:
         now, then = lineage.get(shard), saved.lineage.get(shard)
@@ -134,17 +158,11 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
     """Ask, then make a change under an epoch of its own; return the name of the backup.
 
     Raises:
-        ConsoleError: a run is connected and not to be stopped, a batch is not settled, or the answer is no.
-        CheckpointError: ZooKeeper does not answer, or a run has started meanwhile.
+        ConsoleError, CheckpointError: as `take_over`; or a batch is not settled.
     """
-    if not force:
-        refuse_running(store, "Stop its query and its Spark application first, or give --force to take over")
-    _refuse_unsettled(store)
-    confirm(change.what, yes=yes)
-    epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), _now())
-    # A run that was connected may have begun a batch until now.
-    _refuse_unsettled(store)
-    whole = copy_of(store)
+    ((whole, epoch),) = take_over(
+        [store], change.what, yes=yes, force=force, refuse=_refuse_unsettled, before=change.used
+    )
     before = msgspec.structs.replace(
         whole,
         checkpoints={shard: node for shard, node in whole.checkpoints.items() if shard in change.checkpoints},
@@ -152,8 +170,61 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
     )
     lineage = ShardsNode(shards=dict(change.lineage)) if change.lineage else None
     backup = store.changes.overwrite(before, change.checkpoints, change.inflight, epoch, lineage)
-    store.changes.note(_audit(change.what, backup, epoch))
+    note_change(store, change.what, backup, epoch)
     return backup
+
+
+def take_over(
+    stores: Sequence[SourceStore],
+    question: str,
+    *,
+    yes: bool,
+    force: bool | None = None,
+    refuse: Callable[[SourceStore], object] = lambda _: None,
+    before: PastNode | None = None,
+) -> list[tuple[BackupNode, int]]:
+    """Ask, then take homes over from their runs: each has a copy, and an epoch under which alone it can be changed.
+
+    Args:
+        stores: of the homes; of one whose epoch is gone, which no run can start from, the new one is 0.
+        question: what is done.
+        yes: nobody is asked.
+        force: a run that is connected is stopped; None if the command cannot do that.
+        refuse: raises an error where the change cannot be; asked before the question, and when no run can go on.
+        before: as in `raise_epoch`.
+
+    Raises:
+        ConsoleError: a run is connected and not to be stopped, the answer is no, or an error of `refuse`.
+        CheckpointError: ZooKeeper does not answer, or a run has started meanwhile.
+    """
+
+    def check() -> None:
+        for store in stores:
+            if not force:
+                refuse_running(store, "" if force is None else ", or give --force to take over")
+            refuse(store)
+
+    check()
+    confirm(question, yes=yes)
+    # A query may have started during the question.
+    check()
+    taken = []
+    for store in stores:
+        try:
+            epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), now_ms(), before=before)
+        except StateMissingError:
+            if force is not None:
+                raise
+            epoch = 0
+        # A run that was connected may have begun a batch until now.
+        refuse(store)
+        taken.append((copy_of(store), epoch))
+    return taken
+
+
+def note_change(store: SourceStore, what: str, backup: str, epoch: int) -> None:
+    """Note a change that was made under an epoch of its own."""
+    store.changes.note(_audit(what, backup, epoch))
 
 
 def note_request(store: SourceStore, what: str) -> None:
@@ -161,10 +232,8 @@ def note_request(store: SourceStore, what: str) -> None:
     store.changes.note(_audit(what))
 
 
-def refuse_running(
-    store: SourceStore, remedy: str = "Stop its query and its Spark application first"
-) -> None:
-    """Refuse to change anything under a connected run.
+def refuse_running(store: SourceStore, besides: str = "") -> None:
+    """Refuse to change anything under a connected run; `besides`: what else can be done.
 
     Raises:
         ConsoleError: there is one.
@@ -173,7 +242,7 @@ def refuse_running(
     if owner is not None:
         msg = (
             f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "
-            f"{store.layout.owner}). {remedy}"
+            f"{store.layout.owner}). Stop its query and its Spark application first{besides}"
         )
         raise ConsoleError(msg)
 
@@ -189,7 +258,7 @@ def confirm(what: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         msg = f"this would change the state of the application: {what}. Nobody can be asked here: give --yes"
         raise ConsoleError(msg)
-    if not typer.confirm(f"{what}. Go on?"):
+    if not typer.confirm(make_visible(f"{what}. Go on?")):
         msg = "nothing was changed"
         raise ConsoleError(msg)
 
@@ -200,7 +269,8 @@ def _refuse_unsettled(store: SourceStore) -> None:
     if batch is not None and batch.plan.txid > txid:
         msg = (
             f"txid {batch.plan.txid} is not settled, and would move the shards once more. Start the query, and end it "
-            "with kinesis_trident.stop(query), which settles its last batch; then change it"
+            "with kinesis_trident.stop(query), which settles its last batch; then change it. If it cannot finish: "
+            f"kinesis-trident checkpoints {store.layout.application} abandon-batch"
         )
         raise ConsoleError(msg)
 
@@ -231,9 +301,5 @@ def _audit(what: str, backup: str = "", epoch: int = 0) -> AuditNode:
     except (KeyError, OSError):
         user = str(os.getuid())
     return AuditNode(
-        time=_now(), user=user, host=socket.gethostname(), what=what[:1000], backup=backup, epoch=epoch
+        time=now_ms(), user=user, host=socket.gethostname(), what=what[:1000], backup=backup, epoch=epoch
     )
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

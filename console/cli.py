@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls
+from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.commands import (
     checkpoints,
     dead_letters,
     doctor,
+    forget,
     metrics,
     moving,
     records,
@@ -24,7 +26,6 @@ from kinesis_trident.console.commands import (
 )
 from kinesis_trident.console.commands.servers import serve
 from kinesis_trident.console.target import Login
-from kinesis_trident.tracker.errors import KinesisTridentError
 from kinesis_trident.tracker.reasons import make_visible
 
 __all__ = ["app", "main", "serve"]
@@ -35,7 +36,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _part in (status, ui, checkpoints, moving, records, dead_letters, streams, doctor, metrics, servers):
+for _part in (
+    status,
+    ui,
+    checkpoints,
+    moving,
+    records,
+    dead_letters,
+    forget,
+    streams,
+    doctor,
+    metrics,
+    servers,
+):
     app.add_typer(_part.commands)
 
 
@@ -55,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        from kinesis_trident import __version__
+        from kinesis_trident.common.release import installed_version
 
-        print(f"kinesis-trident {__version__}")
+        print(f"kinesis-trident {installed_version()}")
         raise typer.Exit
 
 

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.codec import naming
 from kinesis_trident.checkpoint.model.layout import ShardKey
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, ExternalNode, Replay
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.text import counted, epoch_ms
 from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter
-
-__all__ = [
-    "MessageId",
-    "ask_for_replay",
-    "exhausted_ids",
-    "folder_ids",
-    "letters_in",
-    "listed_ids",
-    "payload_text",
-    "requests",
-    "waiting_ids",
-]
 
 # A node of this many positions is about 30 KB.
 _RECORDS_A_NODE = 500
@@ -43,6 +34,9 @@ class MessageId:
     stream: str
     shard: str
     position: RecordPosition
+
+    def __str__(self) -> str:
+        return f"{self.stream}/{self.shard}:{self.position}"
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
@@ -65,26 +59,130 @@ class MessageId:
         return cls(stream, shard, RecordPosition.parse(position))
 
 
-def listed_ids(nodes: Iterable[DeadLettersNode]) -> Iterator[str]:
-    """Yield the message ids of all dead letters that ZooKeeper lists.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The dead letters that are meant: `again` those that were replayed before, else the others.
+
+    `since`: failed for the last time then or later, in epoch milliseconds. `reason`: a part of the last reason.
+    """
+
+    since: int = 0
+    reason: str = ""
+    again: bool = False
+
+    def takes(self, time: int, reason: str) -> bool:
+        """Return whether a letter with this last failure is meant."""
+        return time >= self.since and self.reason in reason
+
+
+_ALL = Choice()
+
+
+def is_of_shard(message_id: str, shard: str | None) -> bool:
+    """Tell whether a message id is of a shard; None stands for all."""
+    return shard is None or f"/{shard}:" in message_id
+
+
+def listed_ids(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> Iterator[str]:
+    """Yield the message ids of the chosen dead letters of all that ZooKeeper lists.
 
     Raises:
         ConsoleError: there are more than it lists; the message names their place.
     """
     for node in nodes:
-        listed = sum(record.count for record in node.last)
-        if listed < node.count:
-            where = node.target if "/" in node.target else "FOLDER"
+        marks = [(record, replay_of(node, record)) for record in node.last]
+        some = [record for record, mark in marks if (mark is not None) is choice.again]
+        # Those that are not listed, without the replayed ones among them.
+        others = sum(one.count for one in node.replays) - sum(mark is not None for _, mark in marks)
+        if not choice.again:
+            others = node.count - sum(record.count for record in node.last) - max(0, others)
+        if others > 0 and not any(record.time < choice.since for record in node.last):
             msg = (
-                f"there are {node.count} dead letters, of which ZooKeeper lists the last {listed}. To replay all, "
-                f"take them from the dead-letter folder with --from {where}"
+                f"there are {node.count} dead letters, of which ZooKeeper lists the last {len(node.last)}. To replay "
+                f"all, take them from the dead-letter folder with --from {folder_in_command(node)}"
             )
             raise ConsoleError(msg)
-        yield from (record.message_id for record in node.last)
+        yield from (record.message_id for record in some if choice.takes(record.time, record.reason))
 
 
-def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[list[str], int]:
-    """Return the dead letters of one application and its streams in a folder, which applications may share.
+def replay_of(node: DeadLettersNode, record: DeadLetterRecord) -> Replay | None:
+    """Return the replay of a listed letter; None if it was not delivered again.
+
+    Raises:
+        CorruptNodeError: the marks cannot be read.
+    """
+    if not node.replays:
+        return None
+    # Only here, because it loads numpy, and the other commands must answer at once.
+    from kinesis_trident.checkpoint.model.replays import mark_of_letter
+
+    with naming(f"the node of {record.message_id} below deadletters"):
+        return mark_of_letter(node, record)
+
+
+def replayed_ids(stores: Iterable[SourceStore]) -> set[str]:
+    """Return the message ids of the records whose newest dead letter was delivered again, or is about to be."""
+    found: set[str] = set()
+    for store in stores:
+        for shard, node in store.shards.dead_letters().items():
+            if node.replays:
+                # Only here, because it loads numpy.
+                from kinesis_trident.checkpoint.model.replays import marked
+                from kinesis_trident.tracker.position_keys import KeyPositions
+
+                with naming(store.layout.deadletters_of(shard)):
+                    source = store.layout.key_of(shard).source
+                    found.update(f"{source}:{position}" for position in KeyPositions(marked(node)))
+    return found
+
+
+def refuse_replayed(stores: Sequence[SourceStore], texts: Iterable[str]) -> None:
+    """Refuse dead letters that were replayed before.
+
+    Raises:
+        ConsoleError: there are some; it names them.
+    """
+    before = sorted(replayed_ids(stores).intersection(texts))
+    if before:
+        msg = (
+            f"{', '.join(before[:3])}{f' and {len(before) - 3} more' if len(before) > 3 else ''} was replayed before: "
+            f"kinesis-trident dead-letters {stores[0].layout.application} shows what came of it. --again delivers it "
+            "once more"
+        )
+        raise ConsoleError(msg)
+
+
+def plain_folder(target: str) -> str | None:
+    """Return the folder that a node names, if it may be read after a question; None for anything else.
+
+    Whoever writes to ZooKeeper chooses it: parameters and a user before the host would let them choose the server that
+    gets the reader's signed request. A folder that needs them is named on the command line.
+    """
+    if make_visible(target) != target:
+        # A terminal would show another folder than the one that is read.
+        return None
+    scheme, found, rest = target.partition("://")
+    if not found:
+        return target if Path(target).is_absolute() else None
+    authority = rest.partition("/")[0]
+    strange = scheme == "kinesis" or any(mark in rest for mark in "?#") or "@" in authority
+    return None if strange else target
+
+
+def absolute_folder(folder: str) -> str:
+    """Return a folder as libraries take it: an address as it is, a local one from the root on."""
+    return folder if "://" in folder else str(Path(folder).absolute())
+
+
+def folder_in_command(node: DeadLettersNode) -> str:
+    """Return the folder of a node's letters as a word for the shell; `FOLDER` where it names none."""
+    return make_visible(shlex.quote(node.target)) if "/" in node.target else "FOLDER"
+
+
+def folder_ids(
+    folder: str, application: str, streams: Container[str], choice: Choice = _ALL
+) -> tuple[list[str], int]:
+    """Return the chosen dead letters of one application and its streams in a folder, which applications may share.
 
     Returns:
         The message ids that can be replayed, in the folder's order, and how many records cannot, because they
@@ -96,11 +194,14 @@ def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[
     ids: list[str] = []
     expired = 0
     for letter in letters_in(folder, application, streams):
+        last = letter.reasons[-1] if letter.reasons else None
+        if not choice.takes(epoch_ms(last.time) if last else 0, last.reason if last else ""):
+            continue
         if letter.data is None:
             expired += letter.count
         else:
             ids.append(letter.message_id)
-    return ids, expired
+    return list(dict.fromkeys(ids)), expired
 
 
 def letters_in(folder: str, application: str, streams: Container[str]) -> Iterator[DeadLetter]:
@@ -112,8 +213,7 @@ def letters_in(folder: str, application: str, streams: Container[str]) -> Iterat
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
-    place = folder if "://" in folder else str(Path(folder).absolute())
-    for letter in read_dead_letters(place):
+    for letter in read_dead_letters(absolute_folder(folder)):
         if letter.application_name == application and letter.stream in streams:
             yield letter
 
@@ -155,7 +255,7 @@ def waiting_ids(store: SourceStore, reason: str | None = None, *, exact: bool = 
     ]
 
 
-def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
+def requests(ids: Iterable[MessageId], *, again: bool = False) -> dict[str, list[ExternalNode]]:
     """Return the requests for each shard: every record once, in order, a bounded number in a node."""
     shards: dict[str, set[RecordPosition]] = {}
     for message_id in ids:
@@ -164,26 +264,39 @@ def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
     for shard, positions in sorted(shards.items()):
         records = tuple(map(str, sorted(positions)))
         asked[shard] = [
-            ExternalNode(op="replay", records=records[start : start + _RECORDS_A_NODE])
+            ExternalNode(op="replay", records=records[start : start + _RECORDS_A_NODE], again=again)
             for start in range(0, len(records), _RECORDS_A_NODE)
         ]
     return asked
 
 
-def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId], *, found: bool = False) -> int:
-    """Write the requests; the next settled batch of the query includes them.
+def ask_for_replay(
+    stores: Sequence[SourceStore], ids: Sequence[MessageId], *, found: bool = False, again: bool = False
+) -> int:
+    """Write the requests; the next settled batch of the query includes them. What is asked for already is left out.
 
-    If one of them cannot be written, none is. `found`: the records are known to be dead letters.
+    If one of them cannot be written, none is. `found`: the records are known to be dead letters. `again`: also those
+    that were replayed before and are done since.
 
     Returns:
         The number of requested records.
 
     Raises:
         ConsoleError: a message id is of a stream or shard that the application does not know, or of a record that
-            is neither a dead letter nor waits.
+            is neither a dead letter nor waits; or all of them are asked for already.
         CheckpointError: ZooKeeper does not answer.
     """
     homes = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
+    before = {text for store in stores for *_, records in _asked(store) for text in records}
+    wanted = [one for one in ids if str(one) not in before]
+    if ids and not wanted:
+        application = stores[0].layout.application
+        msg = (
+            f"{counted(len(ids), 'record')} asked for already: the query takes it in with its next micro-batch, or "
+            f"once it is started. Until then kinesis-trident dead-letters {application} cancel withdraws it"
+        )
+        raise ConsoleError(msg)
+    ids = wanted
     asked: list[tuple[SourceStore, str, ExternalNode]] = []
     for stream in sorted({message_id.stream for message_id in ids}):
         if stream not in homes:
@@ -194,7 +307,7 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId], *, f
         known = {*store.shards.checkpoints(), *(lineage.shards if lineage else ())}
         nodes = {
             store.layout.name_of(ShardKey(stream, created, shard)): some
-            for shard, some in requests(one for one in ids if one.stream == stream).items()
+            for shard, some in requests((one for one in ids if one.stream == stream), again=again).items()
         }
         unknown = [store.layout.key_of(shard).shard for shard in sorted(set(nodes) - known)]
         if unknown:
@@ -208,6 +321,37 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId], *, f
     for store, shard, node in asked:
         store.external.add(shard, node)
     return sum(len(node.records) for _, _, node in asked)
+
+
+def withdraw(stores: Sequence[SourceStore], is_meant: Callable[[str], bool]) -> tuple[int, int]:
+    """Withdraw requests to deliver records again, chosen by their message ids.
+
+    Returns:
+        The number of records that no run had taken in yet, and of those for which a run was quicker.
+    """
+    withdrawn = late = 0
+    for store in stores:
+        for shard, name, node, records in _asked(store):
+            left = tuple(record for text, record in records.items() if not is_meant(text))
+            count = len(records) - len(left)
+            if not count:
+                continue
+            if store.external.withdraw(
+                shard, name, msgspec.structs.replace(node, records=left) if left else None
+            ):
+                withdrawn += count
+            else:
+                late += count
+    return withdrawn, late
+
+
+def _asked(store: SourceStore) -> Iterator[tuple[str, str, ExternalNode, dict[str, str]]]:
+    """Yield the requests for replays that no run has taken in: shard, name, node, the records by message id."""
+    for shard, found in store.external.read().asked.items():
+        for name, node in found.items():
+            if node.op == "replay":
+                source = store.layout.key_of(shard).source
+                yield shard, name, node, {f"{source}:{record}": record for record in node.records}
 
 
 def _refuse_strangers(store: SourceStore, ids: Sequence[MessageId], created: int) -> None:
@@ -229,13 +373,12 @@ def _refuse_strangers(store: SourceStore, ids: Sequence[MessageId], created: int
         if any(_covers(f"{run.first or f'after {run.prev}'}..{run.last}", one.position) for run in runs):
             continue
         if node is not None and sum(record.count for record in node.last) < node.count:
-            where = node.target if "/" in node.target else "FOLDER"
             msg = (
-                f"{one.stream}/{one.shard}:{one.position} is not among the last dead letters, which are all that "
-                f"ZooKeeper lists. Take it from the dead-letter folder with --from {where}"
+                f"{one} is not among the last dead letters, which are all that "
+                f"ZooKeeper lists. Take it from the dead-letter folder with --from {folder_in_command(node)}"
             )
             raise ConsoleError(msg)
-        strangers.append(f"{one.stream}/{one.shard}:{one.position}")
+        strangers.append(str(one))
     if strangers:
         msg = (
             f"{', '.join(strangers)}: no such dead letter, and no such record waits. kinesis-trident dead-letters "
@@ -245,7 +388,7 @@ def _refuse_strangers(store: SourceStore, ids: Sequence[MessageId], created: int
 
 
 def _covers(text: str, position: RecordPosition) -> bool:
-    """Tell whether a record is in a run, as the end of a message id names it: `5`, `5..9` or `after 4..9`."""
+    """Return whether a record is in a run, as the end of a message id names it: `5`, `5..9` or `after 4..9`."""
     first, dots, last = text.partition("..")
     after = first.startswith("after ")
     try:

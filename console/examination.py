@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
@@ -15,19 +16,19 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.lag import totals
 from kinesis_trident.console.machine import Result
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import Target
-from kinesis_trident.console.text import counted, duration
-from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.console.text import counted, duration, now_ms
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
+    from kinesis_trident.spout.kinesis.client import BotoKinesis
     from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["Examination", "clock_result"]
-
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _SLOW_MS = 500
 _SKEW_MS = 5_000
 
@@ -64,8 +65,8 @@ class Examination:
             client.close()
         return results
 
-    def of_kinesis(self, options: SourceOptions) -> list[Result]:
-        """Try each call that a query makes, with its credentials."""
+    def of_kinesis(self, options: SourceOptions, consumer: str | None = None) -> list[Result]:
+        """Try each call that a query makes, with its credentials; to subscribe only with a `consumer`."""
         from kinesis_trident.spout.kinesis import AccessDeniedError
         from kinesis_trident.spout.kinesis.client import kinesis_client
 
@@ -90,13 +91,13 @@ class Examination:
             results.append(Result(name, "ok", says(found)))
             return found
 
-        before = _now()
+        before = now_ms()
         info = tried(
             "DescribeStreamSummary",
             lambda: kinesis.describe(stream),
             lambda one: f"{one.name} is {one.status}, retention {one.retention_hours} h",
         )
-        after = _now()
+        after = now_ms()
         shards = tried(
             "ListShards", lambda: kinesis.list_shards(stream), lambda some: counted(len(some), "shard")
         )
@@ -106,6 +107,8 @@ class Examination:
             results.append(Result("GetRecords", "skipped", "there is no shard to read", ""))
         if info is not None:
             results += self._compare(info, before, after)
+        arn = None if info is None else info.arn
+        results += _dry_runs(kinesis, options, consumer, arn, shards[0].id if shards else None)
         return results
 
     def _try_reads(self, kinesis: Kinesis, stream: str, shard: str, tried: Callable[..., Any]) -> None:
@@ -167,10 +170,10 @@ class Examination:
         """Create, change and delete a node below another: the query must, and ZooKeeper dates it by its own clock."""
         path = f"{parent.rstrip('/')}/doctor-{uuid.uuid4().hex}"
         did = "create"
-        begun, before = time.monotonic(), _now()
+        begun, before = time.monotonic(), now_ms()
         try:
             client.create(path, b"", ephemeral=True)
-            took, after = round((time.monotonic() - begun) * 1000), _now()
+            took, after = round((time.monotonic() - begun) * 1000), now_ms()
             did = "change"
             stat = client.set(path, b"doctor")
             did = "delete"
@@ -219,12 +222,13 @@ class Examination:
             login = target.zookeeper.digest or target.zookeeper.sasl
             yield Result(
                 "acl",
-                "warning" if everyone and login else "ok",
+                "warning" if everyone else "ok",
                 f"{layout.base} may be changed by {'everyone' if everyone else 'its owner alone'}",
-                "start the query once with its login: it closes the nodes that are open",
+                ("" if login else "give the query a login (docs/security.md), and ")
+                + "start the query once with its login: it closes the nodes that are open",
             )
             snapshot = take_snapshot(store)
-            numbers = totals(snapshot, _now())
+            numbers = totals(snapshot, now_ms())
             self._lag_ms = numbers.lag_ms
             yield Result(
                 "nodes",
@@ -234,8 +238,67 @@ class Examination:
             )
 
 
-def _now() -> int:
-    return int(time.time() * 1000)
+def _dry_runs(
+    kinesis: BotoKinesis, options: SourceOptions, consumer: str | None, stream: str | None, shard: str | None
+) -> Iterator[Result]:
+    """Try the calls that would write, or end a subscription, without carrying them out."""
+    from kinesis_trident.spout.kinesis.aws_session import create_client
+
+    target = options.dead_letter or ""
+    letters = target.removeprefix("kinesis://").strip("/") if target.startswith("kinesis://") else None
+    if letters is not None:
+        client = create_client("kinesis", options, endpoint_url=options.endpoint_url)
+        record = {"Data": b"{}", "PartitionKey": "doctor"}
+        yield dry_run(client, "PutRecords", letters, StreamName=letters, Records=[record])
+    if consumer is not None and stream is not None and shard is not None:
+        try:
+            arn = kinesis.describe_consumer(stream, consumer).arn
+        except KinesisTridentError as error:
+            yield Result(
+                "SubscribeToShard", "failed", str(error), "register the consumer, or start the query once"
+            )
+            return
+        yield dry_run(
+            create_client("kinesis", options, endpoint_url=options.endpoint_url),
+            "SubscribeToShard",
+            consumer,
+            ConsumerARN=arn,
+            ShardId=shard,
+            StartingPosition={"Type": "LATEST"},
+        )
+
+
+def dry_run(client: Any, call: str, what: str, *, trusted: bool = False, **parameters: Any) -> Result:
+    """Ask Kinesis whether it would carry out a call.
+
+    Args:
+        client: of boto3.
+        call: such as PutRecords.
+        what: the stream or consumer, for people.
+        trusted: the endpoint knows `DryRun`; one that does not would carry the call out, so only AWS's are asked.
+        parameters: of the call.
+    """
+    import botocore
+    from botocore import xform_name
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if not trusted and not (urlsplit(client.meta.endpoint_url).hostname or "").endswith(_AWS):
+        return Result(call, "skipped", f"not tried on {what}: only AWS is sure to know a dry run", "")
+    shape = client.meta.service_model.operation_model(call).input_shape
+    if "DryRun" not in shape.members:
+        return Result(
+            call, "skipped", f"not tried on {what}: botocore {botocore.__version__} has no dry run of it", ""
+        )
+    try:
+        getattr(client, xform_name(call))(**parameters, DryRun=True)
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        if code != "DryRunOperationException":
+            remedy = f"allow kinesis:{call} on {what}" if "AccessDenied" in code else ""
+            return Result(call, "failed", f"{what}: {error}", remedy)
+    except BotoCoreError as error:
+        return Result(call, "failed", f"{what}: {error}", "")
+    return Result(call, "ok", f"{what} (a dry run)")
 
 
 def clock_result(name: str, before: int, theirs: int, after: int) -> Result:

@@ -6,14 +6,13 @@ import enum
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Code", "Finding", "Level", "Limits"]
-
 Code = Literal[
     "blocked",
     "corrupt-node",
     "data-loss",
     "dead-letters",
     "exhausted",
+    "falling-behind",
     "held",
     "max-dead",
     "max-lag",
@@ -21,6 +20,7 @@ Code = Literal[
     "never-started",
     "not-asked",
     "not-running",
+    "parent-does-not-end",
     "rejected-requests",
     "retention",
     "retrying",

@@ -11,8 +11,6 @@ from kinesis_trident.console.run_findings import about_batch, about_nodes, about
 from kinesis_trident.console.shard_findings import about_limits, about_records, about_shards
 from kinesis_trident.console.snapshot import Snapshot
 
-__all__ = ["find", "worst"]
-
 
 def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Finding]:
     """Return what is wrong, the worst first. `now` is in epoch milliseconds."""
@@ -20,7 +18,7 @@ def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Fin
     parts: Iterable[Iterable[Finding]] = (
         about_nodes(snapshot),
         # A record that stopped the query says more than that the query has stopped.
-        about_records(snapshot),
+        about_records(snapshot, now),
         about_run(snapshot, now),
         about_batch(snapshot, now),
         about_shards(snapshot, lags, now),

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kinesis_trident.checkpoint.model.run_status import Lag, Sight, lag_of, total_lag
+from kinesis_trident.checkpoint.model.run_status import (
+    Lag,
+    Sight,
+    StatusNode,
+    lag_growth,
+    lag_of,
+    rates,
+    total_lag,
+)
 from kinesis_trident.console.snapshot import Snapshot
-
-__all__ = ["Totals", "is_read", "retention_left", "shard_lags", "sight_of", "totals"]
 
 HOUR_MS = 3_600_000
 
@@ -20,6 +26,10 @@ class Totals:
     Attributes:
         connected: its newest run holds its session with ZooKeeper.
         lag_ms: the age of the oldest unread record; None if it is unknown.
+        lag_growth: the seconds by which it grows in a second, over the last minutes; None if that is unknown.
+        read_rate: records read in a second, over the last minutes; None if that is unknown.
+        input_rate: an estimate of the records that come in, in a second; None if there is none.
+        unread: an estimate of the unread records, from the lag and that rate; None if there is none.
         seen_at: the oldest of the last looks at what is unread, in epoch milliseconds; None if a shard had none.
         retention_left_ms: until the oldest unread record expires; None if that is unknown.
         inflight: records that are read and not done.
@@ -27,11 +37,16 @@ class Totals:
         exhausted: of these, failed too often and not dead-lettered yet.
         unacked: of these, not acked yet, with ackMode=explicit.
         dead_lettered: records that were dead-lettered or skipped, ever.
+        dead_left: of these, not delivered again, or failed again since.
         read: records delivered for the first time, ever.
     """
 
     connected: bool
     lag_ms: int | None
+    lag_growth: float | None
+    read_rate: float | None
+    input_rate: float | None
+    unread: int | None
     seen_at: int | None
     retention_left_ms: int | None
     inflight: int
@@ -39,11 +54,12 @@ class Totals:
     exhausted: int
     unacked: int
     dead_lettered: int
+    dead_left: int
     read: int
 
 
 def is_read(snapshot: Snapshot, shard: str) -> bool:
-    """Tell whether the newest run reads the stream of a shard, and the shard is not read to its end."""
+    """Return whether the newest run reads the stream of a shard, and the shard is not read to its end."""
     lineage = snapshot.shards.get(shard)
     if lineage is not None and lineage.state == "drained":
         return False
@@ -74,19 +90,37 @@ def sight_of(snapshot: Snapshot, shard: str) -> Sight:
     return sight
 
 
+def trend(snapshot: Snapshot) -> float | None:
+    """Return the seconds by which the lag of the run that is connected grows in a second; None if that is unknown."""
+    status = _status(snapshot)
+    return lag_growth(status.lags, status.reads) if status is not None else None
+
+
+def _status(snapshot: Snapshot) -> StatusNode | None:
+    status = snapshot.status
+    return status if snapshot.owner is not None and status and status.epoch == snapshot.epoch else None
+
+
 def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) -> Totals:
     """Return the numbers of an application; `lags` as of `shard_lags`."""
     lags = shard_lags(snapshot, now) if lags is None else lags
     to_read = {shard: lag for shard, lag in lags.items() if is_read(snapshot, shard)}
     seen = [lag.seen_at for lag in to_read.values()]
     left = [retention_left(snapshot, shard, lag) for shard, lag in to_read.items()]
+    lag_ms = total_lag(to_read) if snapshot.shards else None
+    status = _status(snapshot)
+    read_rate, input_rate = rates(status.lags, status.reads) if status else (None, None)
     held = snapshot.inflight.values()
     retrying = sum(run.count for node in held for run in node.waiting)
     exhausted = sum(run.count for node in held for run in node.dead)
     unacked = sum(run.count for node in held for run in node.pending)
     return Totals(
         connected=snapshot.owner is not None,
-        lag_ms=total_lag(to_read) if snapshot.shards else None,
+        lag_ms=lag_ms,
+        lag_growth=trend(snapshot),
+        read_rate=read_rate,
+        input_rate=input_rate,
+        unread=round(lag_ms / 1000 * input_rate) if lag_ms is not None and input_rate is not None else None,
         seen_at=min((at for at in seen if at is not None), default=None) if None not in seen else None,
         retention_left_ms=min((ms for ms in left if ms is not None), default=None),
         inflight=retrying + exhausted + unacked + sum(pin.fresh for pin in snapshot.pins.values()),
@@ -94,6 +128,7 @@ def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) 
         exhausted=exhausted,
         unacked=unacked,
         dead_lettered=sum(node.count for node in snapshot.dead_letters.values()),
+        dead_left=sum(node.left for node in snapshot.dead_letters.values()),
         read=sum(node.read for node in snapshot.checkpoints.values()),
     )
 

@@ -12,9 +12,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from kinesis_trident.checkpoint.embedded.java import find_java
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = ["Result", "examine_machine"]
+from kinesis_trident.common.errors import KinesisTridentError
 
 _PACKAGES = ("kinesis-trident", "pyspark", "pyarrow", "pandas", "kazoo", "boto3", "msgspec", "numpy")
 

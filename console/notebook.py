@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import html
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of
 from kinesis_trident.console.target import ConsoleError, Target, open_stores
+from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.reasons import make_visible
-
-__all__ = ["ApplicationStatus", "status"]
 
 _COLORS = {
     "critical": "#c62828",
@@ -43,7 +41,7 @@ def status(application: str, options: Mapping[str, str], *, stream: str | None =
     if not where.zookeeper_hosts:
         msg = "status needs the option zookeeper.hosts. Set it as in the query"
         raise ConsoleError(msg)
-    now = int(time.time() * 1000)
+    now = now_ms()
     with open_stores(Target(where.zookeeper, where.zookeeper_root, application, stream)) as stores:
         return ApplicationStatus([status_of(take_snapshot(store, stream), now) for store in stores], now)
 

@@ -12,13 +12,16 @@ from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import counted
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["dead_letter_now", "deliver_again"]
-
 
 def deliver_again(
-    stores: Sequence[SourceStore], texts: Sequence[str], *, what: str, found: bool = False
+    stores: Sequence[SourceStore],
+    texts: Sequence[str],
+    *,
+    what: str,
+    found: bool = False,
+    again: bool = False,
 ) -> int:
-    """Ask the query to deliver records again with a new count of attempts, and note that.
+    """Ask the query to deliver records again with a new count of attempts, and note that; as `ask_for_replay`.
 
     Returns:
         The number of requested records.
@@ -26,7 +29,7 @@ def deliver_again(
     Raises:
         ConsoleError, CheckpointError: as `ask_for_replay`.
     """
-    count = ask_for_replay(stores, [MessageId.parse(text) for text in texts], found=found)
+    count = ask_for_replay(stores, [MessageId.parse(text) for text in texts], found=found, again=again)
     for store in stores:
         streams = streams_of(store)
         mine = [text for text in texts if text.partition("/")[0] in streams]

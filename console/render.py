@@ -20,11 +20,9 @@ from rich.text import Text
 
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target, open_stores
-from kinesis_trident.console.text import duration, iso_time, short
+from kinesis_trident.console.text import duration, iso_time, now_ms, short
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
-
-__all__ = ["json_line", "of_shard", "repeat", "screen", "show", "to_json", "to_table"]
 
 _CONTROLS = re.compile("[\x7f-\x9f]")
 _NUMBERS = {"attempts", "count", "dead_lettered", "inflight", "lag_ms", "retrying", "sub", "txid"}
@@ -167,7 +165,7 @@ def show(
         problems: list[str] = []
 
         def look() -> list[View]:
-            now = int(time.time() * 1000)
+            now = now_ms()
             snapshots = of_shard([take_snapshot(store, target.stream) for store in stores], shard)
             views = [_cut(view(snapshot, now), limit) for snapshot in snapshots]
             problems[:] = [problem for one in views for problem in one.problems]

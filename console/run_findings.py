@@ -8,8 +8,6 @@ from kinesis_trident.console.finding import Finding, Level
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import counted, duration
 
-__all__ = ["about_batch", "about_nodes", "about_run", "phase"]
-
 _MINUTE = 60_000
 _ASKED_MS = _MINUTE
 _SILENT_MS = 5 * _MINUTE
@@ -74,12 +72,31 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         return
     run = snapshot.run
     where = f"epoch {snapshot.epoch} on {run.host}, pid {run.pid}"
-    if snapshot.owner is None:
+    end = snapshot.end
+    if end is not None:
+        ago = f"{duration(max(0, now - end.at))} ago"
+        is_meant = end.how in ("stopped", "finished")
+        yield Finding(
+            Level.NOTE if is_meant else Level.CRITICAL,
+            "not-running",
+            {
+                "stopped": f"the last run, {where}, was stopped {ago}",
+                "finished": f"the last run, {where}, has read everything and finished {ago}",
+                "failed": f"the last run, {where}, failed {ago}: {end.why}",
+                "interrupted": f"the last run, {where}, ended {ago} in the middle of a batch: {end.why}",
+            }[end.how],
+            "start the query with the same checkpointLocation when it is to go on"
+            if is_meant
+            else "look the error up in docs/runbook.md, or in the driver's log if there is none, and start the query "
+            "with the same checkpointLocation: it goes on where it stopped",
+        )
+    elif snapshot.owner is None:
         said = f", which was last heard {duration(now - status.time)} ago" if status is not None else ""
         yield Finding(
             Level.CRITICAL,
             "not-running",
-            f"no run is connected to ZooKeeper; the last one was {where}{said}",
+            f"no run is connected to ZooKeeper; the last one was {where}{said}, and ended without a word: it was "
+            "killed, its machine was lost, or it does not reach ZooKeeper",
             "look into its log for the reason, and start the query with the same checkpointLocation: it goes on "
             "where it stopped",
         )

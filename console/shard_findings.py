@@ -13,10 +13,13 @@ from kinesis_trident.console.text import counted, duration
 from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["about_limits", "about_records", "about_shards"]
-
 _REFUSED_MS = 15_000
 _REFUSED_LONG_MS = 5 * 60_000
+_ENDS_MS = 5 * 60_000
+_BEHIND_MS = 2 * 60_000
+_FRESH_MS = 15 * 60_000
+_GROWTH = 0.05
+"""Seconds by which the lag of a query that falls behind grows in a second, at least."""
 _NAMED = 3
 
 
@@ -55,6 +58,20 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
             _labels(snapshot, blocked),
         )
+    yield from _about_endless(snapshot, now)
+    numbers = totals(snapshot, now, lags)
+    late, growth = numbers.lag_ms or 0, numbers.lag_growth or 0.0
+    if late > _BEHIND_MS and growth > _GROWTH:
+        left = numbers.retention_left_ms
+        yield Finding(
+            Level.WARNING,
+            "falling-behind",
+            f"the query falls behind: its lag of {duration(late)} has grown by {growth * 60:.0f} s a minute in the "
+            "last minutes, and at this rate it never catches up"
+            + (f"; unread records expire in {duration(int(left / growth))}" if left is not None else ""),
+            "look for another cause in this list; without one the query is too slow for the stream: more executors, a "
+            "higher maxRecordsPerTrigger, a faster sink, or more shards",
+        )
     ends: dict[str, int] = {}
     for shard, lag in lags.items():
         left = retention_left(snapshot, shard, lag)
@@ -75,7 +92,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
         )
 
 
-def about_records(snapshot: Snapshot) -> Iterator[Finding]:
+def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     """Find the records that failed, and the requests that nobody could read."""
     app = snapshot.layout.application
     runs = [run for node in snapshot.inflight.values() for run in node.waiting]
@@ -119,12 +136,28 @@ def about_records(snapshot: Snapshot) -> Iterator[Finding]:
             _labels(snapshot, dead),
         )
     letters = sum(node.count for node in snapshot.dead_letters.values())
+    replayed = letters - sum(node.left for node in snapshot.dead_letters.values())
     if letters:
+        fresh = [
+            letter
+            for node in snapshot.dead_letters.values()
+            if node.left
+            for letter in node.last
+            if now - letter.time <= _FRESH_MS
+        ]
+        newest = max(fresh, key=lambda letter: letter.time, default=None)
         yield Finding(
-            Level.NOTE,
+            Level.NOTE if newest is None else Level.WARNING,
             "dead-letters",
-            f"{counted(letters, 'record')} {'was' if letters == 1 else 'were'} dead-lettered or skipped so far",
-            f"kinesis-trident dead-letters {app} lists them; replay delivers them again",
+            f"{counted(letters, 'record')} {'was' if letters == 1 else 'were'} dead-lettered or skipped so far"
+            + (
+                f", of which {replayed:,} {'was' if replayed == 1 else 'were'} delivered again"
+                if replayed
+                else ""
+            )
+            + (f", the last {duration(max(0, now - newest.time))} ago: {newest.reason}" if newest else ""),
+            f"kinesis-trident dead-letters {app} lists them with their reasons; once what they fail at is mended, "
+            f"kinesis-trident dead-letters {app} replay --all delivers them again",
         )
     if snapshot.rejected:
         yield Finding(
@@ -134,6 +167,36 @@ def about_records(snapshot: Snapshot) -> Iterator[Finding]:
             f"{snapshot.rejected[0]}",
             "tell their author, and delete the node: the records are as if nobody had asked",
         )
+
+
+def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
+    """Find the closed shards that are known to have nothing unread and that Kinesis does not end: others wait."""
+    status = snapshot.status
+    if snapshot.owner is None or status is None or status.epoch < snapshot.epoch:
+        return
+    waiting: dict[str, list[str]] = {}
+    for child, lineage in snapshot.shards.items():
+        # Nobody has looked at it: it is read after its parents.
+        if child not in snapshot.checkpoints and lineage.listed and status.sight_of(child).seen is None:
+            for parent in lineage.parents:
+                node, at = snapshot.shards.get(parent), snapshot.checkpoints.get(parent)
+                sight = status.sight_of(parent)
+                # An empty answer of a closed shard is no tip: more may come behind it.
+                is_read = sight.arrival is None and sight.refused is None and not (at and at.behind_ms)
+                if node is not None and node.state == "closed" and is_read:
+                    waiting.setdefault(parent, []).append(child)
+    for parent, children in sorted(waiting.items()):
+        since = now - min(snapshot.shards[child].listed for child in children)
+        if since > _ENDS_MS:
+            yield Finding(
+                Level.WARNING,
+                "parent-does-not-end",
+                f"{_names(snapshot, [parent])} is closed and nothing of it is unread, but Kinesis has not ended it for "
+                f"{duration(since)}: {_names(snapshot, children)} {'waits' if len(children) == 1 else 'wait'} for that",
+                "AWS ends a closed shard at once, a local Kinesis such as moto never: try reshards with kinesis-local "
+                "(npm install -g kinesis-local, then kinesis-trident kinesis), or set shardOrdering=none",
+                _labels(snapshot, [parent]),
+            )
 
 
 def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limits) -> Iterator[Finding]:
@@ -169,7 +232,7 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
         (limits.retrying, numbers.retrying, "max-retrying", "waits for a retry", "wait for a retry"),
         (
             limits.dead,
-            numbers.dead_lettered,
+            numbers.dead_left,
             "max-dead",
             "was dead-lettered or skipped",
             "were dead-lettered or skipped",

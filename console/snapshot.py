@@ -19,10 +19,8 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardLineage,
 )
-from kinesis_trident.checkpoint.model.run_status import StatusNode
+from kinesis_trident.checkpoint.model.run_status import RunEnd, StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-
-__all__ = ["Snapshot", "take_snapshot"]
 
 NodeT = TypeVar("NodeT")
 
@@ -51,6 +49,7 @@ class Snapshot:
             milliseconds by ZooKeeper's clock.
         settled_at: when the newest settled batch was settled, by the same clock; None before the first.
         takeovers: when runs had to stop for a newer one, and which, the newest last.
+        ends: how the last runs ended, the newest last.
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
     """
@@ -76,6 +75,7 @@ class Snapshot:
     delivered_at: Mapping[str, int] = field(default_factory=dict)
     settled_at: int | None = None
     takeovers: tuple[tuple[int, FencedNode], ...] = ()
+    ends: tuple[RunEnd, ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -115,6 +115,11 @@ class Snapshot:
             return self.layout.key_of(shard).shard
         except ValueError:
             return shard
+
+    @property
+    def end(self) -> RunEnd | None:
+        """Return how the newest run has ended; None if it runs, or ended without a word."""
+        return next((end for end in self.ends if end.epoch == self.epoch), None)
 
     @property
     def shard_ids(self) -> list[str]:
@@ -212,6 +217,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         delivered_at=_delivered_at(store, inflight),
         settled_at=store.written_at(store.layout.settled)[0],
         takeovers=tuple(store.epochs.takeovers()),
+        ends=store.ends.runs(),
         rejected=tuple(store.external.rejected()),
         problems=tuple(dict.fromkeys(problems)),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from kinesis_trident.console.finding import Finding, Level, Limits
 from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import totals
@@ -12,9 +14,20 @@ from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import counted, duration, iso_time
 
-__all__ = ["Document", "lines_of", "status_of", "summary_of"]
-
 Document = dict[str, Any]
+
+_ENDED = {
+    "stopped": "was stopped",
+    "finished": "has finished",
+    "failed": "failed",
+    "interrupted": "ended in a batch",
+}
+_EARLIER = 3
+"""The number of earlier runs whose ends the screen shows; JSON has them all."""
+
+_BEHIND_MS = 60_000
+_STEADY = 0.01
+"""Seconds a second: a lag that shrinks by less does not shrink."""
 
 
 def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Document:
@@ -29,7 +42,14 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
         "level": _word(worst(findings)),
         "run": None
         if run is None
-        else {"epoch": snapshot.epoch, "host": run.host, "pid": run.pid, "since_at": run.since},
+        else {
+            "epoch": snapshot.epoch,
+            "host": run.host,
+            "pid": run.pid,
+            "since_at": run.since,
+            "ended": snapshot.end.how if snapshot.end else None,
+        },
+        "ends": [msgspec.to_builtins(end) for end in snapshot.ends],
         "batch": {"txid": batch.plan.txid if batch else None, "phase": what, "since_at": since},
         "settled": snapshot.settled.txid if snapshot.settled else None,
         "shards": len(snapshot.shard_ids),
@@ -47,7 +67,8 @@ def lines_of(status: Document, now: int) -> list[tuple[str, str]]:
         held = duration(max(0, now - run["since_at"]))
         runs = f"epoch {run['epoch']} on {run['host']}, pid {run['pid']}, for {held}"
     else:
-        runs = f"none; the last was epoch {run['epoch']} on {run['host']}, pid {run['pid']}"
+        how = f"; it {_ENDED[run['ended']]}" if run["ended"] else ""
+        runs = f"none; the last was epoch {run['epoch']} on {run['host']}, pid {run['pid']}{how}"
     since = f", for {duration(max(0, now - batch['since_at']))}" if batch["since_at"] is not None else ""
     settled = f"settled: txid {status['settled']}" if status["settled"] is not None else "nothing settled yet"
     return [
@@ -57,7 +78,32 @@ def lines_of(status: Document, now: int) -> list[tuple[str, str]]:
         ("batch", f"{batch['phase']}{since}; {settled}"),
         ("lag", _lag(status, now)),
         ("records", _records(status)),
+        *([("rates", _rates(status))] if status["read_rate"] is not None else []),
+        *(("before", _end(end)) for end in _earlier(status)),
     ]
+
+
+def _rates(status: Document) -> str:
+    said = f"{status['read_rate']:,.1f} records read a second"
+    if status["input_rate"] is None:
+        return said
+    unread = f", {counted(status['unread'], 'record')} unread" if status["unread"] else ""
+    return f"{said}; estimated: {status['input_rate']:,.1f} a second come in{unread}"
+
+
+def _earlier(status: Document) -> list[Document]:
+    """Return how the last runs before the newest one ended, the newest first."""
+    run = status["run"]
+    ends = [end for end in status["ends"] if run is None or end["epoch"] != run["epoch"]]
+    return ends[: -_EARLIER - 1 : -1]
+
+
+def _end(end: Document) -> str:
+    why = f": {end['why']}" if end.get("why") else ""
+    return (
+        f"epoch {end['epoch']} on {end['host']}, pid {end['pid']}, from {iso_time(end['since'])} to "
+        f"{iso_time(end['at'])}, {_ENDED[end['how']]}{why}"
+    )
 
 
 def summary_of(status: Document) -> str:
@@ -84,7 +130,17 @@ def _lag(status: Document, now: int) -> str:
     expires = f"; it expires in {duration(left)}" if status["lag_ms"] and left is not None else ""
     if not status["lag_ms"]:
         return f"none: everything is read{looked}"
-    return f"{duration(status['lag_ms'])}, the age of the oldest unread record{expires}"
+    return f"{duration(status['lag_ms'])}, the age of the oldest unread record{expires}{_caught_up(status)}"
+
+
+def _caught_up(status: Document) -> str:
+    """Say when a query that is minutes behind has caught up."""
+    growth = status["lag_growth"]
+    if growth is None or status["lag_ms"] < _BEHIND_MS:
+        return ""
+    if growth > -_STEADY:
+        return "; it does not shrink"
+    return f"; at the rate of the last minutes it is caught up in {duration(int(status['lag_ms'] / -growth))}"
 
 
 def _records(status: Document) -> str:

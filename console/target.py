@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from kazoo.client import KazooClient
 
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import (
     SourceStore,
     find_applications,
@@ -19,27 +20,7 @@ from kinesis_trident.checkpoint.store.source_store import (
 )
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = [
-    "Application",
-    "AsJson",
-    "Force",
-    "ConsoleError",
-    "Limit",
-    "Login",
-    "Root",
-    "Shard",
-    "Stream",
-    "Target",
-    "Watch",
-    "Yes",
-    "ZooKeeper",
-    "action_of",
-    "open_stores",
-    "stores_of",
-    "target_of",
-]
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +34,10 @@ class Target:
 
 
 @contextmanager
-def open_stores(target: Target) -> Iterator[list[SourceStore]]:
+def open_stores(target: Target, homes: Iterable[str] = ()) -> Iterator[list[SourceStore]]:
     """Open the stores of the application's streams: the shared one first, then by name, the newest of a name.
+
+    `homes`: paths of homes that may be made.
 
     Raises:
         ConsoleError: there is no such application or stream; it names those there are.
@@ -62,13 +45,13 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
     """
     client = connect(target.zookeeper)
     try:
-        yield stores_of(client, target)
+        yield stores_of(client, target, homes)
     finally:
         client.stop()
         client.close()
 
 
-def stores_of(client: KazooClient, target: Target) -> list[SourceStore]:
+def stores_of(client: KazooClient, target: Target, homes: Iterable[str] = ()) -> list[SourceStore]:
     """Return the same stores over a connection that the caller keeps.
 
     Raises:
@@ -76,6 +59,11 @@ def stores_of(client: KazooClient, target: Target) -> list[SourceStore]:
     """
     session = Session(client, target.zookeeper.session_timeout)
     layouts = find_layouts(session, target.root, target.application)
+    for parent, _, name in (home.rpartition("/") for home in homes):
+        if parent == Layout.application_path(target.root, target.application):
+            with suppress(ValueError):
+                layouts.append(Layout.parse(target.root, target.application, name))
+    layouts.sort(key=lambda layout: (layout.stream, layout.created))
     if not layouts:
         raise ConsoleError(_no_application(target, find_applications(session, target.root)))
     stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]

@@ -1,13 +1,26 @@
-"""Formats times and positions for people. Pure."""
+"""Formats times and positions for people, and tells the time."""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
 
-__all__ = ["counted", "duration", "iso_time", "short"]
-
 _LONG_NUMBER = re.compile(r"\d{21,}")
+
+
+def now_ms() -> int:
+    """Return the epoch milliseconds by this machine's clock."""
+    return int(time.time() * 1000)
+
+
+def epoch_ms(time: datetime | str) -> int:
+    """Return the epoch milliseconds of a time, of UTC if it names no zone; 0 if a text is no time."""
+    try:
+        time = datetime.fromisoformat(time) if isinstance(time, str) else time
+    except ValueError:
+        return 0
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def iso_time(milliseconds: int) -> str:

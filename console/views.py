@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from heapq import nsmallest
 from operator import itemgetter
 from typing import Any
 
-from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode
 from kinesis_trident.checkpoint.model.run_status import Lag
+from kinesis_trident.console.dead_letter_replay import replay_of
 from kinesis_trident.console.lag import retention_left, shard_lags, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import iso_time
 from kinesis_trident.tracker.records import PendingRun, Run
-
-__all__ = ["VIEWS", "View", "checkpoints", "dead_letters", "inflight", "retries", "retry_reasons", "shards"]
 
 Row = dict[str, Any]
 
@@ -87,13 +88,13 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
     )
 
 
-def inflight(snapshot: Snapshot, _now: int) -> View:
+def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
     """Show records read and not done: in the current batch, not acked yet, failed, or to be dead-lettered."""
     rows = []
     for shard in snapshot.shard_ids:
         pin, held = snapshot.pins.get(shard), snapshot.inflight.get(shard)
-        runs = [("waiting", run) for run in held.waiting] if held else []
-        runs += [("dead", run) for run in held.dead] if held else []
+        runs = [("waiting", run) for run in held.waiting] if held and failed else []
+        runs += [("dead", run) for run in held.dead] if held and failed else []
         rows += [
             {
                 "shard": snapshot.label_of(shard),
@@ -141,7 +142,8 @@ def retry_reasons(snapshot: Snapshot, now: int) -> View:
             groups.setdefault(_reason(run), []).append((shard, run))
     rows: list[Row] = []
     for reason, found in groups.items():
-        shard, first = min(found, key=lambda pair: (pair[1].due, pair[0], pair[1].last_position))
+        # Of those that are due at once it is the first of its shard: a node has its runs in shard order.
+        shard, first = min(found, key=lambda pair: (pair[1].due, pair[0]))
         rows.append(
             {
                 "reason": reason,
@@ -158,8 +160,14 @@ def retry_reasons(snapshot: Snapshot, now: int) -> View:
     return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
-def retries(snapshot: Snapshot, now: int) -> View:
-    """Show failed records that come back, the next due first."""
+def retries(snapshot: Snapshot, now: int, most: int | None = None) -> View:
+    """Show failed records that come back, the next due first; with `most`, so many runs of them."""
+    waiting = [
+        (run.due, shard, at, run)
+        for shard, held in snapshot.inflight.items()
+        for at, run in enumerate(held.waiting)
+    ]
+    waiting = sorted(waiting) if most is None else nsmallest(most, waiting)
     rows = [
         {
             "message_id": _message_id(snapshot, shard, run),
@@ -169,10 +177,8 @@ def retries(snapshot: Snapshot, now: int) -> View:
             "due_in_ms": max(run.due - now, 0),
             "reason": _reason(run),
         }
-        for shard, held in snapshot.inflight.items()
-        for run in held.waiting
+        for _, shard, _, run in waiting
     ]
-    rows.sort(key=lambda row: (row["due_at"], row["message_id"]))
     columns = ("message_id", "count", "attempts", "due_in_ms", "reason")
     return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
@@ -187,6 +193,7 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
             "txid": record.txid,
             "time_at": record.time,
             "reason": record.reason,
+            **_replayed(node, record),
         }
         for node in snapshot.dead_letters.values()
         for record in node.last
@@ -199,8 +206,28 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
     note = f"{total} in all" if listed >= total else f"{total} in all, the last {listed} are listed here"
     if targets:
         note += f"; the records are in {', '.join(targets)}"
-    columns = ("message_id", "count", "attempts", "txid", "time_at", "reason")
+    replayed = ("replayed",) if any(row["replayed"] for row in rows) else ()
+    columns = ("message_id", "count", "attempts", "txid", "time_at", "reason", *replayed)
     return View(_title("dead letters", snapshot), note, columns, tuple(rows), snapshot.problems)
+
+
+def _replayed(node: DeadLettersNode, record: DeadLetterRecord) -> Row:
+    try:
+        found = replay_of(node, record)
+    except CorruptNodeError as error:
+        return {"replayed": str(error), "replayed_at": None, "replayed_txid": None}
+    if found is None:
+        return {"replayed": "", "replayed_at": None, "replayed_txid": None}
+    said = {
+        "": "in flight",
+        "done": f"done in txid {found.txid}",
+        "failed": f"failed again in txid {found.txid}",
+    }
+    return {
+        "replayed": said[found.outcome],
+        "replayed_at": found.time,
+        "replayed_txid": found.txid or None,
+    }
 
 
 def shards(snapshot: Snapshot, now: int) -> View:

@@ -126,11 +126,22 @@ class Job:
 class WebPage:
     """`kinesis-trident ui` as a process of its own, with its address."""
 
-    def __init__(self, hosts: str) -> None:
+    def __init__(self, hosts: str, letters: Path) -> None:
         program = str(Path(sys.executable).with_name("kinesis-trident"))
         # A session of its own, as the job has: the page stays until the demo ends it.
         self._process = subprocess.Popen(
-            [program, "ui", "--zookeeper", hosts, "--port", "0", "--refresh", "0.5"],
+            [
+                program,
+                "ui",
+                "--zookeeper",
+                hosts,
+                "--port",
+                "0",
+                "--refresh",
+                "0.5",
+                "--letters",
+                str(letters),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -330,7 +341,7 @@ def main() -> None:
         servers(asked) as (hosts, endpoint),
         contextlib.ExitStack() as ending,
     ):
-        page = WebPage(hosts) if asked.ui else None
+        page = WebPage(hosts, Path(folder) / "dead-letters") if asked.ui else None
         if page is not None:
             ending.callback(page.end)
         good = show(asked, console, Path(folder), hosts, endpoint, page)

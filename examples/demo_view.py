@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +55,7 @@ def take_progress(client: KazooClient, base: str) -> Progress:
     read = retrying = dead = 0
     for shard, node in sorted(checkpoints.items()):
         waiting = inflight.get(shard, {})
-        here = sum(run["count"] for run in (*waiting.get("waiting", ()), *waiting.get("dead", ())))
+        here = sum(_count(waiting.get(name, ())) for name in ("waiting", "dead"))
         gone = letters.get(shard, {}).get("count", 0)
         name = shard.removeprefix("shardId-").lstrip("0") or "0"
         delivered, checkpoint = node.get("read", 0), node.get("checkpoint") or "-"
@@ -66,6 +68,13 @@ def take_progress(client: KazooClient, base: str) -> Progress:
     settled = _read(client, f"{base}/settled").get("txid", 0)
     pinned = newest > settled and bool(_names(client, f"{base}/batches/{newest}"))
     return Progress(table, read, retrying, newest if pinned else None)
+
+
+def _count(runs: list[dict[str, Any]] | str) -> int:
+    """Count the records in runs; many runs are a text: base64 of zlib of JSON, in which a run is an array."""
+    if isinstance(runs, str):
+        return sum(run[2] for run in json.loads(zlib.decompress(base64.b64decode(runs)))["runs"])
+    return sum(run.get("count", 1) for run in runs)
 
 
 def _names(client: KazooClient, path: str) -> list[str]:
@@ -122,10 +131,16 @@ def show_result(console: Console, output: Path, truth: Truth, letters: list[dict
 
 def _orders_of(output: Path) -> pa.Table:
     """Read the orders that count: of each txid those of its highest epoch, as `write` in orders.py says."""
-    written = ds.dataset(output / "orders", format="parquet", partitioning="hive").to_table()
+    newest: dict[Path, Path] = {}
     # A job that is killed between the end of its write and its outcome writes the batch again, with another epoch.
-    newest = written.group_by("txid").aggregate([("epoch", "max")]).rename_columns(["txid", "epoch"])
-    return written.join(newest, ["txid", "epoch"], join_type="left semi")
+    for epoch in (output / "orders").glob("txid=*/epoch=*"):
+        newest[epoch.parent] = max(newest.get(epoch.parent, epoch), epoch, key=_epoch_of)
+    files = [str(file) for epoch in newest.values() for file in epoch.glob("*.parquet")]
+    return ds.dataset(files, format="parquet").to_table()
+
+
+def _epoch_of(folder: Path) -> int:
+    return int(folder.name.partition("=")[2])
 
 
 def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:

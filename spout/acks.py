@@ -26,8 +26,6 @@ from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
 from kinesis_trident.tracker.reasons import make_reason, shorten
 
-__all__ = ["Acks"]
-
 _MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
 
 

@@ -5,20 +5,32 @@ The positions are fixed when the frame is loaded, so each action on it reads the
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
+from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.data_loss import DataLossLog, gone_in_batch, not_listed
+from kinesis_trident.spout.errors import ExhaustedError
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
-from kinesis_trident.spout.kinesis.record_batches import beyond, portions
+from kinesis_trident.spout.kinesis.record_batches import (
+    compact,
+    portions,
+    position_at,
+    readable,
+    unreadable_in,
+    until,
+)
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of
@@ -27,12 +39,9 @@ from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, Tri
 from kinesis_trident.spout.reader.missing import is_gone
 from kinesis_trident.spout.reader.polling import Pager
 from kinesis_trident.spout.reader.rows import untracked_rows
-from kinesis_trident.worker_garbage import exempt_from_collections
+from kinesis_trident.tracker.records import Run
 
-__all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_order", "now_of", "read_range"]
-
-_PATIENCE = 60.0
-"""Seconds without an answer after which a shard is given up."""
+log = logging.getLogger(__name__)
 
 _END_PATIENCE = 10.0
 """Seconds to continue through empty answers that indicate neither the tip nor the end."""
@@ -127,7 +136,9 @@ def read_range(
 
     Raises:
         DataLossError: with `failOnDataLoss`, the shard has left the stream.
-        ThrottledError, Unavailable: no answer for a minute, or no answer that indicates whether more follows.
+        ThrottledError, Unavailable: no answer for `readTimeout`, or no answer that indicates whether more follows.
+        ExhaustedError: with `onExhausted=fail`, a record cannot be decoded.
+        DeadLetterError: one cannot be written to the dead letter.
         KinesisError: naming stream, shard and position.
     """
     if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
@@ -144,7 +155,7 @@ def read_range(
     )
     patient = Retrying(
         retry=retry_if_exception_type((ThrottledError, Unavailable)),
-        stop=stop_after_delay(_PATIENCE),
+        stop=stop_after_delay(options.read_timeout),
         reraise=True,
     )
     given_up = math.inf
@@ -163,12 +174,15 @@ def read_range(
         page = pager.page
         assert records is not None
         assert page is not None
-        rest = 0 if isinstance(part.end, ShardEnd) else beyond(records, part.end).num_rows
-        if records.num_rows > rest:
-            for portion in portions(records.slice(0, records.num_rows - rest)):
+        mine = until(records, part.end)
+        if mine.num_rows:
+            _put_aside(kinesis, options, part, mine)
+            for portion in portions(readable(mine)):
                 yield untracked_rows(portion, part.stream, part.shard)
         empty = page.records.num_rows == 0
-        if rest or (empty and pager.at_tip and _is_past(part.end, page.server_time)):
+        if mine.num_rows < records.num_rows or (
+            empty and pager.at_tip and _is_past(part.end, page.server_time)
+        ):
             return
         given_up = min(given_up, limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf
         if limiter.clock() >= given_up and _is_past(part.end, page.server_time):
@@ -181,6 +195,29 @@ def read_range(
                 "endpoint"
             )
             raise Unavailable(msg)
+
+
+def _put_aside(kinesis: Kinesis, options: SourceOptions, part: ShardRange, records: pa.RecordBatch) -> None:
+    """Write the records that cannot be decoded to the dead letter, or do what `onExhausted` says."""
+    left_out = unreadable_in(records)
+    if not len(left_out):
+        return
+    odd = compact(records, left_out)
+    where = [str(position_at(odd, index)) for index in range(odd.num_rows)]
+    what = (
+        f"stream {part.stream!r}, shard {part.shard}: {odd.num_rows} records cannot be decoded, the first is "
+        f"{where[0]} ({why_unreadable(odd.column('data')[0].as_py())})"
+    )
+    if options.on_exhausted == "fail":
+        msg = f"{what}. Set deadLetter, which gets them as Kinesis sent them, or onExhausted=skip"
+        raise ExhaustedError(msg)
+    if options.on_exhausted == "deadLetter":
+        letters: list[Letter] = [(Run(where[0], where[-1], odd.num_rows), [odd], False)]
+        named = replace(options, application_name=options.application_name or "batch")
+        DeadLetterWriter(named, kinesis).write(
+            stream=part.stream, txid=0, letters={part.shard: letters}, plan="batch"
+        )
+    log.warning("%s: %s", what, "skipped" if options.on_exhausted == "skip" else "written to the dead letter")
 
 
 def in_lineage_order(listed: Sequence[Shard]) -> list[Shard]:

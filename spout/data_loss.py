@@ -12,21 +12,6 @@ from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.spout.positions import AtTimestamp, Position
 
-__all__ = [
-    "DataLossLog",
-    "another_stream",
-    "deleted",
-    "expired_foreign",
-    "expired_unread",
-    "gone_before",
-    "gone_in_batch",
-    "gone_unread",
-    "last_known",
-    "not_listed",
-    "recreated",
-    "replayed_without",
-]
-
 log = logging.getLogger(__name__)
 
 _NAMED = 5
@@ -78,16 +63,18 @@ def last_known(position: Position, node: CheckpointNode | None, listed: int) -> 
 
 
 def expired_unread(
-    info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, listed: int
+    info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, known: int
 ) -> str | None:
-    """Describe the loss in a shard whose position is older than the retention; None if it is not."""
-    known = last_known(position, node, listed)
+    """Describe the loss in a shard whose position is older than the retention; None if it is not.
+
+    `known`: the time up to which no record was lost, as `last_known`.
+    """
     if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
         return None
     stood = (
         "whose last record arrived"
         if node is not None and node.arrival
-        else "with no record read, and was last looked at"
+        else "with nothing read since it was last looked at"
     )
     return (
         f"stream {info.name!r}, shard {shard}: reading stands at {position}, {stood} "

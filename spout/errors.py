@@ -2,29 +2,7 @@
 
 from __future__ import annotations
 
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = [
-    "AckError",
-    "CheckpointMismatchError",
-    "DataLossError",
-    "DeadLetterError",
-    "ExhaustedError",
-    "NotOurSourceError",
-    "OffsetError",
-    "OptionsError",
-    "OutcomeMissingError",
-    "PinnedRecordsGoneError",
-    "ProtocolMismatchError",
-    "SettledBatchError",
-    "SpoolError",
-    "SpoutError",
-    "StopTimeoutError",
-    "StreamChangedError",
-    "StreamRecreatedError",
-    "TurnChangedError",
-    "WriteError",
-]
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 class SpoutError(KinesisTridentError):
@@ -72,7 +50,7 @@ class SettledBatchError(SpoutError):
 
 
 class TurnChangedError(SpoutError):
-    """With `spout=nontransactional`, another task has read a turn differently, and its result is valid."""
+    """Another task, or an earlier attempt, has read a turn differently, and its result is valid."""
 
 
 class PinnedRecordsGoneError(SpoutError):

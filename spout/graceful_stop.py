@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Protocol, runtime_checkable
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
@@ -20,19 +19,17 @@ from kinesis_trident.checkpoint.model.nodes import Plan, StopNode
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.common.private_names import WAITING_FOR_TRIGGER, MissingNameError, is_below_jvm
 from kinesis_trident.spout.errors import NotOurSourceError, OffsetError, StopTimeoutError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.planner.streams import describe_streams
-from kinesis_trident.spout.spark_plan import options_of, options_of_query
-
-__all__ = ["RunningQueries", "stop"]
+from kinesis_trident.spout.spark_plan import options_of_query, source_of
 
 _POLL = 0.1
 _BEGIN_SECONDS = 60.0
-_BETWEEN_TRIGGERS = "Waiting for next trigger"
 
 
 @runtime_checkable
@@ -90,7 +87,7 @@ def _stop_all(queries: Sequence[StreamingQuery], timeout: float | None) -> None:
 
 def _stop_one(query: StreamingQuery, timeout: float | None, stream: DataFrame | None) -> None:
     begin = _BEGIN_SECONDS if timeout is None else min(timeout, _BEGIN_SECONDS)
-    sources = options_of_query(query, begin) if stream is None else [options_of(stream)]
+    sources = options_of_query(query, begin) if stream is None else [source_of(stream)[0]]
     if query.isActive:
         _stop_gently(query, sources, timeout)
     error = query.exception()
@@ -151,7 +148,7 @@ class _Request:
             return self._heard.wait_for(lambda: self._answers >= times, seconds)
 
     def concerns_newest(self) -> bool:
-        """Tell whether the run that was asked is still the newest one."""
+        """Return whether the run that was asked is still the newest one."""
         newest = self._store.epochs.newest_run()
         return newest is not None and newest[0] == self.asked
 
@@ -165,7 +162,7 @@ class _Request:
 def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float | None) -> bool:
     was_between = False
     while query.isActive:
-        between = query.status["message"] == _BETWEEN_TRIGGERS
+        between = _is_between_triggers(query)
         # A run answers whenever Spark asks it for an offset. Before its first batch Spark may still make an empty one;
         # a stop during that leaves a checkpoint that Spark cannot start from. So wait for a second answer there.
         times = 1 if query.lastProgress is not None else 2
@@ -189,19 +186,18 @@ def _own_epoch(store: SourceStore) -> int | None:
     if is_remote():
         # The query runs in the server's JVM, which this process cannot see.
         return epoch
-    return epoch if run.host == socket.gethostname() and _is_below_jvm(run.pid) else None
+    try:
+        is_ours = run.host == socket.gethostname() and is_below_jvm(run.pid)
+    except MissingNameError:
+        return None
+    return epoch if is_ours else None
 
 
-def _is_below_jvm(pid: int) -> bool:
-    handles = SparkContext._jvm.java.lang.ProcessHandle  # type: ignore[union-attr]
-    own = handles.current().pid()
-    found = handles.of(pid)
-    while found.isPresent():
-        handle = found.get()
-        if handle.pid() == own:
-            return True
-        found = handle.parent()
-    return False
+def _is_between_triggers(query: StreamingQuery) -> bool:
+    status = query.status
+    # Before its first trigger none is active either.
+    waits = not status["isTriggerActive"] and query.lastProgress is not None
+    return waits or status["message"] == WAITING_FOR_TRIGGER
 
 
 def _settle(options: SourceOptions, last: Plan | None, asked: int | None) -> None:
@@ -214,6 +210,7 @@ def _settle(options: SourceOptions, last: Plan | None, asked: int | None) -> Non
         if last is not None and run.settled < last.txid:
             run.settle_finished(last)
         run.purge()
+        run.end()
     finally:
         run.close()
 

@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-__all__ = ["Seldom", "configure_logging"]
-
 TREE = "kinesis_trident"
 """The one logger above all of ours."""
 
@@ -81,7 +79,7 @@ class Seldom:
         self._last: dict[str, float] = {}
 
     def __call__(self, key: str) -> bool:
-        """Tell whether a line of this key may be written now; if so, no other one for a period."""
+        """Return whether a line of this key may be written now; if so, no other one for a period."""
         now = self._clock()
         last = self._last.get(key)
         if last is not None and now - last < self._seconds:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import pickle
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -14,23 +14,12 @@ from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis import Page, StreamInfo
+from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-__all__ = [
-    "PROTOCOL",
-    "Amount",
-    "LookedAt",
-    "ShardTurn",
-    "TurnsPartition",
-    "few_tasks",
-    "side_by_side",
-    "tasks_for",
-    "tasks_of",
-]
-
-PROTOCOL = 9
+PROTOCOL = 10
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -57,15 +46,19 @@ class LookedAt:
     seconds: float = 0.0
 
 
+_NOTHING = Used()
+
+
 @dataclass(frozen=True, slots=True)
 class ShardTurn:
     """The work of one batch in one shard.
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
-    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
-    how many GetRecords calls others have made to it in the last second; `busy`: the seconds for which the bytes of
-    their answers allow no other call. `looked_at`: what a look at `start` has left.
+    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `used`:
+    what was used up of its limits when the partition was made. `looked_at`: what a look at `start` has left.
+    `known_until`: a time up to which no record behind `start` was lost, in epoch milliseconds by the server's clock; 0
+    if unknown.
     """
 
     shard: str
@@ -75,9 +68,9 @@ class ShardTurn:
     due: tuple[tuple[Run, bool], ...] = ()
     limit: int | None = None
     closed: bool = False
-    calls: int = 0
-    busy: float = 0.0
+    used: Used = _NOTHING
     looked_at: LookedAt = LookedAt()
+    known_until: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         # One by one, to pickle thousands of runs takes as long as to plan them.
@@ -93,8 +86,11 @@ def _turn_of(rest: dict[str, Any], runs: tuple[tuple[Any, ...], ...], dead: tupl
 class TurnsPartition(InputPartition):
     """The complete work of one task, as the planning process sends it to an executor.
 
-    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is what the
-    option says now, while `options` have what the plan says.
+    An executor with another release unpickles the version of the protocol and bytes, but none of the classes of
+    this one, so that it can say what is wrong: a partition of another version has only its `protocol`.
+    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is
+    what the option says now, while `options` have what the plan says. `described`: each stream as it was when
+    it was the one that the layout names. `told`: when the turns were made, in epoch milliseconds.
     """
 
     def __init__(
@@ -110,6 +106,8 @@ class TurnsPartition(InputPartition):
         turns: Sequence[ShardTurn],
         consumers: Mapping[str, str] | None = None,
         deaggregate: bool | None = None,
+        described: Mapping[str, StreamInfo] = MappingProxyType({}),
+        told: int = 0,
     ) -> None:
         super().__init__(txid)
         self.protocol = PROTOCOL
@@ -122,15 +120,27 @@ class TurnsPartition(InputPartition):
         self.replay = replay
         self.turns = tuple(turns)
         self.consumers = dict(consumers or {})
+        self.described = dict(described)
+        self.told = told
         self.deaggregate = options.deaggregate if deaggregate is None else deaggregate
 
     def as_the_option_says(self) -> TurnsPartition | None:
         """Return the same work with today's value of `deaggregate`; None if that is the plan's too."""
         if self.options.deaggregate == self.deaggregate:
             return None
-        other = copy.copy(self)
+        other = object.__new__(TurnsPartition)
+        other.__dict__.update(self.__dict__)
         other.options = replace(self.options, deaggregate=self.deaggregate)
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        content = {name: value for name, value in self.__dict__.items() if name != "protocol"}
+        return {"protocol": self.protocol, "content": pickle.dumps(content)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.protocol = state["protocol"]
+        if self.protocol == PROTOCOL:
+            self.__dict__.update(pickle.loads(state["content"]))
 
     def __repr__(self) -> str:
         shards = ", ".join(self.layout.key_of(turn.shard).source for turn in self.turns)
@@ -189,16 +199,18 @@ def tasks_of(
     consumers: Mapping[str, str] | None = None,
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
-    calls_of: Callable[[str], int] = lambda _: 0,
-    busy_of: Callable[[str], float] = lambda _: 0.0,
+    used_of: Callable[[str], Used] = lambda _: _NOTHING,
+    told: int = 0,
     looked_at: Mapping[str, LookedAt] = MappingProxyType({}),
+    described: Mapping[str, StreamInfo] = MappingProxyType({}),
+    known_until: Callable[[str], int] = lambda _: 0,
 ) -> list[TurnsPartition]:
-    """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
+    """Cut a plan into tasks; `replay`: turns may be pinned already; `consumers`, `described` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `calls_of`, `busy_of`: the calls of the last second, and the bytes, that its task has to count. `looked_at`:
-    what looks at the starts of shards have left. A batch is read as it was planned, whatever the option `deaggregate`
-    says now: otherwise the rows of a pinned turn would change.
+    closed. `used_of`: what its task has to count as used up of the limits of a shard. `looked_at`: what looks at the
+    starts of shards have left. `known_until`, `told`: as in `ShardTurn` and `TurnsPartition`. A batch is read as it was
+    planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would change.
     """
     deaggregate = options.deaggregate
     if plan.deaggregate is not None and plan.deaggregate != deaggregate:
@@ -214,9 +226,9 @@ def tasks_of(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
             closed=is_closed(shard),
-            calls=calls_of(shard),
-            busy=busy_of(shard),
+            used=used_of(shard),
             looked_at=looked_at.get(shard, LookedAt()),
+            known_until=known_until(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without
@@ -233,6 +245,8 @@ def tasks_of(
             turns=part,
             consumers=consumers,
             deaggregate=deaggregate,
+            described=described,
+            told=told,
         )
         for part in tasks_for(turns, options.shards_per_task, options.max_partitions, plan.tasks)
     ]

@@ -6,17 +6,6 @@ from dataclasses import dataclass
 
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = [
-    "TRIM_HORIZON",
-    "After",
-    "At",
-    "AtTimestamp",
-    "Position",
-    "ShardEnd",
-    "TrimHorizon",
-    "parse_position",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TrimHorizon:

@@ -29,8 +29,6 @@ from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["DeliveredRow", "QueryByHand", "SparkCheckpoint"]
-
 _HOLD = 0.05
 _LOOK_PERIOD = 0.01
 """Seconds: a test need not spare the service as a query does."""
@@ -78,7 +76,13 @@ class QueryByHand:
         clock: epoch seconds.
         hold: seconds that the source waits for something to do before it answers that there is nothing.
         look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
+        judges: True for a query of `reliable`, `foreach_batch`, bolts or Trident: it says before its first task that
+            each of its batches has an outcome. False for a plain query, which publishes none. None: it judges from its
+            first outcome on.
+        run: other arguments of `SourceRun`, such as how it waits.
     """
+
+    judges: bool | None = None
 
     def __init__(
         self,
@@ -89,8 +93,12 @@ class QueryByHand:
         clock: Callable[[], float] = time.time,
         hold: float = _HOLD,
         look_period: float | None = _LOOK_PERIOD,
+        judges: bool | None = None,
+        **run: Any,
     ) -> None:
         self.checkpoint = checkpoint
+        self._most_records = options.max_records_per_trigger
+        self.judges = judges
         self._subscriber = (
             kinesis if isinstance(kinesis, BotoKinesis) and options.consumer_mode == "efo" else None
         )
@@ -103,6 +111,8 @@ class QueryByHand:
             hold=hold,
             look_period=look_period,
             consumers=consumers,
+            offsets=self._named(),
+            **run,
         )
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)
@@ -117,6 +127,8 @@ class QueryByHand:
         clock: Callable[[], float] = time.time,
         hold: float = _HOLD,
         look_period: float | None = _LOOK_PERIOD,
+        judges: bool | None = None,
+        **run: Any,
     ) -> Self:
         """Start a life with these options of the format, over `kinesis` or else the options' endpoint.
 
@@ -137,11 +149,24 @@ class QueryByHand:
                 clock,
                 hold,
                 look_period,
+                judges,
+                **run,
             )
         except BaseException:
             client.stop()
             client.close()
             raise
+
+    def stop(self) -> None:
+        """End the process, as Spark does when its driver ends: nothing is settled, but how the run ended is noted."""
+        self.run.end()
+
+    def _named(self) -> tuple[Plan, ...]:
+        """Return the offsets that Spark's first call names."""
+        log, in_hand = self.checkpoint, self.in_hand
+        if in_hand is None:
+            return (log.at(log.committed),) if log.committed else ()
+        return (log.at(log.committed) if log.committed else in_hand, in_hand)
 
     def end(self) -> None:
         """End the process, as a kill does: nothing is settled or stopped."""
@@ -165,7 +190,7 @@ class QueryByHand:
     def plan(self) -> Plan | None:
         """Ask for the next batch once, and log it; None if there is nothing to do."""
         self._require(in_hand=False)
-        plan = self.run.latest(self.committed, None)
+        plan = self.run.latest(self.committed, self._most_records)
         if plan is not None:
             self._log(plan)
         elif not self.checkpoint.offsets:
@@ -185,8 +210,12 @@ class QueryByHand:
 
     def rows(self) -> list[Any]:
         """Read the current batch: its rows, sorted."""
+        plan = self._require(in_hand=True)
         found: list[Any] = []
-        for part in self.run.partitions(self.committed, self._require(in_hand=True)):
+        parts = self.run.partitions(self.committed, plan)
+        if self.judges and parts:
+            self._say_judging(plan)
+        for part in parts:
             found += self.task(part)
         return sorted(found)
 
@@ -207,25 +236,41 @@ class QueryByHand:
 
     def publish(
         self, rows: Iterable[Any] = (), reason: Callable[[Any], str] = lambda _: "failed by hand"
-    ) -> None:
-        """Publish the outcome of the current batch: these rows are not done, each for its reason."""
+    ) -> BatchOutcome | None:
+        """Publish the outcome of the current batch: these rows are not done, each for its reason.
+
+        Returns:
+            The outcome that an earlier attempt has published, if there is one: it is valid, and this one is not.
+        """
         plan = self._require(in_hand=True)
+        if self.judges is False:
+            msg = f"batch {plan.txid} is of a plain query (judges=False), which publishes no outcome"
+            raise AssertionError(msg)
         sources = {self.run.layout.key_of(shard).source: shard for shard in plan.positions}
         not_done: dict[str, list[NotDone]] = {}
         for row in rows:
             source, _, position = str(row[1]).partition(":")
             not_done.setdefault(sources[source], []).append(NotDone(position, position, 1, reason(row)))
-        batch = self.store.batches.get(plan.txid)
-        if batch is None:
-            msg = f"batch {plan.txid} is not stored: read its rows before its outcome is published"
-            raise AssertionError(msg)
+        epoch = self._say_judging(plan)
         in_order = {
             shard: tuple(sorted(runs, key=lambda run: RecordPosition.parse(run.last)))
             for shard, runs in not_done.items()
         }
-        self.store.batches.put_outcome(
-            BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=in_order), batch.epoch
+        outcome = BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=epoch, not_done=in_order)
+        valid, _ = self.store.batches.put_outcome(outcome, epoch)
+        return valid if valid != outcome else None
+
+    def _say_judging(self, plan: Plan) -> int:
+        """Say that this query judges, as a driver does; return the epoch of the run that works on the batch."""
+        batch = self.store.batches.get(plan.txid)
+        if batch is None:
+            msg = f"batch {plan.txid} is not stored: read its rows before its outcome is published"
+            raise AssertionError(msg)
+        self.store.judging.say(
+            batch.epoch,
+            lambda: {pin.epoch for pin in self.store.batches.get_pins(plan.txid, plan.shards).values()},
         )
+        return batch.epoch
 
     def commit(self) -> None:
         """Count the current batch as finished, as Spark does."""
@@ -233,11 +278,15 @@ class QueryByHand:
         self.checkpoint.committed += 1
 
     def batch(self, fails: Callable[[Any], bool] = lambda _: False) -> list[Any]:
-        """Run one batch from beginning to end, a replay if one is unfinished: its rows; those that `fails` fail."""
+        """Run one batch from beginning to end, a replay if one is unfinished: its rows; those that `fails` fail.
+
+        A plain query publishes nothing, so none fails.
+        """
         if self.in_hand is None:
             self.planned()
         rows = self.rows()
-        self.publish(row for row in rows if fails(row))
+        if self.judges is not False:
+            self.publish(row for row in rows if fails(row))
         self.commit()
         return rows
 

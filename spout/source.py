@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,12 +22,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kinesis_trident.prompt_sockets import acknowledge_at_once
-from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.prompt_sockets import acknowledge_at_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kinesis_trident.checkpoint.model.nodes import Plan
     from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.partition import TurnsPartition
@@ -35,27 +36,28 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.planner.run import SourceRun
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
-__all__ = ["KinesisTridentReader", "KinesisTridentSource", "read_task"]
-
 log = logging.getLogger(__name__)
 
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
+Method = Callable[Concatenate["KinesisTridentReader", Parameters], Returned]
 
 
-def _in_one_sentence(method: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+def _in_one_sentence(method: Method[Parameters, Returned]) -> Method[Parameters, Returned]:
     """Raise our errors without the frames that they passed: their text says what happened, where, and what to do.
 
-    Spark prints the traceback of this process, and its own stack below it.
+    Spark prints the traceback of this process, and its own stack below it. The run's end is noted: the error is its.
     """
 
     @wraps(method)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+    def call(self: KinesisTridentReader, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         try:
-            return method(*args, **kwargs)
+            return method(self, *args, **kwargs)
         except KinesisTridentError as error:
             log.debug("%s", error, exc_info=True)
+            if self._started is not None:
+                self._started.note_end("failed", f"{type(error).__name__}: {error}")
             raise error.with_traceback(None) from None
 
     return call
@@ -147,21 +149,21 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._draining = False
         self._known: Offsets | None = None
 
-    @property
-    def _run(self) -> SourceRun:
+    def _run(self, *offsets: Plan) -> SourceRun:
+        """Return the run; start it if this is the first call, with the `offsets` that Spark names in it."""
         if self._started is None:
             from kinesis_trident.spout.planner.run import SourceRun
 
-            self._started = SourceRun.open(self._options, on_replaced=_end_process)
+            self._started = SourceRun.open(self._options, on_replaced=_end_process, offsets=offsets)
         return self._started
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, *offsets: Plan) -> None:
         """Start another run, because the stream of this one no longer exists."""
         assert self._started is not None
         self._started.close()
         self._started = None
         if self._draining:
-            self._run.drain_and_end()
+            self._run(*offsets).drain_and_end()
 
     @property
     def _offsets(self) -> Offsets:
@@ -172,10 +174,10 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._known
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_started": None, "_draining": False, "_known": None}
+        # Executors only read partitions: one with another release must get as far as to see their version.
+        return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
         # A worker waits for its task next.
         acknowledge_at_once()
 
@@ -191,7 +193,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         self._draining = True
         try:
-            self._run.drain_and_end()
+            self._run().drain_and_end()
         except StreamRecreatedError:
             if self._options.fail_on_data_loss:
                 raise
@@ -200,7 +202,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_in_one_sentence
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
-        return self._offsets.offset(self._run.initial())
+        return self._offsets.offset(self._run().initial())
 
     @_in_one_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -208,13 +210,14 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from kinesis_trident.spout.errors import StreamRecreatedError
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        begin = self._offsets.plan(start)
         try:
-            plan = self._run.latest(self._offsets.plan(start), most)
+            plan = self._run(begin).latest(begin, most)
         except StreamRecreatedError:
             if self._options.fail_on_data_loss:
                 raise
-            self._begin_anew()
-            plan = self._run.latest(self._offsets.plan(start), most)
+            self._begin_anew(begin)
+            plan = self._run(begin).latest(begin, most)
         # Spark compares offsets as text: return the same object if there is nothing to do.
         return start if plan is None else self._offsets.offset(plan)
 
@@ -225,7 +228,8 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
-        return self._run.partitions(self._offsets.plan(start), self._offsets.plan(end))
+        offsets = self._offsets.plan(start), self._offsets.plan(end)
+        return self._run(*offsets).partitions(*offsets)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task as Arrow batches."""
@@ -233,12 +237,12 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Clean up after settled batches; Spark never calls this for a last batch, so nothing depends on it."""
-        self._run.purge()
+        self._run().purge()
 
     def stop(self) -> None:
         """End the run; Spark calls this when the planning process ends, not when the query stops."""
         if self._started is not None:
-            self._started.close()
+            self._started.end()
 
 
 def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -250,8 +254,8 @@ def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordBatch]:
+    from kinesis_trident.common.worker_garbage import exempt_from_collections
     from kinesis_trident.spout.reader.task import read_turns
-    from kinesis_trident.worker_garbage import exempt_from_collections
 
     try:
         yield from read_turns(partition, first_attempt=first_attempt)

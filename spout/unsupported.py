@@ -11,14 +11,12 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-__all__ = ["NEEDED", "is_supported", "unsupported_source"]
-
 NEEDED = (4, 2)
 """The first PySpark whose streaming readers have read limits and Trigger.AvailableNow."""
 
 
 def is_supported(version: str) -> bool:
-    """Tell whether a PySpark of this version, such as `4.2.0` or `4.3.0.dev1`, can run the source."""
+    """Return whether a PySpark of this version, such as `4.2.0` or `4.3.0.dev1`, can run the source."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return found is not None and (int(found[1]), int(found[2])) >= NEEDED
 

@@ -12,6 +12,7 @@ import random
 import sys
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
 from job_environment import REGION, job_environment
 from pieces import Pieces, piece_of
-from thorough import CHAOS, examples
+from thorough import CHAOS, SEARCH, examples
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.java import ensure_java
@@ -45,9 +46,17 @@ settings.register_profile(
     max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=not CHAOS,
+    derandomize=not SEARCH,
+    print_blob=True,
 )
 settings.load_profile("tests")
+if not SEARCH:
+    # Newer hypothesis also draws constants of the modules that are imported by then: the examples of a test would be
+    # others after other tests.
+    with suppress(ImportError):
+        from hypothesis.internal.conjecture import providers
+
+        providers._get_local_constants = lambda: providers._local_constants
 
 DURATIONS = Path(__file__).with_name("durations.json")
 """Seconds that each piece of the tests took the last time it was told to keep them."""

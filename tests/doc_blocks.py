@@ -194,7 +194,9 @@ def check_python(block: Block) -> None:
         named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if named == "option" and isinstance(call.args[0], ast.Constant):
             name = str(call.args[0].value)
-            assert name.lower() in OPTIONS | {"checkpointlocation"}, f"{block}: there is no option {name}"
+            assert name.lower() in OPTIONS | {"basepath", "checkpointlocation"}, (
+                f"{block}: there is no option {name}"
+            )
         if named == "KinesisSpout":
             names = {one.arg.replace("__", ".") for one in call.keywords if one.arg}
             assert {one.lower() for one in names} <= OPTIONS | {"scheme", "tracking"}, f"{block}: {names}"

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from who_writes import callers, writers
+
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
-from kinesis_trident.spout.options.other_connectors import OF_SINKS, OTHERS
-from kinesis_trident.spout.options.table import Option
-
-__all__ = ["METRICS_TABLE", "OPTIONS_TABLE", "OTHER_OPTIONS_TABLE", "WRITE_OPTIONS_TABLE", "DocTable"]
+from kinesis_trident.spout.options.table import Option, other_options
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 OPTION_COLUMNS = ("option", "default", "also accepted as", "what it does")
@@ -73,10 +72,10 @@ WRITE_OPTIONS_TABLE = DocTable(
 )
 OTHER_OPTIONS_TABLE = DocTable(
     "options.md",
-    "other options: rendered from spout/options/other_connectors.py",
+    "other options: rendered from spout/options/other_connectors.toml",
     "end of other options",
     ("option elsewhere", "here"),
-    [(quoted(other.names), other.sentence) for other in (*OTHERS, OF_SINKS)],
+    [(quoted(other.names), other.sentence) for other in other_options()],
 )
 METRICS_TABLE = DocTable(
     "metrics.md",
@@ -86,6 +85,28 @@ METRICS_TABLE = DocTable(
     [(f"`{one.name}`", one.kind, quoted(one.labels), ", ".join(one.places), one.sentence) for one in METRICS],
 )
 
+WRITERS_TABLE = DocTable(
+    "architecture.md",
+    "writers: rendered from the code",
+    "end of writers",
+    ("write of the store", "process", "in"),
+    writers(),
+)
+STATES_TABLE = DocTable(
+    "architecture.md",
+    "states: rendered from the code",
+    "end of states",
+    ("call of", "in"),
+    callers("ShardState"),
+)
+DUES_TABLE = DocTable(
+    "architecture.md",
+    "due times: rendered from the code",
+    "end of due times",
+    ("call of", "in"),
+    callers("due", "held_until"),
+)
+
 if __name__ == "__main__":
-    for table in (OPTIONS_TABLE, WRITE_OPTIONS_TABLE, OTHER_OPTIONS_TABLE, METRICS_TABLE):
+    for table in [one for one in globals().values() if isinstance(one, DocTable)]:
         table.write()

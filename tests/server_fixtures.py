@@ -6,11 +6,13 @@ Such a test is skipped, and listed at the end of the run. Where `CI` is `true` i
 from __future__ import annotations
 
 import os
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from server_programs import find
 from servers import Kinesalite, KinesisLocal, MariaDBServer, MemcachedServer, PostgresServer, RedisServer
 
@@ -43,6 +45,28 @@ def mariadb_server() -> Iterator[MariaDBServer]:
     """A real MariaDB, shared: take tables that no other test uses; `url` is what a client needs."""
     with MariaDBServer(_program("mariadbd")) as server:
         yield server
+
+
+@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of this test's own, of each kind: the URL for SQLAlchemy."""
+    return empty_database(request.param, request, tmp_path)
+
+
+def empty_database(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Create a database of one kind; `request` starts its server."""
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/sink.db"
+    name = f"test_{uuid.uuid4().hex}"
+    url = request.getfixturevalue(f"{kind}_server").url
+    url = url.replace("postgresql:", "postgresql+psycopg:").replace("mysql:", "mysql+pymysql:")
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {name}")
+    engine.dispose()
+    if kind == "postgres":
+        return f"{url}?options=-csearch_path%3D{name}"
+    return f"{url.rpartition('/')[0]}/{name}"
 
 
 @pytest.fixture(scope="session")

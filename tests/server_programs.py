@@ -50,6 +50,7 @@ _PLACES = {
     "redis-server": ((), "apt-get install redis-server"),
     "memcached": ((), "apt-get install memcached"),
     "postgres": (("/usr/lib/postgresql/*/bin/postgres",), "apt-get install postgresql"),
+    "postgresql.jar": (("/usr/share/java/postgresql.jar",), "apt-get install libpostgresql-jdbc-java"),
     "mariadbd": (("/usr/sbin/mariadbd",), "apt-get install mariadb-server-core"),
     "chromium": (("/usr/bin/chromium-browser", "/usr/bin/google-chrome"), "apt-get install chromium"),
     "promtool": ((), "apt-get install prometheus"),

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from kinesis_trident.checkpoint.embedded import EmbeddedServer
-from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesisLocal, EmbeddedServer
 
 LOOPBACK = "127.0.0.1"
 
@@ -182,57 +181,14 @@ class MariaDBServer(EmbeddedServer):
             return b"MariaDB" in connection.recv(100)
 
 
-class _NodeKinesis(EmbeddedServer):
-    """A Kinesis that is an npm package: `script` runs on `node`."""
+class KinesisLocal(EmbeddedKinesisLocal):
+    """kinesis-local where the tests have installed it."""
 
     def __init__(self, node: Path, script: Path) -> None:
-        super().__init__(None, 0)
-        self._node = node
-        self._script = script.resolve()
-
-    @property
-    def endpoint_url(self) -> str:
-        return f"http://{LOOPBACK}:{self.port}"
+        super().__init__(node=node, script=script)
 
 
-class KinesisLocal(_NodeKinesis):
-    """The npm package kinesis-local: 56-digit sequence numbers, and closed shards that end and name their children.
-
-    Its own delays, such as those of a split, are set to nothing.
-    """
-
-    name = "kinesis-local"
-
-    def _command(self) -> list[str]:
-        settings = {
-            "KINESIS_MOCK_PLAIN_PORT": self.port,
-            "KINESIS_MOCK_TLS_PORT": free_port(),
-            "KINESIS_MOCK_CERT_PATH": self._script.with_name("server.json"),
-            "LOG_LEVEL": "ERROR",
-            **{
-                f"{call}_DURATION": "0ms"
-                for call in (
-                    "CREATE_STREAM",
-                    "DELETE_STREAM",
-                    "SPLIT_SHARD",
-                    "MERGE_SHARDS",
-                    "UPDATE_SHARD_COUNT",
-                )
-            },
-        }
-        return [
-            "env",
-            *(f"{key}={value}" for key, value in settings.items()),
-            str(self._node),
-            str(self._script),
-        ]
-
-    def _answers(self) -> bool:
-        with urllib.request.urlopen(f"{self.endpoint_url}/healthcheck", timeout=1) as answer:
-            return bool(answer.status == 200)
-
-
-class Kinesalite(_NodeKinesis):
+class Kinesalite(KinesisLocal):
     """The npm package kinesalite, all in memory: a split or merge takes effect at once.
 
     Behind the last record of a closed shard it gives an empty answer, "0 behind" and with an iterator, before the end.
@@ -249,7 +205,7 @@ class Kinesalite(_NodeKinesis):
             "shardLimit": 10_000,
         }
         options = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
-        return [str(self._node), str(self._script), *options]
+        return [str(self.node), str(self.script), *options]
 
     def _answers(self) -> bool:
         try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kinesis_trident.arrow_columns import (
+from kinesis_trident.common.arrow_columns import (
     booleans,
     column_of,
     numbers,

@@ -53,7 +53,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     ],
     "CONTRIBUTING.md": [(1, check_commands)],
     "acks.md": [(3, EXPLAINING)],
-    "api.md": [(1, "test_public_pages.py")],
+    "api.md": [(4, "test_public_pages.py")],
     "backfill.md": [(2, GUIDES)],
     "checkpoints.md": [(6, GUIDES)],
     "console.md": [
@@ -66,7 +66,6 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "deploying.md": [(2, EXPLAINING), (1, check_commands), (1, check_shown), (1, check_commands)],
     "examples.md": [(2, check_commands)],
     "fan-out.md": [(1, EXPLAINING), (1, check_commands)],
-    "guarantees.md": [(1, "test_folder_sink.py")],
     "joins.md": [(2, "e2e/test_joins.py")],
     "metrics.md": [
         (2, check_commands),
@@ -79,14 +78,16 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "platforms.md": [(1, check_commands), (1, check_image), (2, check_commands)],
     "positions.md": [(3, EXPLAINING)],
     "recipes.md": [(6, "e2e/test_recipes.py")],
-    "reliability.md": [(1, check_commands)],
+    "reliability.md": [(2, check_commands)],
     "resharding.md": [(4, GUIDES)],
     "retries.md": [(1, check_json), (3, EXPLAINING)],
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],
     "security.md": [(3, GUIDES)],
+    "sinks.md": [(3, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
-    "states.md": [(3, "trident/test_states_doc.py")],
+    "states.md": [(4, "trident/test_states_doc.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],
+    "storm-parts.md": [(2, "trident/test_bolts_on_states.py")],
     "testing.md": [
         (4, "trident/testing/test_without_java.py"),
         (1, EXPLAINING),
@@ -98,7 +99,14 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "trident-state.md": [(9, "e2e/test_trident_document.py")],
     "tutorial.md": [(1, check_commands), (21, "guides/test_tutorial.py")],
     "writing.md": [(2, EXPLAINING), (1, check_python)],
-    "zookeeper.md": [(2, check_json), (3, EXPLAINING), (1, check_commands), (1, EXPLAINING)],
+    "zookeeper.md": [
+        (2, check_json),
+        (3, EXPLAINING),
+        (1, check_commands),
+        (1, "spout/test_many_failures.py"),
+        (1, check_json),
+        (1, EXPLAINING),
+    ],
 }
 
 

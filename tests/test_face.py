@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from zipfile import ZipFile
 
 import pytest
 
@@ -45,33 +46,51 @@ def test_a_wrong_name_is_an_attribute_error(module: ModuleType) -> None:
         exec(f"from {module.__name__} import Relyable")
 
 
-@public
-def test_a_type_checker_reads_the_same_names_from_the_same_modules(module: ModuleType) -> None:
+def imported(module: ModuleType) -> dict[str, str]:
+    """The module of each name that a type checker reads from a public module."""
     assert module.__file__ is not None
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     [typed] = [
         node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
-    imported = {
-        alias.name: node.module
+    names = [
+        (node.module or "", alias)
         for node in typed.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-    }
-    assert imported == module._HOMES
-    assert {*imported, "__version__"} == {*module.__all__, "__version__"}
+    ]
+    # With another name, or none, a type checker takes it for an import of the module's own.
+    assert all(alias.name == alias.asname for _, alias in names)
+    return {alias.name: home for home, alias in names}
 
 
 @public
-def test_a_public_name_is_public_in_its_own_module(module: ModuleType) -> None:
-    for name, home in module._HOMES.items():
-        assert name in import_module(home).__all__
+def test_a_type_checker_reads_the_same_names_from_the_same_modules(module: ModuleType) -> None:
+    homes = imported(module)
+    assert {*homes, "__version__"} == {*module.__all__, "__version__"}
+    for name, home in homes.items():
+        assert getattr(module, name) is getattr(import_module(home), name)
+
+
+def test_the_names_of_an_archive_are_there(tmp_path: Path) -> None:
+    """As Spark ships one to executors, with `--py-files`."""
+    with ZipFile(tmp_path / "package.zip", "w") as archive:
+        for folder in ("", "common", "tracker", "tracker/acker"):
+            for path in (ROOT / "kinesis_trident" / folder).glob("*.py"):
+                archive.write(path, path.relative_to(ROOT))
+    run(
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path / 'package.zip')!r})\n"
+        "import kinesis_trident\n"
+        "assert 'package.zip' in kinesis_trident.__file__\n"
+        "assert 'package.zip' in kinesis_trident.Acker.__init__.__code__.co_filename"
+    )
 
 
 def test_a_name_of_several_public_modules_is_one_object() -> None:
     homes: dict[str, set[str]] = {}
     for module in PUBLIC:
-        for name, home in module._HOMES.items():
+        for name, home in imported(module).items():
             homes.setdefault(name, set()).add(home)
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 

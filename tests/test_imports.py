@@ -86,7 +86,7 @@ import base64, json
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, check_whole
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
-from kinesis_trident.spout.kinesis.record_batches import beyond, with_sub_sequence
+from kinesis_trident.spout.kinesis.record_batches import beyond
 from kinesis_trident.spout.positions import AtTimestamp
 from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows, untracked_rows
 from kinesis_trident.tracker.records import Run
@@ -96,7 +96,7 @@ records = [
     for n in range(9)
 ]
 page = page_of(json.dumps({"Records": records, "NextShardIterator": "i", "MillisBehindLatest": 0}).encode())
-batch = beyond(deaggregated(with_sub_sequence(page.records)), AtTimestamp(1_700_000_002_000))
+batch = beyond(deaggregated(page.records), AtTimestamp(1_700_000_002_000))
 assert batch.num_rows == 7
 check_whole(batch, [str(10**55)], "here")
 runs = [Run(str(10**55 + n), str(10**55 + n)) for n in (2, 4, 5)]
@@ -105,7 +105,7 @@ picker.offer(batch)
 rows = TurnRows("s", "shard", 0, 1, 1, [Retried.of(runs, picker.records), Segment([batch], 1)])
 assert sum(one.num_rows for one in rows.record_batches()) == 10
 rows.xor(), rows.digest(), rows.keys()
-untracked_rows(with_sub_sequence(page.records), "s", "shard")
+untracked_rows(page.records, "s", "shard")
 """
 
 
@@ -114,7 +114,7 @@ TRACKED = """
 import pyarrow as pa
 from kinesis_trident.bolt.steps.functions import ArrowStep, RowStep
 from kinesis_trident.bolt.tracking.carriers import Unheard
-from kinesis_trident.bolt.tracking.operators import StepOperator, Tag, Verdict
+from kinesis_trident.bolt.tracking.operators import OutcomeFilter, StepOperator, Tag
 from kinesis_trident.checkpoint.model.nodes import NotDone
 schema = pa.schema(
     [("word", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("b", pa.binary()), ("ok", pa.bool_())]
@@ -131,7 +131,7 @@ def numbered(batch):
     return batch.append_column("__row", column)
 steps = RowStep(parsed, schema), ArrowStep(numbered, schema)
 last = str(10**55 + 8)
-verdict = Verdict({"shard": (NotDone(last, last, 1, "before"),)})
+verdict = OutcomeFilter({"shard": (NotDone(last, last, 1, "before"),)})
 operator = StepOperator(Tag("one", 1, Unheard()), steps, carry=("messageId",), anchored=True, verdict=verdict)
 out = [row for batch in operator(rows.record_batches()) for row in batch.to_pylist()]
 assert [row["n"] for row in out] == [1, None, 1, 1, None, 1, 1, 1], out

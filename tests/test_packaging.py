@@ -173,7 +173,7 @@ def in_folder(python: Path, code: str, folder: Path) -> list[str]:
 
 def our_files() -> set[str]:
     """The files of the package in the checkout, each by its place below the import name."""
-    kinds = ("*.py", "*.html", "*.css", "*.js", "*.svg", "py.typed")
+    kinds = ("*.py", "*.html", "*.css", "*.js", "*.svg", "*.toml", "py.typed")
     folders = (*PACKAGES, NAME)
     return modules(
         str(p.relative_to(ROOT)) for one in folders for kind in kinds for p in (ROOT / one).rglob(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kinesis_trident.per_process import PerProcess
+from kinesis_trident.common.per_process import PerProcess
 
 
 def test_a_value_is_made_once_for_each_key() -> None:

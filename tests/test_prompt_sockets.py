@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from harness import eventually
 
-from kinesis_trident.prompt_sockets import PromptLines, acknowledge_at_once
+from kinesis_trident.common.prompt_sockets import PromptLines, acknowledge_at_once
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the setting")
 
@@ -51,7 +51,7 @@ def test_no_file_is_left_open() -> None:
     # In a process of its own: other threads of this one open and close files meanwhile.
     program = (
         "import os, socket\n"
-        "from kinesis_trident.prompt_sockets import acknowledge_at_once\n"
+        "from kinesis_trident.common.prompt_sockets import acknowledge_at_once\n"
         "server = socket.create_server(('127.0.0.1', 0))\n"
         "ends = socket.create_connection(server.getsockname()), server.accept()[0], *socket.socketpair()\n"
         "before = os.listdir('/proc/self/fd')\n"

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import PAGES as PAGES_BY_NAME, blocks_of
 
-from kinesis_trident import ReliableSink, TopologyBuilder
+from kinesis_trident import RecordPosition, ReliableSink, TopologyBuilder, TreeOutcome
 from kinesis_trident.trident import TridentTopology
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +28,7 @@ PUBLIC = {
         "kinesis_trident.trident.maps",
     )
 }
+PAGE_OF_NAMES = PAGES_BY_NAME["api.md"]
 FOLDERS = "bolt|checkpoint|console|spout|tracker|trident"
 
 by_name = pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: path.name)
@@ -83,6 +85,27 @@ def test_one_page_has_all_public_names_with_a_sentence_each() -> None:
         for one, sentence in rows:
             assert re.fullmatch(r"\S.*[^.]\.", sentence), one
             assert ". " not in sentence, one
+
+
+def test_the_trackers_are_used_by_hand_as_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks_of(PAGE_OF_NAMES):
+        if block.kind == "python":
+            exec(block.text, names)
+    assert capsys.readouterr().out == "record 99 was emitted after 101:1, which comes later in the shard\n"
+    assert (names["will_retry"], names["safe"], names["due"]) == (True, names["first"], names["second"])
+    assert names["tracker"].checkpoint == names["third"]
+    assert (names["outcome"], names["failed"]) == (TreeOutcome.ACKED, TreeOutcome.FAILED)
+    assert names["late"] == [3]
+    stubborn, position = names["stubborn"], RecordPosition(5)
+    stubborn.emit(position)
+    for now in range(50):
+        assert stubborn.fail(position, now, "no", names["rng"])
+        assert stubborn.next_retry(now) == position
+        stubborn.emit(position, retry=True)
+        assert stubborn.next_retry(now) is None
+    assert stubborn.ack(position)
+    assert stubborn.checkpoint == position
 
 
 @pytest.mark.parametrize("builder", [ReliableSink, TopologyBuilder, TridentTopology])

@@ -11,10 +11,10 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kinesis_trident.bolt.tracking.fusion import Promptly
+from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
-from kinesis_trident.worker_garbage import exempt_from_collections
 
 
 @pytest.fixture

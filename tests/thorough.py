@@ -7,10 +7,13 @@ from typing import TypeVar
 
 import pytest
 
-__all__ = ["CHAOS", "cases", "examples"]
+__all__ = ["CHAOS", "SEARCH", "cases", "examples"]
 
 CHAOS = bool(os.environ.get("CHAOS"))
 """Set by `make long` and `make chaos`: more of the same cases are played."""
+
+SEARCH = "HOSTILE_EXAMPLES" in os.environ
+"""Set by `make chaos`, and for a search of hours: property tests play other examples each time."""
 
 T = TypeVar("T")
 

@@ -1,30 +1,8 @@
-"""The root of all our errors, and the errors of the trackers."""
+"""The errors of the trackers."""
 
 from __future__ import annotations
 
-import msgspec
-
-__all__ = [
-    "UNREADABLE",
-    "BackoffError",
-    "KinesisTridentError",
-    "MissingPackageError",
-    "OrderError",
-    "TrackerError",
-    "UnknownRunError",
-]
-
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""The errors that msgspec raises for bad bytes; RecursionError is for a document that is nested too deep."""
-
-
-class KinesisTridentError(Exception):
-    """The root of every error that this package raises."""
-
-
-class MissingPackageError(KinesisTridentError, ImportError):
-    """An optional package is not installed; the message says how to get it."""
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 class TrackerError(KinesisTridentError):

@@ -15,21 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-__all__ = [
-    "MAX_ORDINAL",
-    "MAX_SHARDS",
-    "mix64",
-    "of_turn",
-    "ordinal_of",
-    "roots",
-    "signed",
-    "tag",
-    "tag_of",
-    "tuple_ids",
-    "turn_of",
-    "xor_of",
-]
-
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 

@@ -1,71 +1,154 @@
-"""Packs runs of records as columns: thousands of failed records of a shard take a tenth of their JSON. Pure.
+"""Packs very many runs of records into a text for JSON: base64 of zlib of JSON. Pure.
 
-Neighbouring positions differ in few of their digits, a turn's records fail with few reasons and are due together. So
-a chunk of runs keeps the distances between positions, and what its runs share once, in a table. All of it is
-`zlib` of msgpack, in base64.
+In that JSON a run is an array: `[first, last, count, prev, attempt, due, failures]`, and in an outcome
+`[first, last, count, prev, reason]`. The last item is an index into the `failures`, or the `reasons`, that stand before
+all runs: records that fail together share them. One by one they would take half of the space, and after reading most
+of the memory.
 
-The last run of a chunk determines its end, not the number of runs before: so added, changed or removed runs leave
-all other chunks the same, to the byte, and each stored chunk is written once.
+Release 1.0.0 packed runs in chunks, as columns: `unpack_chunks` reads them.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice, repeat
-from operator import contains
-from operator import sub as minus
-from threading import Lock
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Annotated, TypeAlias
 
 import msgspec
-import numpy as np
 
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import Failure, NotDone, Number, RecordPosition, Run, Time
-
-__all__ = ["PackedRuns", "pack_runs", "pack_same_runs", "packed_size", "unpack_pieces", "unpack_runs"]
-
-_SUB = 32
-"""The bits of a sub-sequence number: a position is one number, and the distance to its neighbour another."""
-
-_SUBS = (1 << _SUB) - 1
-
-_HIGHEST = 10**129 << _SUB
-"""The bound of positions: Kinesis' sequence numbers have up to 129 digits."""
-
-_ENDS_A_CHUNK = 1024
-"""On average one run of this many ends its chunk."""
-
-_MOST_IN_A_CHUNK = 8192
-
-_MOST_BYTES = 32 * 2**20
-"""The limit of an unpacked chunk: one with the longest sequence numbers and the most failures is smaller."""
-
-_MOST_KEPT = 32_768
-"""The most runs that stay in memory with what they are packed to, some MiB: twice as many as a plan can name."""
-
-_PREV, _FIRST, _ALONE = 1, 2, 4
-
-_Index = Annotated[int, msgspec.Meta(ge=0)]
-_Fate = tuple[Number, Time, tuple[tuple[Time, _Index], ...]]
-
-
-_UNREADABLE = (
-    ValueError,
-    OverflowError,
-    IndexError,
-    binascii.Error,
-    zlib.error,
-    msgspec.MsgspecError,
+from kinesis_trident.tracker.records import (
+    Failure,
+    NotDone,
+    Number,
+    PositionOrNone,
+    PositionText,
+    RecordPosition,
+    Run,
+    Time,
 )
 
+Runs: TypeAlias = Sequence[Run] | Mapping[str, Sequence[Run]] | Mapping[str, Sequence[NotDone]]
+"""The runs of one shard, or of several by shard, or those of an outcome."""
 
-class PackedRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`n` runs of one shard in order, packed: together `count` records, for those who read nodes without unpacking."""
+_DEFLATE = 4, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED
+"""Digits of positions are random: matches of three or four of them, which other strategies take, cost a fifth more."""
+
+_MOST_TIMES = 300
+"""The limit of what a text unpacks to, in lengths of the text: runs take 4 to 40, those with 16 failures each whose
+reasons are control characters, six bytes each in JSON, up to 250, and zeros 770."""
+
+_Index = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _RunRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    first: PositionOrNone
+    last: PositionText
+    count: Number
+    prev: PositionText | None
+    attempt: Number
+    due: Time
+    failures: _Index
+
+
+class _PieceRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    first: PositionOrNone
+    last: PositionText
+    count: Number
+    prev: PositionText | None
+    reason: _Index
+
+
+class _PackedRuns(msgspec.Struct, frozen=True):
+    failures: tuple[tuple[Failure, ...], ...]
+    runs: list[_RunRow] | dict[str, list[_RunRow]]
+
+
+class _PackedPieces(msgspec.Struct, frozen=True):
+    reasons: tuple[str, ...]
+    runs: dict[str, list[_PieceRow]]
+
+
+_encoder = msgspec.json.Encoder()
+_run_decoder = msgspec.json.Decoder(_PackedRuns)
+_piece_decoder = msgspec.json.Decoder(_PackedPieces)
+
+
+def pack(runs: Runs) -> str:
+    """Return runs as a text."""
+    shared: dict[Hashable, int] = {}
+    # Records that fail together share their failures, mostly as the same object: the others are compared.
+    known: dict[int, int] = {}
+
+    def index(value: Hashable) -> int:
+        at = known.get(id(value))
+        if at is None:
+            at = known[id(value)] = shared.setdefault(value, len(shared))
+        return at
+
+    def rows(some: Sequence[Run] | Sequence[NotDone]) -> list[tuple[object, ...]]:
+        return [
+            (run.first, run.last, run.count, run.prev, index(run.reason))
+            if isinstance(run, NotDone)
+            else (run.first, run.last, run.count, run.prev, run.attempt, run.due, index(run.failures))
+            for run in some
+        ]
+
+    packed = {shard: rows(some) for shard, some in runs.items()} if isinstance(runs, Mapping) else rows(runs)
+    name = "reasons" if any(isinstance(value, str) for value in shared) else "failures"
+    deflate = zlib.compressobj(*_DEFLATE)
+    data = deflate.compress(_encoder.encode({name: list(shared), "runs": packed}))
+    return base64.b64encode(data + deflate.flush()).decode()
+
+
+def unpack(text: str) -> tuple[Run, ...] | dict[str, tuple[Run, ...]]:
+    """Return the runs of one shard, or of several by shard, that `pack` has packed.
+
+    Raises:
+        OrderError: the text is no output of `pack`.
+    """
+    with _reading(text):
+        packed = _run_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
+        failures = packed.failures
+
+        def runs(rows: list[_RunRow]) -> tuple[Run, ...]:
+            return tuple(
+                [
+                    Run(
+                        row.first, row.last, row.count, row.prev, row.attempt, row.due, failures[row.failures]
+                    )
+                    for row in rows
+                ]
+            )
+
+        if isinstance(packed.runs, list):
+            return runs(packed.runs)
+        return {shard: runs(rows) for shard, rows in packed.runs.items()}
+
+
+def unpack_pieces(text: str) -> dict[str, tuple[NotDone, ...]]:
+    """Return the pieces of an outcome, by shard.
+
+    Raises:
+        OrderError: as `unpack`.
+    """
+    with _reading(text):
+        packed = _piece_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
+        reasons = packed.reasons
+        return {
+            shard: tuple(
+                [NotDone(row.first, row.last, row.count, reasons[row.reason], row.prev) for row in rows]
+            )
+            for shard, rows in packed.runs.items()
+        }
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """`n` neighbouring runs as release 1.0.0 has packed them, with together `count` records."""
 
     n: int
     count: int
@@ -73,267 +156,94 @@ class PackedRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Columns(msgspec.Struct, frozen=True, array_like=True):
-    """An unpacked chunk.
+    """The content of a chunk.
 
     `fates`: attempt, due, and the failures as (time, index of the reason); `fate`: the index of each run's fate.
-    `flags`: the record before a run is known, its first one is, and that is also its last one. `gaps`: the distance
-    of each existing position to the previous one, in order, `width` bytes each. Columns of several bytes are stored
-    byte by byte: the first bytes of all numbers are alike.
+    `flags`: the record before a run is known, its first one is, and that is also its last one. `gaps`: twice the
+    distance of each position to the one before it, less one and positive where it is negative, in `width` bytes. A
+    position is its sequence number and, in the last 32 bits, its sub-sequence number and one. Of numbers of several
+    bytes, all first bytes come first.
     """
 
     reasons: tuple[str, ...]
-    fates: tuple[_Fate, ...]
+    fates: tuple[tuple[Number, Time, tuple[tuple[Time, _Index], ...]], ...]
     fate: bytes
     counts: bytes
     flags: bytes
     begin: bytes
-    width: int
+    width: Annotated[int, msgspec.Meta(ge=1, le=64)]
     gaps: bytes
 
 
-class _Rows(NamedTuple):
-    """The fields of the runs of a chunk; `fates`: attempt, due, failures."""
+_PREV, _FIRST, _ALONE = 1, 2, 4
+_SUB = 32
+_HIGHEST = 10**129 << _SUB
+_MOST_IN_A_CHUNK = 32 * 2**20
 
-    firsts: list[str]
-    lasts: list[str]
-    counts: list[int]
-    prevs: list[str | None]
-    fates: list[tuple[int, int, tuple[Failure, ...]]]
+_column_decoder = msgspec.msgpack.Decoder(_Columns)
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Columns)
-
-
-def pack_runs(runs: Sequence[Run]) -> tuple[PackedRuns, ...]:
-    """Pack runs into chunks, in order. Their positions come back as numbers, without leading zeros.
+def unpack_chunks(chunks: Iterable[Chunk]) -> tuple[Run, ...]:
+    """Return the runs of chunks, in order.
 
     Raises:
-        ValueError: a position is not valid.
+        OrderError: they are none of release 1.0.0.
     """
-    return tuple(_packed(chunk) for chunk in _chunks(runs))
+    return tuple(run for chunk in chunks for run in _runs_of(chunk))
 
 
-def pack_same_runs(runs: tuple[Run, ...]) -> tuple[PackedRuns, ...]:
-    """Pack runs as `pack_runs` does, once if they are the same object again soon.
-
-    The runs that a plan takes up are packed to see how many fit, in the offset, and in ZooKeeper.
-    """
-    return _packed_lately.pack(runs)
-
-
-class _Lately:
-    """Remembers what lists of together `most` runs were packed to, those that were used last.
-
-    Runs are the same if their list is the same object: thousands are not compared.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._count = 0
-        self._known: OrderedDict[int, tuple[tuple[Run, ...], tuple[PackedRuns, ...]]] = OrderedDict()
-        self._lock = Lock()
-
-    def pack(self, runs: tuple[Run, ...]) -> tuple[PackedRuns, ...]:
-        """Return what `pack_runs` returns."""
-        key = id(runs)
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key][1]
-        packed = pack_runs(runs)
-        with self._lock:
-            if key not in self._known:
-                # As long as it is here, no other list gets its id.
-                self._known[key] = runs, packed
-                self._count += len(runs)
-            while self._count > self._most:
-                _, (forgotten, _) = self._known.popitem(last=False)
-                self._count -= len(forgotten)
-        return packed
-
-
-_packed_lately = _Lately(_MOST_KEPT)
-
-
-def unpack_runs(chunks: Iterable[PackedRuns]) -> tuple[Run, ...]:
-    """Unpack the runs of all chunks, in order.
-
-    Raises:
-        OrderError: a chunk is not an output of `pack_runs`.
-    """
-    return tuple(
-        Run(first, last, size, prev, *fate)
-        for chunk in chunks
-        for first, last, size, prev, fate in zip(*_unpacked(chunk), strict=True)
-    )
-
-
-def unpack_pieces(chunks: Iterable[PackedRuns]) -> tuple[NotDone, ...]:
-    """Unpack the pieces of an outcome, packed as runs whose newest failure is the reason.
-
-    Raises:
-        OrderError: as `unpack_runs`.
-    """
-    found: list[NotDone] = []
-    for chunk in chunks:
-        rows = _unpacked(chunk)
-        reasons = [failures[-1].reason if failures else "" for _, _, failures in rows.fates]
-        found += map(NotDone, rows.firsts, rows.lasts, rows.counts, reasons, rows.prevs)
-    return tuple(found)
-
-
-def packed_size(chunks: Iterable[PackedRuns]) -> int:
-    """Return the approximate bytes of chunks in JSON."""
-    return sum(len(chunk.packed) + 32 for chunk in chunks)
-
-
-def _chunks(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
-    start = 0
-    for index, run in enumerate(runs):
-        ends = zlib.crc32(run.last.encode()) % _ENDS_A_CHUNK == 0
-        if ends or index - start + 1 == _MOST_IN_A_CHUNK:
-            yield runs[start : index + 1]
-            start = index + 1
-    if start < len(runs):
-        yield runs[start:]
-
-
-def _packed(runs: Sequence[Run]) -> PackedRuns:
-    reasons: dict[str, int] = {}
-    fates: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
-    flags = bytearray()
-    # Records that fail together share their failures, mostly as the same object.
-    alike: dict[tuple[int, int, int], int] = {}
-    fate: list[int] = []
-    texts: list[str] = []
-    for run in runs:
-        same = (run.attempt, run.due, id(run.failures))
-        known = alike.get(same)
-        if known is None:
-            failures = tuple(
-                (failure.time, reasons.setdefault(failure.reason, len(reasons))) for failure in run.failures
-            )
-            known = alike[same] = fates.setdefault((run.attempt, run.due, failures), len(fates))
-        fate.append(known)
-        prev, first, last = run.prev, run.first, run.last
-        flag = 0
-        if prev is not None:
-            flag = _PREV
-            texts.append(prev)
-        if first == last:
-            flag |= _FIRST | _ALONE
-        elif first:
-            flag |= _FIRST
-            texts.append(first)
-        texts.append(last)
-        flags.append(flag)
-    numbers = _numbers_of(texts)
-    begin = numbers[0]
-    gaps = list(map(minus, islice(numbers, 1, None), numbers))
-    if gaps and min(gaps) < 0:
-        gaps = [gap << 1 if gap >= 0 else (-gap << 1) - 1 for gap in gaps]
-    else:
-        gaps = [gap << 1 for gap in gaps]
-    width = max(1, (max(gaps, default=0).bit_length() + 7) // 8)
-    matrix = np.frombuffer(b"".join([gap.to_bytes(width, "big") for gap in gaps]), np.uint8)
-    counts = [run.count for run in runs]
-    columns = _Columns(
-        tuple(reasons),
-        tuple(fates),
-        _bytewise(fate),
-        _bytewise(counts),
-        bytes(flags),
-        begin.to_bytes((begin.bit_length() + 7) // 8 or 1, "big"),
-        width,
-        matrix.reshape(-1, width).T.tobytes(),
-    )
-    squeezed = base64.b64encode(zlib.compress(_encoder.encode(columns))).decode()
-    return PackedRuns(len(runs), sum(counts), squeezed)
-
-
-def _unpacked(chunk: PackedRuns) -> _Rows:
-    try:
-        columns = _decoder.decode(_inflated(base64.b64decode(chunk.packed, validate=True)))
-        rows = _rows(columns, chunk.n)
-        if sum(rows.counts) != chunk.count:
-            msg = f"they are not {chunk.count} records"
+def _runs_of(chunk: Chunk) -> list[Run]:
+    with _reading(chunk.packed):
+        columns = _column_decoder.decode(_inflate(chunk.packed, _MOST_IN_A_CHUNK))
+        fates = [
+            (attempt, due, tuple(Failure(time, columns.reasons[reason]) for time, reason in failures))
+            for attempt, due, failures in columns.fates
+        ]
+        positions, runs = _positions(columns), []
+        for flags, count, fate in zip(
+            columns.flags, _numbers(columns.counts, 8, signed=True), _numbers(columns.fate, 8), strict=True
+        ):
+            prev = next(positions) if flags & _PREV else None
+            first = next(positions) if flags & _FIRST else ""
+            last = first if flags & _ALONE else next(positions)
+            runs.append(Run(first, last, count, prev, *fates[fate]))
+        if len(runs) != chunk.n or sum(run.count for run in runs) != chunk.count or next(positions, None):
+            msg = f"they are not {chunk.n} runs of {chunk.count} records"
             raise ValueError(msg)
-    except _UNREADABLE as error:
-        msg = f"packed runs {chunk.packed[:40]!r}... of {chunk.n} cannot be read: {error!r}"
+        return runs
+
+
+def _positions(columns: _Columns) -> Iterator[str]:
+    gaps = (-((gap + 1) >> 1) if gap & 1 else gap >> 1 for gap in _numbers(columns.gaps, columns.width))
+    for number in accumulate(gaps, initial=int.from_bytes(columns.begin, "big")):
+        if not 0 <= number < _HIGHEST:
+            msg = "a position is not valid"
+            raise ValueError(msg)
+        sequence, sub = divmod(number, 1 << _SUB)
+        yield str(RecordPosition(sequence, sub - 1))
+
+
+def _numbers(column: bytes, width: int, *, signed: bool = False) -> list[int]:
+    count, rest = divmod(len(column), width)
+    if rest:
+        msg = f"a column of {len(column)} bytes holds no numbers of {width}"
+        raise ValueError(msg)
+    return [int.from_bytes(column[at::count], "big", signed=signed) for at in range(count)]
+
+
+@contextmanager
+def _reading(text: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, IndexError, StopIteration, zlib.error, *UNREADABLE) as error:
+        msg = f"packed runs {text[:40]!r}... cannot be read: {error!r}"
         raise OrderError(msg) from error
-    return rows
 
 
-def _inflated(squeezed: bytes) -> bytes:
+def _inflate(text: str, most: int) -> bytes:
     stream = zlib.decompressobj()
-    raw = stream.decompress(squeezed, _MOST_BYTES)
+    raw = stream.decompress(base64.b64decode(text, validate=True), max(1, most))
     if not stream.eof:
-        msg = f"more than {_MOST_BYTES} bytes, or cut off"
+        msg = f"more than {most} bytes, or cut off"
         raise ValueError(msg)
     return raw
-
-
-def _rows(columns: _Columns, count: int) -> _Rows:
-    fates = [
-        (attempt, due, tuple(Failure(time, columns.reasons[reason]) for time, reason in failures))
-        for attempt, due, failures in columns.fates
-    ]
-    flags = np.frombuffer(columns.flags, np.uint8).astype(np.int64)
-    unknown = (flags > _PREV + _FIRST + _ALONE) | ((flags & _ALONE != 0) & (flags & _FIRST == 0))
-    if unknown.any():
-        msg = f"unknown flags {flags[unknown][0]}"
-        raise ValueError(msg)
-    texts = _texts(columns)
-    known, begins, ends = ((flags & bit != 0).astype(np.int64) for bit in (_PREV, _FIRST, _ALONE))
-    ends = 1 - ends
-    beyond = np.cumsum(known + begins + ends)
-    if len(flags) != count or (beyond[-1] if count else 0) != len(texts):
-        msg = f"{len(flags)} runs of {len(texts)} positions, {count} expected"
-        raise ValueError(msg)
-    # A position that is not there is one of two more.
-    places: list[Any] = [*texts, "", None]
-    last = beyond - 1
-    firsts = np.where(begins, last - ends, len(texts)).tolist()
-    prevs = np.where(known, last - ends - begins, len(texts) + 1).tolist()
-    return _Rows(
-        list(map(places.__getitem__, firsts)),
-        list(map(places.__getitem__, last.tolist())),
-        _numbers(columns.counts, count),
-        list(map(places.__getitem__, prevs)),
-        list(map(fates.__getitem__, _numbers(columns.fate, count))),
-    )
-
-
-def _texts(columns: _Columns) -> list[str]:
-    """Return the positions as texts: the first, and one for each gap."""
-    width = columns.width
-    gaps = np.frombuffer(columns.gaps, np.uint8).reshape(width, -1).T.tobytes()
-    unsigned = [int.from_bytes(gaps[at : at + width], "big") for at in range(0, len(gaps), width)]
-    signed = [-((number + 1) >> 1) if number & 1 else number >> 1 for number in unsigned]
-    numbers = list(accumulate(signed, initial=int.from_bytes(columns.begin, "big")))
-    if min(numbers) < 0 or max(numbers) >= _HIGHEST:
-        msg = "a position is not valid"
-        raise ValueError(msg)
-    return [
-        f"{number >> _SUB}:{within - 1}" if (within := number & _SUBS) else str(number >> _SUB)
-        for number in numbers
-    ]
-
-
-def _numbers_of(texts: Sequence[str]) -> list[int]:
-    """Return positions as numbers."""
-    if any(map(contains, texts, repeat(":"))):
-        return [(at.sequence << _SUB) + at.sub + 1 for at in map(RecordPosition.parse, texts)]
-    return [number << _SUB for number in map(int, texts)]
-
-
-def _bytewise(numbers: Sequence[int]) -> bytes:
-    return np.asarray(numbers, ">u8").view(np.uint8).reshape(-1, 8).T.tobytes()
-
-
-def _numbers(column: bytes, count: int) -> list[int]:
-    numbers: list[int] = (
-        np.ascontiguousarray(np.frombuffer(column, np.uint8).reshape(8, count).T).view(">i8")[:, 0].tolist()
-    )
-    return numbers

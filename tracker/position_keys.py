@@ -20,23 +20,6 @@ import numpy.typing as npt
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = [
-    "KeyPositions",
-    "Keys",
-    "above",
-    "concatenated",
-    "counts",
-    "find",
-    "joined",
-    "key_of",
-    "keys_of",
-    "keys_of_texts",
-    "pack",
-    "pack_in_parts",
-    "position_of",
-    "unpack",
-]
-
 Keys = npt.NDArray[np.bytes_]
 
 _SUB = 10

@@ -12,24 +12,6 @@ import msgspec
 
 from kinesis_trident.tracker.records import Failure, Run
 
-__all__ = [
-    "HELD",
-    "HELD_ANEW",
-    "MAX_REASONS",
-    "OTHER",
-    "REASON_LENGTH",
-    "TIMEOUT",
-    "FewReasons",
-    "error_class",
-    "is_held",
-    "is_held_run",
-    "is_worse",
-    "make_reason",
-    "make_visible",
-    "shorten",
-    "timed_out",
-]
-
 REASON_LENGTH = 256
 """Characters kept of a reason."""
 
@@ -90,9 +72,22 @@ def is_held_run(run: Run) -> bool:
     return bool(run.failures) and is_held(run.failures[-1].reason)
 
 
-def is_worse(reason: str, than: str | None) -> bool:
-    """Return True if a reason replaces another one of the same record: the first failure counts, a hold never does."""
-    return than is None or (is_held(than) and not is_held(reason))
+def join_reasons(known: str | None, reason: str) -> str:
+    """Return the reason of a record that has two: the first failure counts, a hold never does; several holds all do."""
+    if known is None or known == reason or not is_held(known):
+        return reason if known is None else known
+    if not is_held(reason):
+        return reason
+    kind = HELD_ANEW if HELD_ANEW in (known.partition(_HOLDER)[0], reason.partition(_HOLDER)[0]) else HELD
+    bolts = holders_in(known), holders_in(reason)
+    joined = kind + "".join(f"{_HOLDER}{bolt})" for bolt in dict.fromkeys([*bolts[0], *bolts[1]]))
+    # Cut off, it would hide a bolt. Without any, they are not known.
+    return joined if all(bolts) and len(joined) <= REASON_LENGTH else kind
+
+
+def holders_in(held: str) -> list[str]:
+    """Return the bolts that hold a record for this reason; none if they are not known."""
+    return [bolt.removesuffix(")") for bolt in held.split(_HOLDER)[1:]]
 
 
 def timed_out(held: str) -> str:

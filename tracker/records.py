@@ -9,24 +9,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-__all__ = [
-    "SEQUENCE",
-    "Failure",
-    "NotDone",
-    "Number",
-    "PARSED",
-    "PendingRun",
-    "Place",
-    "Places",
-    "PositionText",
-    "RecordPosition",
-    "Run",
-    "Time",
-    "are_comparable",
-    "in_shard_order",
-    "places_of",
-]
-
 SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
 """A position in text form, as a regular expression."""
 
@@ -39,7 +21,8 @@ Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Time = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 """Epoch milliseconds that JSON holds exactly; also a time that never comes."""
 
-_PositionOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({SEQUENCE})?\Z")]
+PositionOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({SEQUENCE})?\Z")]
+"""The same, or the empty string."""
 
 
 class RecordPosition(NamedTuple):
@@ -87,7 +70,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Neighbouring records of one shard that share a fate: all records from `first` to `last`, both included.
 
     `first` is the empty string when only a predecessor is known: the run then starts right after `prev`. `prev` is
@@ -96,7 +79,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     of the next one, in epoch milliseconds, rounded up to a second.
     """
 
-    first: _PositionOrNone
+    first: PositionOrNone
     last: PositionText
     count: Number = 1
     prev: PositionText | None = None
@@ -110,7 +93,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         return RecordPosition.parse(self.last)
 
 
-class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class PendingRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Records of one delivery that are not acked or failed yet.
 
     `txid`: of the batch that delivered them. `open`: their ordinals in the shard's turn, as ranges (from, until,
@@ -137,7 +120,7 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `prev` is the record just before `first` if the reporter saw it: it makes the safe checkpoint exact.
     """
 
-    first: _PositionOrNone
+    first: PositionOrNone
     last: PositionText
     count: Number
     reason: str

@@ -16,8 +16,6 @@ from typing import Protocol
 from kinesis_trident.tracker.errors import BackoffError
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["DUE_GRAIN_MS", "Backoff", "RetryHandler", "RetryPolicy", "RetryQueue"]
-
 DUE_GRAIN_MS = 1_000
 """Due times are multiples of this."""
 

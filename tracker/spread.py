@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["spread"]
-
 Numbers = npt.NDArray[np.int64]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from functools import cmp_to_key
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pyspark.sql.types import (
     ByteType,
@@ -23,17 +23,7 @@ from pyspark.sql.types import (
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = [
-    "Aggregator",
-    "CombinerAggregator",
-    "Comparator",
-    "Count",
-    "FirstN",
-    "Max",
-    "Min",
-    "ReducerAggregator",
-    "Sum",
-]
+T = TypeVar("T")
 
 Comparator = Callable[[Any, Any], int]
 """Compares two values: below 0 if the first comes first, above 0 if it comes last."""
@@ -95,6 +85,21 @@ class Aggregator:
     def complete(self, value: Any, collector: TridentCollector) -> None:
         """Emit the result, at the end of the group."""
         raise NotImplementedError
+
+
+class MultiReducer(Generic[T]):
+    """Reads the tuples of several streams, of all or of each group, and emits any number of new ones."""
+
+    def init(self, collector: TridentCollector) -> T:
+        """Return the value of a group, which `execute` changes."""
+        raise NotImplementedError
+
+    def execute(self, value: T, stream: int, tup: TridentTuple, collector: TridentCollector) -> None:
+        """Take one more tuple; `stream` is the number of its stream, from 0."""
+        raise NotImplementedError
+
+    def complete(self, value: T, collector: TridentCollector) -> None:
+        """Emit the result, at the end of the group."""
 
 
 class Count(CombinerAggregator):
@@ -170,23 +175,23 @@ class _Extreme(CombinerAggregator):
 
 
 class Min(_Extreme):
-    """Finds the least value of one field; ignores nulls."""
+    """Finds the least value of one field; ignores nulls, and NaN if there is a number."""
 
     in_spark = "min"
 
     def combine(self, left: Any, right: Any) -> Any:
         """Return the lesser value."""
-        return min(left, right)
+        return _one_of(min, left, right)
 
 
 class Max(_Extreme):
-    """Finds the greatest value of one field; ignores nulls."""
+    """Finds the greatest value of one field; ignores nulls, and NaN if there is a number."""
 
     in_spark = "max"
 
     def combine(self, left: Any, right: Any) -> Any:
         """Return the greater value."""
-        return max(left, right)
+        return _one_of(max, left, right)
 
 
 class FirstN(Aggregator):
@@ -281,6 +286,12 @@ def _whole(tup: TridentTuple) -> TridentTuple:
     return tup
 
 
+def _one_of(choose: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    if _is_unknown(left):
+        return right
+    return left if _is_unknown(right) else choose(left, right)
+
+
 def _is_unknown(value: Any) -> bool:
-    """Return True if a value has no place in an order: null, and NaN, which is not even equal to itself."""
+    """Return whether a value has no place in an order: null, and NaN, which is not even equal to itself."""
     return value is None or bool(value != value)  # noqa: PLR0124

@@ -7,26 +7,7 @@ A topology that cannot be built is a `TopologyError`, that of bolts: there is on
 from __future__ import annotations
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = [
-    "BrokenBatchError",
-    "ConflictError",
-    "FencedError",
-    "ForeignValueError",
-    "MissingExtraError",
-    "OperationError",
-    "SerializationError",
-    "StaleTransactionError",
-    "StateBehindError",
-    "StateError",
-    "StateOptionsError",
-    "StateOwnedError",
-    "StoreError",
-    "StoreUnavailableError",
-    "TridentError",
-    "ValueTooLargeError",
-]
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 class TridentError(KinesisTridentError):
@@ -63,6 +44,10 @@ class StateOwnedError(StateError):
 
 class StateBehindError(StateError):
     """A store has lost batches that were applied: it came back from an older copy, or empty; nothing was written."""
+
+
+class ReplayDiffersError(StateError):
+    """A replay of a batch would update other keys than the attempt before; nothing was written."""
 
 
 class ConflictError(StateError, FailedException):

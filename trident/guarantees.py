@@ -5,8 +5,6 @@ from __future__ import annotations
 from kinesis_trident.spout.options.modes import SpoutMode
 from kinesis_trident.trident.state import StateFactory
 
-__all__ = ["EXACTLY_ONCE", "GuaranteeWarning", "weakness"]
-
 EXACTLY_ONCE = frozenset(
     {("transactional", "transactional"), ("transactional", "opaque"), ("opaque", "opaque")}
 )
@@ -24,6 +22,8 @@ def weakness(spout: SpoutMode, factory: StateFactory) -> str | None:
             "the guarantee of the state is unknown. If it counts a replayed batch once, declare it in its "
             "factory: kind = StateType.OPAQUE or StateType.TRANSACTIONAL (from kinesis_trident.trident)"
         )
+    if factory.weakness:
+        return factory.weakness
     kind = factory.kind.name.lower()
     if (spout, kind) in EXACTLY_ONCE:
         return None

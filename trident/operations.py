@@ -10,19 +10,6 @@ import pyarrow as pa
 
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = [
-    "ArrowFunction",
-    "BaseFilter",
-    "BaseFunction",
-    "Debug",
-    "Equals",
-    "Filter",
-    "FilterNull",
-    "Function",
-    "Negate",
-    "Operation",
-]
-
 
 class Operation:
     """The common part of functions and filters: they are prepared once for each task, in its process.
@@ -72,7 +59,7 @@ class FilterNull(Filter):
     """Drops tuples with a null among their values."""
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Return True if no value is null."""
+        """Return whether no value is null."""
         return all(value is not None for value in tup)
 
 
@@ -80,7 +67,7 @@ class Equals(Filter):
     """Keeps tuples whose values are all equal."""
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Return True if each value equals the first one."""
+        """Return whether each value equals the first one."""
         return all(value == tup[0] for value in tup)
 
 
@@ -99,7 +86,7 @@ class Negate(Filter):
         self._filter.cleanup()
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Return True if the filter does not keep the tuple."""
+        """Return whether the filter does not keep the tuple."""
         return not self._filter.is_keep(tup)
 
 

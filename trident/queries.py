@@ -9,8 +9,6 @@ from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
 from kinesis_trident.trident.tuples import TridentTuple
 
-__all__ = ["MapGet", "SnapshotGet", "TupleCollection", "TupleCollectionGet"]
-
 
 class MapGet(QueryFunction[ReadOnlyMapState[Any], Any]):
     """Looks up the value of the key in the tuple's fields; null if there is none."""

@@ -1,14 +1,16 @@
 """Approximate aggregators on the sketches of Apache DataSketches: distinct values, and quantiles.
 
 A state keeps a sketch as text, which other implementations of DataSketches can read: base64 of its bytes. The library
-believes what it reads and ends the process if that is damaged, so `sketch_bytes` looks at it first.
+refuses those that are none, but trusts the levels of a KLL sketch: `_check_levels` looks at these first.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql.types import (
@@ -29,14 +31,17 @@ from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.errors import ForeignValueError
 from kinesis_trident.trident.operations import Function
-from kinesis_trident.trident.sketch_bytes import checked_hll, checked_kll_doubles
 from kinesis_trident.trident.stores.key_text import encode_keys
 from kinesis_trident.trident.stores.options import require
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["ApproxDistinct", "ApproxQuantiles", "DistinctEstimate", "QuantileEstimates"]
-
 _NUMBERS = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
+
+_LEVELS = 20
+"""The byte at which the levels of a KLL sketch begin."""
+
+_MOST_ITEMS = 2**62
+"""Two sketches with so many together have 64 bits, of which the library searches the highest for ever."""
 
 
 class _Sketch(CombinerAggregator):
@@ -191,23 +196,42 @@ class QuantileEstimates(Function):
 def _hll(text: Any) -> Any:
     from datasketches import hll_sketch
 
-    return _sketch(hll_sketch, checked_hll, text)
+    return _sketch(hll_sketch, text, lambda _: None)
 
 
 def _kll(text: Any) -> Any:
     from datasketches import kll_doubles_sketch
 
-    return _sketch(kll_doubles_sketch, checked_kll_doubles, text)
+    return _sketch(kll_doubles_sketch, text, _check_levels)
 
 
-def _sketch(kind: Any, check: Callable[[bytes], bytes], text: Any) -> Any:
+def _check_levels(data: bytes) -> None:
+    """Check the levels of a KLL sketch, with which the library counts and indexes.
+
+    Raises:
+        ValueError: they do not stand for as many items as the sketch has seen.
+    """
+    if data[:1] == b"\x05":
+        seen, _, levels = struct.unpack_from("<QHB", data, 8)
+        starts = struct.unpack_from(f"<{levels}I", data, _LEVELS)
+        # The smallest and the largest item stand behind the levels' own.
+        end = starts[0] + (len(data) - _LEVELS - 4 * levels) // 8 - 2
+        sizes = [after - start for start, after in pairwise((*starts, end))]
+        if min(sizes) < 0 or sum(size << at for at, size in enumerate(sizes)) != seen or seen >= _MOST_ITEMS:
+            msg = "its levels are damaged"
+            raise ValueError(msg)
+
+
+def _sketch(kind: Any, text: Any, check: Callable[[bytes], None]) -> Any:
     """Return the sketch of a text.
 
     Raises:
         ForeignValueError: it is none of this kind.
     """
     try:
-        return kind.deserialize(check(b64decode(text, validate=True)))
+        data = b64decode(text, validate=True)
+        check(data)
+        return kind.deserialize(data)
     except Exception as error:
         why = make_reason(str(error))
         msg = (

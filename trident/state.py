@@ -21,28 +21,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-__all__ = [
-    "ATTEMPT",
-    "Collector",
-    "Combiner",
-    "CombinerValueUpdater",
-    "Key",
-    "MapState",
-    "QueryFunction",
-    "ReadOnlyMapState",
-    "ReadOnlySnapshottable",
-    "ReadOnlyState",
-    "Reducer",
-    "ReducerValueUpdater",
-    "RemovableMapState",
-    "Snapshottable",
-    "State",
-    "StateFactory",
-    "StateType",
-    "StateUpdater",
-    "ValueUpdater",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S", bound="State")
@@ -101,8 +79,16 @@ class StateFactory(ABC):
     kind: StateType | None = None
     """The guarantee of its states. None: unknown, so a topology warns, and refuses it with `strict=True`."""
 
+    weakness: ClassVar[str] = ""
+    """The reason why its states are not exactly-once, whatever their kind."""
+
     driver_local: ClassVar[bool] = False
     """True if the state is in the driver's process: all its updates and queries run there, in one partition."""
+
+    @property
+    def checks_replays(self) -> bool:
+        """True if its states have `check_replay`, of which those of the maps of this package make use."""
+        return False
 
     @property
     def place(self) -> Hashable:

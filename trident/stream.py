@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import (
     aggregate_node,
@@ -30,9 +31,9 @@ from kinesis_trident.trident.build.fields import (
 )
 from kinesis_trident.trident.build.graph import (
     AnyAggregator,
-    Node,
     PersistentAggregateNode,
     PersistNode,
+    TopologyNode,
     TransformNode,
     UpdateNode,
 )
@@ -40,13 +41,11 @@ from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
 from kinesis_trident.trident.build.repartitioning import Groupings
 from kinesis_trident.trident.build.tuple_operations import TupleOperations
-from kinesis_trident.trident.build.windows import Groups, WindowOperations
+from kinesis_trident.trident.build.windows import KeyedTuples, WindowOperations
 from kinesis_trident.trident.queries import MapGet, SnapshotGet
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
-
-__all__ = ["GroupedStream", "Stream", "TridentState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class TridentState:
         return self
 
 
-class _Aggregations(WindowOperations["Stream"]):
+class _Aggregations(StormNames, WindowOperations["Stream"]):
     """The aggregations of all tuples, or of those of each group."""
 
     __slots__ = ()
@@ -148,9 +147,9 @@ class _Aggregations(WindowOperations["Stream"]):
         node = persistent_node(stream.node, keys, state, aggregator, new, inputs, what)
         return TridentState(state, node, stream.label)
 
-    def _groups(self) -> Groups[Stream]:
+    def _groups(self) -> KeyedTuples[Stream]:
         stream, keys = self._grouped()
-        return Groups(stream.node, keys, stream._of, stream._called)
+        return KeyedTuples(stream.node, keys, stream._of, stream._called)
 
     def _extreme(
         self, what: str, field: str | None, comparator: Comparator | None, *, reverse: bool
@@ -176,7 +175,7 @@ class _Aggregations(WindowOperations["Stream"]):
 class Stream(TupleOperations, Groupings, _Aggregations):
     """Tuples with named fields. No call changes a stream: each returns a new one, so a stream can have branches."""
 
-    node: Node
+    node: TopologyNode
     label: str = ""
 
     @property
@@ -335,7 +334,7 @@ class Stream(TupleOperations, Groupings, _Aggregations):
         """
         return self._of(join_node(self.node, fields, other.node, other_fields, new, how))
 
-    def _of(self, node: Node) -> Stream:
+    def _of(self, node: TopologyNode) -> Stream:
         return Stream(node, self.label)
 
     def _called(self, operation: str) -> str:

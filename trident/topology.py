@@ -15,26 +15,28 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.storm.spout import KinesisSpout
+from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.spout.graceful_stop import stop
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
-from kinesis_trident.spout.spark_plan import is_bare, options_of
+from kinesis_trident.spout.spark_plan import source_of
+from kinesis_trident.trident.aggregators import MultiReducer
 from kinesis_trident.trident.build.checks import check_factory, check_places
-from kinesis_trident.trident.build.graph import Node, SpoutNode, UpdateNode
+from kinesis_trident.trident.build.fields import Fields, Names, choose_fields
+from kinesis_trident.trident.build.graph import SpoutNode, TopologyNode, UpdateNode
+from kinesis_trident.trident.build.merge_and_join import multi_reduce_node
 from kinesis_trident.trident.guarantees import GuaranteeWarning, weakness
 from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.run.state_metrics import count_updates, read_metrics
 from kinesis_trident.trident.state import StateFactory
-from kinesis_trident.trident.stream import Stream, TridentState
-
-__all__ = ["RunningTopology", "TridentTopology"]
+from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
 
 _POLL = 0.2
 """The seconds between two checks of a topology's queries."""
 
 
-class TridentTopology:
+class TridentTopology(StormNames):
     """Streams of tuples, and the states that they update.
 
         topology = TridentTopology(spark)
@@ -51,6 +53,7 @@ class TridentTopology:
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
         self._spouts: dict[str, SpoutNode] = {}
+        self._static: list[StateFactory] = []
 
     def new_stream(self, name: str, spout: DataFrame | KinesisSpout) -> Stream:
         """Add a stream of tuples with the columns of the source, behind the fields of the spout's `scheme`.
@@ -76,14 +79,13 @@ class TridentTopology:
         if isinstance(spout, KinesisSpout):
             scheme, tracking = spout.scheme, spout.tracking
             added = _scheme_fields(name, spout, self._spark)
-            if self._spark is None:
-                options = SourceOptions.parse(spout.options)
-            else:
+            options = SourceOptions.parse(spout.options)
+            if self._spark is not None:
                 rows = spout.load(self._spark)
         else:
             rows = _frame(name, spout)
-        if rows is not None and rows.isStreaming:
-            options = _stream_options(name, rows)
+            if rows.isStreaming:
+                options = _stream_options(name, rows)
         if options is None:
             assert rows is not None
             node = SpoutNode(f"new_stream({name})", rows.schema, (), name, rows, None)
@@ -96,13 +98,50 @@ class TridentTopology:
         self._spouts[name] = node
         return Stream(node)
 
+    def multi_reduce(
+        self,
+        streams: Sequence[Stream | GroupedStream],
+        reducer: MultiReducer[Any],
+        new: Fields,
+        inputs: Sequence[Names] | None = None,
+    ) -> Stream:
+        """Reduce the tuples of several streams of one spout together: all of a batch, or those of each group.
+
+        The stream has the group fields of the first one, and the new fields.
+
+        Args:
+            streams: all grouped by as many fields of the same types, or none.
+            reducer: gets each tuple with the number of its stream.
+            new: the fields that it emits.
+            inputs: of each stream the fields that the reducer gets; all but the group fields by default.
+
+        Raises:
+            TopologyError: the group fields do not match, a field is unknown, the streams come from different spouts, or
+                `inputs` are not as many.
+        """
+        if not streams or (inputs is not None and len(inputs) != len(streams)):
+            msg = (
+                f"multi_reduce: there are {len(streams)} streams and "
+                f"{'no' if inputs is None else len(inputs)} lists of inputs. Give at least one stream, and inputs for "
+                "each"
+            )
+            raise TopologyError(msg)
+        parts = []
+        for number, one in enumerate(streams):
+            stream, keys = one._grouped()
+            rest = [name for name in stream.fields if name not in keys]
+            names = rest if inputs is None else inputs[number]
+            parts.append((stream.node, keys, choose_fields(names, stream.schema, "multi_reduce")))
+        return Stream(multi_reduce_node(parts, reducer, new))
+
     def new_static_state(self, factory: StateFactory) -> TridentState:
         """Add a state that the topology queries and does not update.
 
         Raises:
-            TopologyError: it is not a factory of states.
+            TopologyError: it is not a factory of states; `start` refuses one that the topology updates.
         """
         check_factory(factory, "new_static_state")
+        self._static.append(factory)
         return TridentState(factory)
 
     def start(
@@ -159,7 +198,7 @@ class TridentTopology:
             raise
         return RunningTopology(queries, {spout.name: nodes for spout, nodes in parts.items()})
 
-    def check(self, *, strict: bool = False) -> dict[SpoutNode, list[Node]]:
+    def check(self, *, strict: bool = False) -> dict[SpoutNode, list[TopologyNode]]:
         """Check the topology; return its Kinesis streams, each with all nodes below it in the order of declaration.
 
         Raises:
@@ -178,7 +217,7 @@ class TridentTopology:
                 msg = f"start: the stream {spout.name!r} is not used. Add operations to it, or remove it"
                 raise TopologyError(msg)
             _check_guarantees(spout, nodes, strict=strict)
-        check_places(parts)
+        check_places(parts, self._static)
         return parts
 
 
@@ -187,7 +226,7 @@ class RunningTopology:
     """A running topology: `queries` are Spark's queries, by the names of the streams."""
 
     queries: Mapping[str, StreamingQuery]
-    _nodes: Mapping[str, Sequence[Node]] = field(default_factory=dict, repr=False)
+    _nodes: Mapping[str, Sequence[TopologyNode]] = field(default_factory=dict, repr=False)
 
     def state_metrics(self) -> dict[str, StateMetrics]:
         """Return what the updates of each state have asked of its store since `start`.
@@ -263,13 +302,14 @@ def _stream_options(name: str, rows: DataFrame) -> SourceOptions:
     Raises:
         TopologyError: it is not.
     """
-    if not is_bare(rows):
+    options, is_bare = source_of(rows)
+    if not is_bare:
         msg = (
             f"new_stream({name!r}) needs the DataFrame as load() returned it: rows that were filtered or changed "
             "before cannot be distinguished from lost rows. Use each, filter or transform"
         )
         raise TopologyError(msg)
-    return options_of(rows)
+    return options
 
 
 def _check_ack_mode(name: str, options: SourceOptions) -> None:
@@ -303,10 +343,10 @@ def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession | None) -
     return spout.scheme_fields(spark, name)
 
 
-def _below(spout: SpoutNode) -> list[Node]:
+def _below(spout: SpoutNode) -> list[TopologyNode]:
     """Return all nodes below a spout, in the order of declaration."""
-    found: dict[int, Node] = {}
-    todo: list[Node] = [spout]
+    found: dict[int, TopologyNode] = {}
+    todo: list[TopologyNode] = [spout]
     while todo:
         node = todo.pop()
         if node.order not in found:
@@ -315,7 +355,7 @@ def _below(spout: SpoutNode) -> list[Node]:
     return [found[order] for order in sorted(found)]
 
 
-def _check_guarantees(spout: SpoutNode, nodes: list[Node], *, strict: bool) -> None:
+def _check_guarantees(spout: SpoutNode, nodes: list[TopologyNode], *, strict: bool) -> None:
     assert spout.options is not None
     for node in nodes:
         if isinstance(node, UpdateNode):

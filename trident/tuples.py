@@ -8,8 +8,6 @@ from typing import Any
 
 from kinesis_trident.trident.errors import OperationError
 
-__all__ = ["TridentCollector", "TridentTuple", "tuples_of"]
-
 _NO_LIST = -1
 
 

@@ -39,8 +39,8 @@ def modules(checkout: Iterable[str]) -> set[str]:
         checkout: paths relative to the checkout; other files than the package's are left out.
     """
     checkout = list(checkout)
-    below_name = {path for path in checkout if path.startswith(f"{NAME}/") and path.count("/") == 1}
     links = {f"{NAME}/{package}" for package in PACKAGES}
+    below_name = {path for path in checkout if path.startswith(f"{NAME}/")}
     linked = {f"{NAME}/{path}" for path in checkout if path.split("/")[0] in PACKAGES}
     return (below_name - links) | linked | {DISCOVERY}
 

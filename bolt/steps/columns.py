@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 
-from kinesis_trident.arrow_columns import column_of
-
-__all__ = ["FLUSH_BYTES", "Columns", "Record", "batch_of", "checked", "size_of"]
+from kinesis_trident.common.arrow_columns import column_of
 
 FLUSH_BYTES = 16 << 20
 """The bytes of texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
@@ -123,7 +122,12 @@ def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
             if isinstance(value, _FRACTIONAL) and value % 1 != 0:
                 msg = f"the column {field.name!r} holds whole numbers, but a value is {value!r}"
                 raise ValueError(msg)
-    return column_of(column, field.type)
+    try:
+        return column_of(column, field.type)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        kind = from_arrow_type(field.type).simpleString()
+        msg = f"the column {field.name!r} is {kind}, but a value is not: {error}"
+        raise pa.ArrowInvalid(msg) from error
 
 
 def size_of(values: Iterable[Any]) -> int:

@@ -15,26 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.arrow_columns import booleans, values_of
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
+from kinesis_trident.common.arrow_columns import booleans, values_of
 from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "FAILED",
-    "ROW",
-    "ArrowStep",
-    "Judged",
-    "PandasStep",
-    "RowStep",
-    "Step",
-    "failures",
-    "join_parts",
-    "reason_of",
-]
 
 FAILED = "__failed"
 """A column of strings that a vectorised function may add: a value fails the record, with that reason."""

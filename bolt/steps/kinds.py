@@ -16,8 +16,6 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import ArrowStep, PandasStep, RowStep, Step
 from kinesis_trident.bolt.steps.schemas import parse_schema
 
-__all__ = ["step_for"]
-
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _BY_NAME = {kind.__name__: kind for kind in (pa.RecordBatch, pa.Table)}
 
@@ -94,7 +92,7 @@ def _first_hint(function: Callable[..., Any], name: str) -> Any:
 
 
 def _is_data_frame(hint: Any) -> bool:
-    """Return True if a type hint, or its name, is pandas' DataFrame, without importing pandas."""
+    """Return whether a type hint, or its name, is pandas' DataFrame, without importing pandas."""
     if isinstance(hint, str):
         return hint == "DataFrame"
     pandas = sys.modules.get("pandas")

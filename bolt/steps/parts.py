@@ -8,10 +8,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.arrow_columns import booleans
 from kinesis_trident.bolt.steps.functions import Judged, Step, join_parts
-
-__all__ = ["chain", "in_parts"]
+from kinesis_trident.common.arrow_columns import booleans
 
 _MOST_BYTES = 1 << 30
 """The bytes that one input row may become in all: Arrow's texts end at twice as many."""

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from pyspark.sql import types as T
 
-__all__ = ["parse_schema", "parse_type"]
-
 _SIMPLE: dict[str, Callable[[], T.DataType]] = {
     "bigint": T.LongType,
     "binary": T.BinaryType,

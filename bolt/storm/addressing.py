@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import Judged, Step, failures, reason_of
 from kinesis_trident.bolt.storm.api import CustomGrouping, TopologyContext
-from kinesis_trident.bolt.storm.bolt_task import TASK, Setting, task_of
+from kinesis_trident.bolt.storm.bolt_task import TASK, task_of
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
     ALL,
@@ -31,9 +30,8 @@ from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
 from kinesis_trident.bolt.storm.streams import TARGET
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
-
-__all__ = ["Taker", "Untracked", "addressed"]
 
 _FIRST, _SECOND = "__first", "__second"
 _SECOND_HASH = 0x9E3779B9
@@ -42,16 +40,19 @@ _SECOND_HASH = 0x9E3779B9
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """The bolt to which tuples go."""
+    """The bolt to which tuples go, and the number of its tasks."""
 
-    name: str
-    txid: int
+    context: TopologyContext
     tasks: int
-    setting: Setting
+
+    @property
+    def name(self) -> str:
+        """The bolt's name."""
+        return self.context.component
 
 
 @dataclass(frozen=True, slots=True)
-class Untracked:
+class BestEffortStep:
     """A step whose failures are ignored."""
 
     step: Step
@@ -115,7 +116,7 @@ class Choose:
         """
         task = task_of(None)
         if not self._prepared:
-            self._prepare(self.to.setting.context(self.to.name, task, self.to.txid))
+            self._prepare(replace(self.to.context, task=task))
         lists = [Columns(batch).values(name) for name in self.columns]
         source: list[int] = []
         tasks: list[int] = []
@@ -165,10 +166,9 @@ def addressed(one: Input, tuples: Tracked, to: Taker, tracking: Tracking | None,
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
         step = _step(one, to, to_arrow_schema(schema, timezone="UTC"))
         if grouping.kind == PARTIAL_KEY:
-            keys = [one.renamed.get(name, name) for name in grouping.fields]
-            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, keys, to.tasks)
+            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, grouping.fields, to.tasks)
         if tracking is None:
-            return tuples.on(frame).through(Untracked(step), schema, ())
+            return tuples.on(frame).through(BestEffortStep(step), schema, ())
         name = (
             f"{grouping.component} {grouping.stream}" if grouping.stream != "default" else grouping.component
         )
@@ -187,8 +187,7 @@ def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
         return Replicate(to.tasks, schema)
     if grouping.custom is None:
         return ChooseLessLoaded(schema, [0] * to.tasks)
-    columns = [one.renamed.get(name, name) for name in one.fields]
-    return Choose(to, grouping.custom, grouping.source, columns, schema)
+    return Choose(to, grouping.custom, grouping.source, one.fields, schema)
 
 
 def _keys(one: Input, schema: StructType) -> list[str]:
@@ -196,7 +195,7 @@ def _keys(one: Input, schema: StructType) -> list[str]:
     if one.grouping.kind == GLOBAL:
         return []
     if one.grouping.kind == FIELDS:
-        return [one.renamed.get(name, name) for name in one.grouping.fields]
+        return [*one.grouping.fields]
     return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
 
 

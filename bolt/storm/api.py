@@ -6,28 +6,16 @@ prepared, executes its tuples of the batch, and is cleaned up. A task without tu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.errors import BoltError, OperatorError, TopologyError
 from kinesis_trident.bolt.steps.columns import Columns
-
-__all__ = [
-    "DEFAULT_STREAM",
-    "ArrowBolt",
-    "BasicBolt",
-    "BasicOutputCollector",
-    "Bolt",
-    "CustomGrouping",
-    "OutputCollector",
-    "OutputFieldsDeclarer",
-    "TopologyContext",
-    "Tuple",
-]
-
+from kinesis_trident.bolt.storm.unsupported import StormNames
+from kinesis_trident.bolt.tracking.state_facts import StateFacts
 
 DEFAULT_STREAM = "default"
 """The stream of tuples that are emitted without the name of one."""
@@ -37,7 +25,7 @@ SYSTEM, TICK = "__system", "__tick"
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyContext:
+class TopologyContext(StormNames):
     """The context of a bolt's task.
 
     Attributes:
@@ -48,7 +36,13 @@ class TopologyContext:
         tasks: the number of the bolt's tasks; None if tuples stay where they are made, because Spark chooses it.
         configuration: that of the topology, overridden by that of the bolt.
         components: the number of tasks of each bolt, as `tasks`.
+        outputs: the fields of each stream, by component and stream.
+        sources: the streams that the bolt takes, each a component and a stream.
+        facts: of the batch, for bolts with a state of Trident.
     """
+
+    _storm: ClassVar[str] = "TopologyContext"
+    _refusal: ClassVar[type[BoltError]] = OperatorError
 
     component: str
     task: int
@@ -56,6 +50,30 @@ class TopologyContext:
     tasks: int | None = None
     configuration: Mapping[str, Any] = field(default_factory=dict)
     components: Mapping[str, int | None] = field(default_factory=dict)
+    outputs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    sources: tuple[tuple[str, str], ...] = ()
+    facts: StateFacts = field(default_factory=StateFacts)
+
+    @property
+    def source_tasks(self) -> dict[str, int | None]:
+        """The number of tasks of each component that the bolt takes tuples of; None if Spark chooses it."""
+        return {component: self.components.get(component) for component, _ in self.sources}
+
+    def component_output_fields(self, component: str, stream: str = DEFAULT_STREAM) -> tuple[str, ...]:
+        """Return the names of the fields of a component's stream.
+
+        Raises:
+            TopologyError: there is no such stream.
+        """
+        fields = self.outputs.get((component, stream))
+        if fields is None:
+            known = ", ".join(f"{one} ({of})" for one, of in self.outputs)
+            msg = (
+                f"bolt {self.component!r} asks for the fields of {component!r} ({stream}): there is no such stream. "
+                f"There are {known}"
+            )
+            raise TopologyError(msg)
+        return fields
 
     def component_tasks(self, component: str) -> range:
         """Return the numbers of a bolt's tasks, for `emit_direct`.
@@ -74,10 +92,13 @@ class TopologyContext:
         return range(tasks)
 
 
-class Tuple:
+class Tuple(StormNames):
     """One tuple: `tup["word"]`, `tup[0]`, or `tup.get("word")`; columns become Python values when they are used."""
 
     __slots__ = ("_columns", "_row", "component", "fields", "stream")
+
+    _storm: ClassVar[str] = "Tuple"
+    _refusal: ClassVar[type[BoltError]] = OperatorError
 
     def __init__(
         self,
@@ -105,7 +126,7 @@ class Tuple:
         return self[field] if field in self.fields else default
 
     def contains(self, field: str) -> bool:
-        """Return True if the tuple has a field of this name."""
+        """Return whether the tuple has a field of this name."""
         return field in self.fields
 
     def select(self, *fields: str) -> list[Any]:
@@ -124,6 +145,19 @@ class Tuple:
     def values(self) -> list[Any]:
         """The values, in the order of `fields`."""
         return [self[name] for name in self.fields]
+
+    @property
+    def attempt(self) -> int:
+        """The delivery of its record, from 1; a record that a bolt holds comes again without a new one."""
+        return 1
+
+    @property
+    def redelivered(self) -> bool:
+        """True if its record was delivered before, in an earlier attempt or because a bolt holds it.
+
+        False for a tuple with several anchors of which some are new.
+        """
+        return False
 
     @property
     def is_tick(self) -> bool:
@@ -243,10 +277,13 @@ class OutputCollector(Protocol):
         ...
 
 
-class BasicOutputCollector:
+class BasicOutputCollector(StormNames):
     """Emits for a `BasicBolt`, anchored to the current tuple; only from the thread that calls `execute`."""
 
     __slots__ = ("_collector", "tup")
+
+    _storm: ClassVar[str] = "OutputCollector"
+    _refusal: ClassVar[type[BoltError]] = OperatorError
 
     def __init__(self, collector: OutputCollector) -> None:
         self._collector = collector
@@ -285,6 +322,8 @@ class Bolt:
     """
 
     fields: ClassVar[str] = ""
+    _given: ClassVar[tuple[str, ...]] = ("context", "collector")
+    """The arguments of `prepare`."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the streams of the bolt; override it for named streams. By default there is one, of `fields`."""
@@ -300,6 +339,18 @@ class Bolt:
 
     def cleanup(self) -> None:
         """End the batch, after its last tuple: emit, and ack or fail the remaining tuples."""
+
+    def _begin(self, context: TopologyContext, collector: OutputCollector) -> Callable[[Any], object]:
+        """Prepare the task; return the function that takes each tuple."""
+        self.prepare(context, collector)
+        return self.execute
+
+    def _finish(self) -> None:
+        """Take the end of the batch."""
+        self.cleanup()
+
+    def _end(self) -> None:
+        """End the task, when all its tuples are decided."""
 
 
 class BasicBolt:

@@ -22,33 +22,20 @@ from kinesis_trident.bolt.storm.api import (
     TopologyContext,
     Tuple,
 )
-from kinesis_trident.bolt.storm.collector import Collector
+from kinesis_trident.bolt.storm.collector import TaskCollector
 from kinesis_trident.bolt.storm.received import Given, HeldTuple, tick_tuple
+from kinesis_trident.bolt.storm.redelivery import Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of
 from kinesis_trident.bolt.tracking.operators import Tag, send
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
-
-__all__ = ["COMPONENT", "TASK", "BoltOperator", "Setting", "prepare", "task_of"]
+from kinesis_trident.common.errors import KinesisTridentError
 
 COMPONENT = "__component"
 """The column with the name of a row's input, used if a bolt has several, or gets tick tuples."""
 
 TASK = "__task"
 """The column with the number of the bolt's task to which a row was sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The part of a bolt's context that is the same in all its tasks."""
-
-    tasks: int | None = None
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    components: Mapping[str, int | None] = field(default_factory=dict)
-
-    def context(self, component: str, task: int, txid: int) -> TopologyContext:
-        """Return the context of one task."""
-        return TopologyContext(component, task, txid, self.tasks, self.configuration, self.components)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +48,9 @@ class BoltOperator:
     no component takes what it emits, which is only checked.
 
     `outputs`: all streams of the bolt, if it has others than the default one of `schema`. `streams`: the component and
-    the stream of an input that has a name of its own. `setting`: the context of the bolt, which each task completes.
-    `tick`: the seconds between two tick tuples; each task executes one after its other tuples.
+    the stream of an input that has a name of its own. `context`: the bolt's, which each task completes.
+    `tick`: the seconds between two tick tuples; each task executes one after its other tuples. `deliveries`: those of
+    the batch beyond the first; None if there are none.
     """
 
     component: str
@@ -76,8 +64,9 @@ class BoltOperator:
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     outputs: Mapping[str, StreamOutput] = field(default_factory=dict)
     streams: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    setting: Setting = field(default_factory=Setting)
+    context: TopologyContext | None = None
     tick: float | None = None
+    deliveries: Deliveries | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that the bolt emits."""
@@ -86,13 +75,14 @@ class BoltOperator:
         given = (batch for batch in batches if batch.num_rows)
         first = next(given, None)
         if first is not None or self.tick is not None:
-            collector = Collector(
+            collector = TaskCollector(
                 self.component,
                 outputs,
                 main,
                 ledgers,
                 tracked=self.tag is not None,
                 of_source=self.of_source,
+                deliveries=self.deliveries,
             )
             yield from self._run(chain([] if first is None else [first], given), task_of(first), collector)
         if self.tag is not None:
@@ -109,9 +99,11 @@ class BoltOperator:
         return made[self.component], {stream: made[name] for stream, name in zip(taken, names, strict=True)}
 
     def _run(
-        self, batches: Iterable[pa.RecordBatch], task: int, collector: Collector
+        self, batches: Iterable[pa.RecordBatch], task: int, collector: TaskCollector
     ) -> Iterator[pa.RecordBatch]:
-        context = self.setting.context(self.component, task, self.txid)
+        context = TopologyContext(self.component, task, self.txid)
+        if self.context is not None:
+            context = replace(self.context, task=task)
         execute = _prepared(self.bolt, context, collector)
         for batch in batches:
             yield from self._executed(batch, collector, execute)
@@ -119,11 +111,13 @@ class BoltOperator:
         if self.tick is not None:
             tick = partial(collector.call, execute, tick_tuple(self.tick))
         collector.clean_up(self.bolt, tick)
+        if isinstance(self.bolt, Bolt):
+            self.bolt._end()
         yield from collector.flush()
         collector.log_untracked_failures()
 
     def _executed(
-        self, batch: pa.RecordBatch, collector: Collector, execute: Callable[[Tuple], object]
+        self, batch: pa.RecordBatch, collector: TaskCollector, execute: Callable[[Tuple], object]
     ) -> Iterator[pa.RecordBatch]:
         # By its end the last tuple is let go: who still keeps one then is the bolt.
         for tup in self._tuples(batch, collector):
@@ -132,8 +126,8 @@ class BoltOperator:
                 yield from collector.flush()
         collector.end_batch()
 
-    def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[HeldTuple]:
-        given = Given(batch, self.tag is not None)
+    def _tuples(self, batch: pa.RecordBatch, collector: TaskCollector) -> Iterator[HeldTuple]:
+        given = Given(batch, self.tag is not None, self.deliveries)
         collector.begin_batch(given)
         several = COMPONENT in batch.schema.names
         names = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
@@ -148,16 +142,16 @@ class BoltOperator:
         }
         for row, name in enumerate(names):
             # Each task with a tick tuple has a row that is no tuple (`bolt.storm.ticks`).
-            if name != SYSTEM:
+            # What the bolt has done for a record that another one holds is not done again.
+            if name != SYSTEM and not (self.deliveries and self.deliveries.is_done(given.mark_at(row))):
                 columns, fields, component, stream = made[name]
                 yield HeldTuple(columns, row, fields, component, stream, given)
 
 
-def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:
+def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: TaskCollector) -> Any:
     """Prepare a bolt, and return its function for one tuple."""
     if isinstance(bolt, Bolt):
-        prepare(context, bolt.prepare, collector)
-        return bolt.execute
+        return prepare(context, bolt._begin, collector)
     prepare(context, bolt.prepare)
     basic = BasicOutputCollector(collector)
 
@@ -174,14 +168,17 @@ def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Colle
     return execute
 
 
-def prepare(context: TopologyContext, function: Callable[..., None], *more: object) -> None:
-    """Call a bolt's `prepare`.
+def prepare(context: TopologyContext, function: Callable[..., Any], *more: object) -> Any:
+    """Call a bolt's `prepare`; return what it returns.
 
     Raises:
         OperatorError: `prepare` raised an error.
     """
     try:
-        function(context, *more)
+        return function(context, *more)
+    except KinesisTridentError:
+        # Of a state, which says what to do.
+        raise
     except failures() as error:
         msg = (
             f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}; no tuple "

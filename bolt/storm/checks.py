@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark import cloudpickle
@@ -11,23 +11,29 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
-from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
+from kinesis_trident.bolt.storm.api import (
+    DEFAULT_STREAM,
+    ArrowBolt,
+    BasicBolt,
+    BasicOutputCollector,
+    Bolt,
+    OutputFieldsDeclarer,
+    Tuple,
+)
 from kinesis_trident.bolt.storm.components import (
     CUSTOM,
     DIRECT,
     FIELDS,
     AnyBolt,
-    Grouping,
+    InputGrouping,
     Part,
     StreamId,
     title_of,
 )
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.streams import Declared
-from kinesis_trident.bolt.storm.unsupported import check_configuration
+from kinesis_trident.bolt.storm.unsupported import check_configuration, snake
 from kinesis_trident.spout.options.parsers import duration
-
-__all__ = ["TICK_INTERVAL", "checked_bolt", "check_groupings", "configuration_of", "taken_stream"]
 
 TICK_INTERVAL = "tickInterval"
 """The configuration entry with the interval of tick tuples."""
@@ -35,12 +41,18 @@ TICK_INTERVAL = "tickInterval"
 _KINDS = (Bolt, BasicBolt, ArrowBolt)
 
 
-def checked_bolt(name: str, bolt: object, parallelism: object) -> AnyBolt:
+def checked_bolt(name: str, bolt: object, parallelism: object, fields: str = "") -> AnyBolt:
     """Return a bolt that can run.
 
     Raises:
-        TopologyError: it is not a bolt, has no `execute` or cannot be pickled, or `parallelism` is below 1.
+        TopologyError: it is not a bolt, has no `execute` or cannot be pickled, `fields` are given for one that is no
+            function, or `parallelism` is below 1.
     """
+    if callable(bolt) and not isinstance(bolt, (type, *_KINDS)):
+        bolt = FunctionBolt(name, bolt, fields)
+    elif fields:
+        msg = f"bolt {name!r}: `fields` are for a function. Name them in the bolt's class"
+        raise TopologyError(msg)
     if isinstance(bolt, type):
         made = (
             f"Give an instance, {bolt.__name__}()"
@@ -56,6 +68,11 @@ def checked_bolt(name: str, bolt: object, parallelism: object) -> AnyBolt:
     if any(type(bolt).execute is kind.execute for kind in _KINDS):
         msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(). Define the method"
         raise TopologyError(msg)
+    for method in ("declareOutputFields", "getComponentConfiguration", "get_component_configuration"):
+        if hasattr(bolt, method):
+            ours = snake(method) if method[0] == "d" else "set_bolt(...).add_configuration(name, value)"
+            msg = f"bolt {name!r}: {type(bolt).__name__}.{method}() of Storm is never called here. Use {ours}"
+            raise TopologyError(msg)
     _check_arguments(name, bolt)
     _check_pickled(f"bolt {name!r}: {type(bolt).__name__}", bolt)
     if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
@@ -142,7 +159,7 @@ def taken_stream(taker: str, source: StreamId, parts: Mapping[str, Part]) -> Dec
     return stream
 
 
-def _check_alone(name: str, grouping: Grouping, parts: Mapping[str, Part]) -> None:
+def _check_alone(name: str, grouping: InputGrouping, parts: Mapping[str, Part]) -> None:
     other = next((one for one, part in parts.items() if grouping.source in part.sources), None)
     if other is not None:
         msg = (
@@ -152,7 +169,7 @@ def _check_alone(name: str, grouping: Grouping, parts: Mapping[str, Part]) -> No
         raise TopologyError(msg)
 
 
-def _check_fields(name: str, grouping: Grouping, known: StructType) -> None:
+def _check_fields(name: str, grouping: InputGrouping, known: StructType) -> None:
     for field in grouping.fields:
         if field not in known.fieldNames():
             msg = (
@@ -169,7 +186,7 @@ def _check_fields(name: str, grouping: Grouping, known: StructType) -> None:
             raise TopologyError(msg)
 
 
-def _check_custom(name: str, grouping: Grouping) -> None:
+def _check_custom(name: str, grouping: InputGrouping) -> None:
     custom: Any = grouping.custom
     what = f"bolt {name!r}: the custom_grouping for {grouping.title}"
     if isinstance(custom, type):
@@ -187,11 +204,46 @@ def _check_custom(name: str, grouping: Grouping) -> None:
     _check_pickled(what, custom)
 
 
+class FunctionBolt(BasicBolt):
+    """A function of a tuple, or of a tuple and a collector, as a bolt."""
+
+    def __init__(self, name: str, function: Callable[..., object], fields: str) -> None:
+        self._function = function
+        self._declared = fields
+        alone = _takes(function, "tup")
+        # A second parameter with a default is the function's own.
+        self._emits = _takes(function, "tup", "collector") and (bool(fields) or not alone)
+        if not self._emits and not alone:
+            msg = (
+                f"bolt {name!r}: its function takes neither (tup) nor (tup, collector). Give it one of these"
+            )
+            raise TopologyError(msg)
+        if fields and not self._emits:
+            msg = f"bolt {name!r}: its function takes (tup), so it emits nothing. Let it take (tup, collector) too"
+            raise TopologyError(msg)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the fields that were given with the function."""
+        if self._declared:
+            declarer.declare(self._declared)
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        """Call the function; a lambda returns something, which is nobody's."""
+        self._function(*((tup, collector) if self._emits else (tup,)))
+
+
+def _takes(function: Callable[..., object], *given: str) -> bool:
+    try:
+        inspect.signature(function).bind(*given)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _check_arguments(name: str, bolt: AnyBolt) -> None:
     """Check that a bolt's methods accept their arguments."""
-    collected = isinstance(bolt, Bolt)
     for method, given in (
-        (bolt.prepare, ("context", "collector") if collected else ("context",)),
+        (bolt.prepare, bolt._given if isinstance(bolt, Bolt) else ("context",)),
         (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
     ):
         _check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)

@@ -7,24 +7,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from reprlib import repr as short_repr
 from threading import RLock, get_ident
-from typing import Any, NamedTuple, NoReturn
-from weakref import ref
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.bolt.errors import EmitError, OperatorError
+from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
 from kinesis_trident.bolt.steps.functions import failures, reason_of
-from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, Bolt, Tuple
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
+from kinesis_trident.bolt.storm.kept import kept_by
 from kinesis_trident.bolt.storm.output import Output, Parents
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
+from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput, columns_of
+from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.reasons import HELD, HELD_ANEW, REASON_LENGTH
-
-__all__ = ["NOT_ACKED", "Collector", "named"]
 
 NOT_ACKED = "NOT_ACKED"
 _NAME_LENGTH = 100
@@ -32,34 +33,15 @@ _NAME_LENGTH = 100
 log = logging.getLogger(__name__)
 
 
-class _Left(NamedTuple):
-    """A tuple that is neither acked nor failed at the end."""
-
-    tup: ref[HeldTuple]
-    given: Given
-    row: int
-    is_held: bool
-    is_renewed: bool
-
-    @classmethod
-    def of(cls, tup: HeldTuple) -> _Left:
-        """Return what is left of a tuple without itself."""
-        return cls(ref(tup), tup.given, tup.row, tup.is_held, tup.is_renewed)
-
-    @property
-    def fate(self) -> str:
-        """The reason with which it is not done."""
-        if self.is_held or self.tup() is not None:
-            return HELD_ANEW if self.is_renewed else HELD
-        return NOT_ACKED
-
-
-class Collector:
+class TaskCollector(StormNames):
     """The collector that bolts get, and the state of their tuples. Bolts may call it from several threads.
 
     `ledgers`: of each stream that another component takes; the first is that of the bolt itself. If it is not
     `tracked`, acks and fails have no effect. `of_source`: its tuples are the source's rows.
     """
+
+    _storm: ClassVar[str] = "OutputCollector"
+    _refusal: ClassVar[type[BoltError]] = OperatorError
 
     def __init__(
         self,
@@ -70,6 +52,7 @@ class Collector:
         *,
         tracked: bool,
         of_source: bool,
+        deliveries: Deliveries | None = None,
     ) -> None:
         self._component = component
         self._ledger = ledger
@@ -78,7 +61,7 @@ class Collector:
         self._of_source = of_source
         self._taken = {stream: output for stream, output in outputs.items() if output.taken}
         self._outputs = {
-            stream: Output(output, self._salt(stream) if tracked else None, self._refuse_unfit)
+            stream: Output(output, self._salt(stream) if tracked else None, self._refuse_unfit, deliveries)
             for stream, output in outputs.items()
         }
         self._every = [*self._outputs.values()]
@@ -103,6 +86,8 @@ class Collector:
     ) -> None:
         """Emit a tuple."""
         with self._lock:
+            if type(values) is not list:
+                self._check_order(values, stream)
             output = self._outputs.get(stream)
             if output is None or output.stream.direct or self._ended:
                 self._refuse_stream(stream, "emit")
@@ -117,6 +102,7 @@ class Collector:
     ) -> None:
         """Emit a tuple of a direct stream to a task."""
         with self._lock:
+            self._check_order(values, stream)
             output = self._outputs.get(stream)
             if output is None or not output.stream.direct or self._ended:
                 self._refuse_stream(stream, "emit_direct")
@@ -221,13 +207,14 @@ class Collector:
         could ack one later that it no longer has. All others fail.
         """
         reason = ""
-        for what, call in (("execute() of a tick tuple", tick), ("cleanup()", bolt.cleanup)):
+        finish = bolt._finish if isinstance(bolt, Bolt) else bolt.cleanup
+        for what, call in (("execute() of a tick tuple", tick), ("cleanup()", finish)):
             if call is None:
                 continue
             try:
                 call()
             except failures() as error:
-                if isinstance(error, OperatorError) and not isinstance(error, EmitError):
+                if isinstance(error, OperatorError | BatchFailedError) and not isinstance(error, EmitError):
                     raise
                 if isinstance(bolt, BasicBolt):
                     msg = (
@@ -239,14 +226,16 @@ class Collector:
                 reason = reason or reason_of(error)
         with self._lock:
             self._ended = True
-            # Now only the bolt's own references keep tuples alive.
-            self._unfit.clear()
             for output in self._outputs.values():
                 output.pack()
-            left = [_Left.of(tup) for tup in self._pending.values()]
+            left = [*self._pending.values()]
             self._pending.clear()
-            for one in left:
-                self._fail_row(one.given, one.row, named(reason or one.fate, self._component))
+            unsaid = [] if reason else [tup for tup in left if not tup.is_held]
+            kept = kept_by(bolt, unsaid, (TaskCollector, BasicOutputCollector)) if unsaid else set()
+            for tup in left:
+                held = HELD_ANEW if tup.is_renewed else HELD
+                fate = held if tup.is_held or id(tup) in kept else NOT_ACKED
+                self._fail_row(tup.given, tup.row, named(reason or fate, self._component))
         self._settle()
 
     def call(self, execute: Any, tup: HeldTuple) -> None:
@@ -277,6 +266,9 @@ class Collector:
                 output.pack()
             while (part := output.next_part()) is not None:
                 columns = columns_of(part.rows, self._taken, stream, part.tasks)
+                # Spark takes columns by their place: the anchors are the last.
+                if part.marks is not None:
+                    columns[DELIVERY] = numbers(part.marks)
                 if part.anchors is not None:
                     self._ledgers[stream].produce(part.anchors)
                     columns[ANCHORS] = part.anchors.column()
@@ -359,6 +351,16 @@ class Collector:
             error = EmitError(f"bolt {self._component!r} emitted {short_repr(values)}; {what}")
             self._refuse_emitted(error, parents)
         return parents
+
+    def _check_order(self, values: object, stream: object) -> None:
+        """Refuse the order of Storm's arguments: the stream, the anchors, the values."""
+        if not isinstance(stream, str) or (isinstance(values, str) and values in self._outputs):
+            name = values if isinstance(values, str) else "errors"
+            self._refuse(
+                f"bolt {self._component!r} emitted with the stream in the first place, as in Storm. Give the values "
+                f"first, then the anchors, then the stream: emit([word], tup, {name!r}), and in a BasicBolt "
+                f"emit([word], {name!r})"
+            )
 
     def _refuse_emitted(self, error: EmitError, parents: Parents) -> NoReturn:
         """Fail the anchors of a tuple that cannot be emitted; the current tuple fails by the error, or after it."""

@@ -12,26 +12,6 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt, CustomGrouping
 from kinesis_trident.bolt.storm.streams import Declared
 
-__all__ = [
-    "ALL",
-    "CUSTOM",
-    "DIRECT",
-    "FIELDS",
-    "GLOBAL",
-    "LOCAL",
-    "PARTIAL_KEY",
-    "SHUFFLE",
-    "AnyBolt",
-    "BoltPart",
-    "Grouping",
-    "Input",
-    "Part",
-    "SpoutPart",
-    "StreamId",
-    "TransformPart",
-    "title_of",
-]
-
 SHUFFLE, FIELDS, ALL, GLOBAL, LOCAL = "shuffle", "fields", "all", "global", "local"
 PARTIAL_KEY, DIRECT, CUSTOM = "partial key", "direct", "custom"
 AnyBolt = Bolt | BasicBolt | ArrowBolt
@@ -42,7 +22,7 @@ StreamId = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
+class InputGrouping:
     """The distribution of a stream's tuples over a bolt's tasks; `custom` chooses the tasks of a custom grouping."""
 
     component: str
@@ -72,7 +52,7 @@ def title_of(source: StreamId) -> str:
 class Input:
     """A grouping, and the fields of its stream. `name`: of the input among those of the bolt."""
 
-    grouping: Grouping
+    grouping: InputGrouping
     fields: list[str]
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The columns of fields that another input has too, with another type or another case."""
@@ -128,6 +108,8 @@ class BoltPart:
     streams: Mapping[str, Declared]
     configuration: Mapping[str, Any] = field(default_factory=dict)
     tick: float | None = None
+    watches: bool = False
+    """True for a bolt that runs for every delivery of a record."""
 
     @property
     def sources(self) -> tuple[StreamId, ...]:

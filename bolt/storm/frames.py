@@ -8,29 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce, singledispatch
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
 from kinesis_trident.bolt.storm.streams import STREAM, column_of
 from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
-
-__all__ = [
-    "add_component",
-    "add_hashes",
-    "add_no_anchors",
-    "add_scheme",
-    "add_tick_rows",
-    "copy_to_all",
-    "deal_out",
-    "rows_of_stream",
-    "run_together",
-    "select_as",
-    "united",
-    "without_columns",
-]
 
 
 @singledispatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, CustomGrouping
@@ -18,29 +18,29 @@ from kinesis_trident.bolt.storm.components import (
     PARTIAL_KEY,
     SHUFFLE,
     AnyBolt,
-    Grouping,
+    InputGrouping,
 )
-from kinesis_trident.bolt.storm.unsupported import BOLT_DECLARER, refuse
-
-__all__ = ["BoltDeclarer"]
+from kinesis_trident.bolt.storm.unsupported import StormNames
 
 
 @dataclass
-class BoltDeclarer:
+class BoltDeclarer(StormNames):
     """Returned by `set_bolt`, to choose the tuples that the bolt takes: call one grouping for each stream.
 
     `stream` names a stream that the component declares; without it the grouping takes the default stream.
     """
 
+    _storm: ClassVar[str] = "BoltDeclarer"
+
     name: str
     bolt: AnyBolt
     parallelism: int | None
-    groupings: list[Grouping] = field(default_factory=list)
+    groupings: list[InputGrouping] = field(default_factory=list)
     configuration: dict[str, Any] = field(default_factory=dict)
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Spread the tuples over the tasks."""
-        return self._add(Grouping(component, SHUFFLE, stream=stream))
+        return self._add(InputGrouping(component, SHUFFLE, stream=stream))
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Leave it to the library where the tuples go: as in Storm, this is `shuffle_grouping`."""
@@ -66,19 +66,19 @@ class BoltDeclarer:
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send each tuple to every task."""
-        return self._add(Grouping(component, ALL, stream=stream))
+        return self._add(InputGrouping(component, ALL, stream=stream))
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send all tuples to one task."""
-        return self._add(Grouping(component, GLOBAL, stream=stream))
+        return self._add(InputGrouping(component, GLOBAL, stream=stream))
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Keep tuples where they are made; the bolt has as many tasks as the component."""
-        return self._add(Grouping(component, LOCAL, stream=stream))
+        return self._add(InputGrouping(component, LOCAL, stream=stream))
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send each tuple to the task that the component named in `emit_direct`."""
-        return self._add(Grouping(component, DIRECT, stream=stream))
+        return self._add(InputGrouping(component, DIRECT, stream=stream))
 
     def custom_grouping(
         self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
@@ -88,7 +88,7 @@ class BoltDeclarer:
         Raises:
             TopologyError: `grouping` has not the methods `prepare` and `choose_tasks`, or cannot be pickled.
         """
-        return self._add(Grouping(component, CUSTOM, stream=stream, custom=grouping))
+        return self._add(InputGrouping(component, CUSTOM, stream=stream, custom=grouping))
 
     def add_configuration(self, name: str, value: object) -> BoltDeclarer:
         """Set an entry of the bolt's configuration, which `prepare` gets in its context.
@@ -112,9 +112,9 @@ class BoltDeclarer:
                 f"{method}({component!r}, 'word', 'country')"
             )
             raise TopologyError(msg)
-        return self._add(Grouping(component, kind, fields, stream))
+        return self._add(InputGrouping(component, kind, fields, stream))
 
-    def _add(self, grouping: Grouping) -> BoltDeclarer:
+    def _add(self, grouping: InputGrouping) -> BoltDeclarer:
         if any(one.source == grouping.source for one in self.groupings):
             msg = (
                 f"bolt {self.name!r} already takes tuples of {grouping.title}. Give each stream one grouping"
@@ -122,9 +122,3 @@ class BoltDeclarer:
             raise TopologyError(msg)
         self.groupings.append(grouping)
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            refuse("a bolt's declarer", name, BOLT_DECLARER)
-        msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(msg)

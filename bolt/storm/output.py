@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, size_of
 from kinesis_trident.bolt.storm.received import HeldTuple, anchors_of_children
+from kinesis_trident.bolt.storm.redelivery import Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput
 from kinesis_trident.bolt.tracking.anchors import Anchors
-
-__all__ = ["Output", "Parents", "Part"]
 
 _FLUSH_ROWS = 10_000
 
@@ -27,12 +27,14 @@ Refuse = Callable[[Parents, Exception], None]
 class Part:
     """Emitted tuples as an Arrow batch.
 
-    `anchors`: None if nothing is tracked. `tasks`: those to which the tuples of a direct stream go.
+    `anchors`: None if nothing is tracked. `tasks`: those to which the tuples of a direct stream go. `marks`: of their
+    deliveries, if the batch has others than the first.
     """
 
     rows: pa.RecordBatch
     anchors: Anchors | None
     tasks: list[int]
+    marks: np.ndarray | None = None
 
 
 class Output:
@@ -42,12 +44,18 @@ class Output:
     do not fit, and the error.
     """
 
-    def __init__(self, stream: StreamOutput, salt: int | None, refuse: Refuse) -> None:
+    def __init__(
+        self, stream: StreamOutput, salt: int | None, refuse: Refuse, deliveries: Deliveries | None = None
+    ) -> None:
         self.stream = stream
         self.width = len(stream.schema)
         self._schema = stream.schema
+        # The bolt may change what it emitted before it is packed.
+        kinds = (pa.types.is_nested, pa.types.is_binary)
+        self._changeable = any(is_kind(one.type) for one in stream.schema for is_kind in kinds)
         self._salt = salt
         self._refuse = refuse
+        self._deliveries = deliveries
         self._values: list[tuple[Any, ...]] = []
         self._parents: list[Parents] = []
         self._tasks: list[int] = []
@@ -58,7 +66,7 @@ class Output:
 
     def add(self, values: Iterable[Any], parents: Parents, task: int | None = None) -> None:
         """Add a tuple; `task`: that to which it goes."""
-        row = tuple(values)
+        row = tuple(map(_copied, values)) if self._changeable else tuple(values)
         self._values.append(row)
         self._parents.append(parents)
         if task is not None:
@@ -118,4 +126,21 @@ class Output:
             tasks = [tasks[at] for at in fitting] if tasks else tasks
         if self.stream.taken:
             anchors = None if self._salt is None else anchors_of_children(parents, self._salt)
-            self._parts.append(Part(rows, anchors, tasks))
+            self._parts.append(Part(rows, anchors, tasks, self._marks_of(parents)))
+
+    def _marks_of(self, parents: Sequence[Parents]) -> np.ndarray | None:
+        if self._deliveries is None:
+            return None
+        several = ((one,) if isinstance(one, HeldTuple) else one for one in parents)
+        emitted = self._deliveries.emitted
+        return np.array([emitted(tup.given.mark_at(tup.row) for tup in some) for some in several], np.int32)
+
+
+def _copied(value: Any) -> Any:
+    """Return a value that no longer changes with the one that was emitted."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind(map(_copied, value))
+    if kind is dict:
+        return {key: _copied(one) for key, one in value.items()}
+    return value.copy() if kind is bytearray or kind is np.ndarray else value

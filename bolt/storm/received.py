@@ -9,23 +9,28 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.storm.api import SYSTEM, TICK, Tuple
+from kinesis_trident.bolt.storm.redelivery import Deliveries
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, ranks_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
-
-__all__ = ["Given", "HeldTuple", "anchors_of_children", "tick_tuple"]
 
 
 class Given:
     """An input batch. `children`: by the salt of an output, how many tuples each row has there."""
 
-    __slots__ = ("anchors", "children", "failed", "message_ids", "rows")
+    __slots__ = ("anchors", "children", "deliveries", "failed", "marks", "message_ids", "rows")
 
-    def __init__(self, batch: pa.RecordBatch, tracked: bool) -> None:
+    def __init__(self, batch: pa.RecordBatch, tracked: bool, deliveries: Deliveries | None = None) -> None:
         self.anchors = anchors_of(batch) if tracked else None
         self.message_ids = batch.column(MESSAGE_ID) if MESSAGE_ID in batch.schema.names else None
         self.failed: dict[int, str] = {}
         self.rows = batch.num_rows
         self.children: dict[int, np.ndarray] = {}
+        self.deliveries = deliveries
+        self.marks = None if deliveries is None else deliveries.marks_in(batch)
+
+    def mark_at(self, row: int) -> int:
+        """Return the number of a row's delivery."""
+        return 0 if self.marks is None else int(self.marks[row])
 
     def roots_at(self, row: int) -> list[int]:
         """Return the roots of a row."""
@@ -40,7 +45,7 @@ class Given:
 class HeldTuple(Tuple):
     """A tuple with its row in its batch."""
 
-    __slots__ = ("__weakref__", "answered", "given", "is_held", "is_renewed")
+    __slots__ = ("answered", "given", "is_held", "is_renewed")
 
     def __init__(
         self,
@@ -59,6 +64,17 @@ class HeldTuple(Tuple):
     def row(self) -> int:
         """The tuple's row in the batch."""
         return self._row
+
+    @property
+    def attempt(self) -> int:
+        """See `Tuple.attempt`."""
+        mark = self.given.mark_at(self._row)
+        return self.given.deliveries.known[mark - 1].attempt if mark and self.given.deliveries else 1
+
+    @property
+    def redelivered(self) -> bool:
+        """See `Tuple.redelivered`."""
+        return self.given.mark_at(self._row) > 0
 
 
 def tick_tuple(seconds: float) -> HeldTuple:

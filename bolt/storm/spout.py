@@ -14,8 +14,6 @@ from kinesis_trident.bolt.steps.schemas import parse_type
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import check_names
 
-__all__ = ["DataFrameSpout", "KinesisSpout", "Settle", "string_scheme"]
-
 Settle = Callable[[DataFrame, DataFrame, int], None]
 """Gets the ids of the rows that are done, those of failed ones with a column `reason`, and the batch's txid."""
 
@@ -100,7 +98,7 @@ def _told_type(name: str, field: str, sql: str) -> DataType:
 
 
 def _is_one_bracket(text: str) -> bool:
-    """Return True if the bracket that opens a text is the one that ends it."""
+    """Return whether the bracket that opens a text is the one that ends it."""
     depths = accumulate((char == "(") - (char == ")") for char in text)
     return all(depth > 0 for depth in list(depths)[:-1])
 

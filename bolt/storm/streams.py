@@ -10,24 +10,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from kinesis_trident import arrow_columns
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
-
-__all__ = [
-    "STREAM",
-    "TARGET",
-    "Declared",
-    "StreamOutput",
-    "column_of",
-    "columns_of",
-    "declared_streams",
-    "operator_of",
-    "places_of",
-    "schema_of",
-]
+from kinesis_trident.bolt.storm.unsupported import StormNames
+from kinesis_trident.common import arrow_columns
 
 STREAM = "__stream"
 """The column with the number of a row's stream, where a bolt's task emits several."""
@@ -64,7 +52,7 @@ class StreamOutput:
         return cls(schema, taken, declared.direct, tasks)
 
 
-class _Declarer:
+class _Declarer(StormNames):
     """Collects what `declare_output_fields` declares."""
 
     def __init__(self, bolt: str) -> None:

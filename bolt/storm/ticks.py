@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame
 from kinesis_trident.bolt.storm.components import Input
 from kinesis_trident.bolt.storm.frames import add_component, add_tick_rows
 
-__all__ = ["Ticks", "with_ticks"]
-
 
 class Ticks:
     """The last ticks of each bolt of one query."""
@@ -21,7 +19,7 @@ class Ticks:
         self._last: dict[str, tuple[int, float]] = {}
 
     def is_due(self, bolt: str, interval: float | None, txid: int) -> bool:
-        """Return True if a bolt gets tick tuples in this batch: a further attempt at a batch decides as the first.
+        """Return whether a bolt gets tick tuples in this batch: a further attempt at a batch decides as the first.
 
         `interval`: the seconds between two ticks; None means that there are none.
         """

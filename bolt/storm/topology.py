@@ -12,22 +12,38 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ByteType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+    StructType,
+)
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
-from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt
 from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of, taken_stream
-from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, StreamId, TransformPart, title_of
+from kinesis_trident.bolt.storm.components import (
+    BoltPart,
+    Input,
+    Part,
+    SpoutPart,
+    StreamId,
+    TransformPart,
+    title_of,
+)
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
-from kinesis_trident.bolt.storm.inputs import inputs_of
-from kinesis_trident.bolt.storm.other_spouts.run import (
+from kinesis_trident.bolt.storm.other_spouts import (
     AnySpout,
     FrameHandler,
     check_spouts,
@@ -37,14 +53,12 @@ from kinesis_trident.bolt.storm.other_spouts.run import (
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout
 from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
-from kinesis_trident.bolt.storm.unsupported import BUILDER, check_configuration, refuse
+from kinesis_trident.bolt.storm.unsupported import StormNames, check_configuration
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
-from kinesis_trident.spout.spark_plan import options_of
-
-__all__ = ["TopologyBuilder"]
 
 
-class TopologyBuilder:
+class TopologyBuilder(StormNames):
     """Builds a topology and starts it as one streaming query.
 
     `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts ack or fail.
@@ -56,6 +70,8 @@ class TopologyBuilder:
     Raises:
         TopologyError: `ackers` is not a number, or below 0; an entry of `configuration` has no effect.
     """
+
+    _storm: ClassVar[str] = "TopologyBuilder"
 
     def __init__(
         self,
@@ -101,22 +117,20 @@ class TopologyBuilder:
         check_spouts(spouts)
         self._spouts = spouts
 
-    def __getattr__(self, name: str) -> Any:
-        refuse("the topology", name, BUILDER)
-        msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(msg)
-
-    def set_bolt(self, name: str, bolt: object, parallelism: int | None = None) -> BoltDeclarer:
+    def set_bolt(
+        self, name: str, bolt: object, parallelism: int | None = None, *, fields: str = ""
+    ) -> BoltDeclarer:
         """Add a bolt with `parallelism` tasks.
 
-        The default is Spark's default parallelism; under Spark Connect, the number of shuffle partitions.
+        The default is Spark's default parallelism; under Spark Connect, the number of shuffle partitions. A function of
+        a tuple, or of a tuple and a collector that emits the `fields`, is a `BasicBolt`.
 
         Raises:
             TopologyError: the name is used already, `bolt` is not a bolt, has no `execute` or cannot be pickled, or
                 `parallelism` is below 1.
         """
         self._free(name)
-        self._bolts[name] = BoltDeclarer(name, checked_bolt(name, bolt, parallelism), parallelism)
+        self._bolts[name] = BoltDeclarer(name, checked_bolt(name, bolt, parallelism, fields), parallelism)
         return self._bolts[name]
 
     def transform(
@@ -164,7 +178,10 @@ class TopologyBuilder:
             process = FrameHandler(run, spout.message_id, spout.settle)
         else:
             process = BatchHandler(
-                options_of(stream), run, batch_retries, isolate=run.isolate if run.tracked else None
+                SourceOptions.parse(spout.options),
+                run,
+                batch_retries,
+                isolate=run.isolate if run.tracked else None,
             )
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
@@ -195,6 +212,13 @@ class TopologyBuilder:
                 "TopologyBuilder(spark), or run it with kinesis_trident.testing.run_topology"
             )
             raise TopologyError(msg)
+        for name, declared in self._bolts.items():
+            if getattr(declared.bolt, "_driver_local", False):
+                msg = (
+                    f"bolt {name!r}: its state is in the driver's memory, and bolts run in executors. Give it a "
+                    "state in a store that executors reach; kinesis_trident.testing.run_topology takes it as it is"
+                )
+                raise TopologyError(msg)
         run = self.check(_parallelism(self._spark))
         spout = self.spout[1]
         return run, spout.load(self._spark) if isinstance(spout, KinesisSpout) else rows_of_spouts(
@@ -226,6 +250,15 @@ class TopologyBuilder:
         if not self._bolts:
             msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
+        places: dict[Any, str] = {}
+        for name, declared in self._bolts.items():
+            place = getattr(declared.bolt, "_place", None)
+            if place is not None and places.setdefault(place, name) != name:
+                msg = (
+                    f"bolt {name!r} has its state where bolt {places[place]!r} has its own. Give each a keyPrefix or a "
+                    "table of its own"
+                )
+                raise TopologyError(msg)
         name, spout = self.spout
         tracked = spout.tracking and self._ackers != 0
         parts: dict[str, Part] = {**frame_parts(self._frames)}
@@ -322,3 +355,44 @@ def _parallelism(spark: SparkSession) -> int:
         # A Spark Connect client does not know the cluster.
         return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     return spark.sparkContext.defaultParallelism
+
+
+def inputs_of(declared: BoltDeclarer, given: Mapping[StreamId, StructType]) -> tuple[Input, ...]:
+    """Return the inputs of a bolt: fields of several components share a column only if name and type are the same.
+
+    Raises:
+        TopologyError: an `ArrowBolt` would get a column for two fields that differ.
+    """
+    known: dict[str, tuple[str, StructField]] = {}
+    differ: set[str] = set()
+    for grouping in declared.groupings:
+        for one in given[grouping.source]:
+            other, first = known.setdefault(one.name.casefold(), (grouping.title, one))
+            if (first.name, first.dataType) == (one.name, one.dataType):
+                continue
+            if isinstance(declared.bolt, ArrowBolt) and not _merge(first, one):
+                msg = (
+                    f"bolt {declared.name!r}: {other} emits {first.name!r}, {first.dataType.simpleString()}, and "
+                    f"{grouping.title} emits {one.name!r}, {one.dataType.simpleString()}: an ArrowBolt gets both in "
+                    "one column. Rename one, or give both the same type"
+                )
+                raise TopologyError(msg)
+            differ.add(one.name.casefold())
+    if isinstance(declared.bolt, ArrowBolt):
+        differ.clear()
+    inputs = []
+    for number, grouping in enumerate(declared.groupings):
+        fields = given[grouping.source].fieldNames()
+        renamed = {name: f"__{number}_{name}" for name in fields if name.casefold() in differ}
+        # Names of components do not begin with "__".
+        name = grouping.component if grouping.stream == DEFAULT_STREAM else f"__{number}"
+        inputs.append(Input(grouping, fields, renamed, name))
+    return tuple(inputs)
+
+
+def _merge(one: StructField, other: StructField) -> bool:
+    """Return whether two fields can share a column without a change of any value."""
+    if one.name != other.name:
+        return False
+    both = {type(one.dataType), type(other.dataType)}
+    return both <= {ByteType, ShortType, IntegerType, LongType} or both <= {FloatType, DoubleType}

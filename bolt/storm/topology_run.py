@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -14,12 +15,11 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
-from kinesis_trident.bolt.storm.addressing import Taker, Untracked, addressed
-from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt
-from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, Setting, prepare, task_of
+from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, addressed
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt, TopologyContext
+from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, prepare, task_of
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
-    DIRECT,
     SHUFFLE,
     BoltPart,
     Input,
@@ -37,43 +37,55 @@ from kinesis_trident.bolt.storm.frames import (
     run_together,
     select_as,
 )
-from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of, places_of, schema_of
+from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries, Delivery, Holds, MarkDeliveries
+from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of, places_of, schema_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
+from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
-
-__all__ = ["TopologyRun", "Untracked"]
 
 
 @dataclass(slots=True)
 class ArrowBoltStep:
     """A vectorised bolt's step; failures and errors carry the bolt's name."""
 
-    component: str
-    txid: int
     bolt: ArrowBolt
     schema: pa.Schema
-    setting: Setting
+    context: TopologyContext
+    deliveries: Deliveries | None = None
     prepared: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Judge a batch; the first batch of a task prepares the bolt."""
+        """Judge a batch; the first batch of a task prepares the bolt. What the bolt has done is not done again."""
+        if self.deliveries is None:
+            return self._judged(batch)
+        marks = self.deliveries.marks_in(batch)
+        left = np.flatnonzero([not self.deliveries.is_done(mark) for mark in marks.tolist()])
+        given = batch.drop_columns([DELIVERY]) if DELIVERY in batch.schema.names else batch
+        judged = self._judged(given.take(numbers(left)))
+        failed = {int(left[row]): why for row, why in judged.failed.items()}
+        return replace(judged, source=left[judged.source], failed=failed)
+
+    def _judged(self, batch: pa.RecordBatch) -> Judged:
         if not self.prepared:
-            prepare(self.setting.context(self.component, task_of(batch), self.txid), self.bolt.prepare)
+            prepare(replace(self.context, task=task_of(batch)), self.bolt.prepare)
             self.prepared = True
         try:
             judged = ArrowStep(self.bolt.execute, self.schema)(batch)
         except OperatorError as error:
-            msg = f"bolt {self.component!r}: {error}"
+            msg = f"bolt {self.context.component!r}: {error}"
             raise OperatorError(msg) from error
-        return replace(judged, failed={row: named(why, self.component) for row, why in judged.failed.items()})
+        return replace(
+            judged, failed={row: named(why, self.context.component) for row, why in judged.failed.items()}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,8 @@ class TopologyRun:
     tracked: bool
     parallelism: int
     ticks: Ticks = field(default_factory=Ticks)
+    holds: Holds = field(default_factory=Holds)
+    notes: StateNotes = field(default_factory=StateNotes)
 
     def __call__(
         self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler
@@ -106,30 +120,39 @@ class TopologyRun:
             # All bolts ran to their end before the outcome was published: nothing remains to be done.
             return None
         if not self.tracked:
-            self.run_untracked(rows.drop(ANCHORS), batch.txid)
+            self.run_untracked(rows.drop(ANCHORS), batch.txid, self.notes.facts(batch))
             return None
-        return self.run_tracked(rows, batch, process.carrier)
+        return self.run_tracked(rows, batch, process.carrier, self.notes.facts(batch))
 
-    def run_untracked(self, rows: DataFrame, txid: int) -> None:
+    def run_untracked(self, rows: DataFrame, txid: int, facts: StateFacts) -> None:
         """Run all bolts over a batch."""
-        _Frames(self, txid, None, Tracked(rows, ())).run()
+        _Frames(self, txid, None, Tracked(rows, ()), facts).run()
 
     def run_tracked(
-        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier
+        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, facts: StateFacts
     ) -> Mapping[str, tuple[NotDone, ...]]:
         """Run all bolts over a batch; return the records that are not done."""
         tracking = Tracking(rows, batch, carrier)
+        again = batch.again
+        known = self.holds.known_in(batch.txid, again, self.parts.keys())
+        source = tracking.source
+        if known:
+            schema = StructType([*source.frame.schema, StructField(DELIVERY, IntegerType())])
+            source = source.through(MarkDeliveries(known), schema, source.producers, passes=True)
         try:
-            _Frames(self, batch.txid, tracking, tracking.source).run()
-            return tracking.not_done(ran=True)
+            again_here = [delivery for delivery, _ in known]
+            _Frames(self, batch.txid, tracking, source, facts, again_here).run()
+            not_done = tracking.not_done(ran=True)
         finally:
             tracking.release()
+        self.holds.note(batch.txid, again, not_done)
+        return not_done
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the bolts to find the records that end their worker."""
         tracking = Tracking(rows, batch, carrier, isolating=True)
         try:
-            _Frames(self, batch.txid, tracking, tracking.source).run()
+            _Frames(self, batch.txid, tracking, tracking.source, StateFacts(isolating=True)).run()
         finally:
             tracking.release()
         return tracking
@@ -149,6 +172,27 @@ class TopologyRun:
         }
 
     @property
+    def outputs(self) -> dict[StreamId, tuple[str, ...]]:
+        """The names of the fields of each stream."""
+        return {
+            (name, stream): tuple(declared.fields.fieldNames())
+            for name, part in self.parts.items()
+            for stream, declared in part.streams.items()
+        }
+
+    def deliveries_to(self, name: str, known: Sequence[Delivery]) -> Deliveries | None:
+        """Return the deliveries of a batch beyond the first, for a bolt; None if there are none."""
+        if not known:
+            return None
+        below = {name}
+        for other, part in self.parts.items():
+            if any(component in below for component, _ in part.sources):
+                below.add(other)
+        part = self.parts[name]
+        watches = isinstance(part, BoltPart) and part.watches
+        return Deliveries(known, name, frozenset(self.parts if watches else below))
+
+    @property
     def loose(self) -> set[str]:
         """The components whose tuples may be in no tree."""
         found: set[str] = set()
@@ -166,10 +210,21 @@ class TopologyRun:
 class _Frames:
     """The components of a topology as DataFrames over one batch."""
 
-    def __init__(self, topology: TopologyRun, txid: int, tracking: Tracking | None, source: Tracked) -> None:
+    def __init__(
+        self,
+        topology: TopologyRun,
+        txid: int,
+        tracking: Tracking | None,
+        source: Tracked,
+        facts: StateFacts,
+        again: Sequence[Delivery] = (),
+    ) -> None:
         self._topology = topology
         self._txid = txid
         self._tracking = tracking
+        self._again = again
+        self._facts = facts
+        self._outputs = topology.outputs
         self._takers, self._tasks, self._loose = topology.takers, topology.tasks, topology.loose
         self._kept: list[DataFrame] = []
         self._made: dict[StreamId, Tracked] = {}
@@ -209,7 +264,8 @@ class _Frames:
         tuples = self._made[part.source]
         if self._tracking is not None:
             tuples = self._tracking.for_function(tuples)
-        frame = part.function(tuples.frame)
+        # Nobody knows what the function makes of several deliveries: below it everything runs again.
+        frame = part.function(tuples.frame.drop(DELIVERY) if self._again else tuples.frame)
         if self._tracking is not None and not part.anchored:
             frame = add_no_anchors(frame)
         return tuples.changed(frame)
@@ -217,21 +273,40 @@ class _Frames:
     def _bolt(self, name: str, part: BoltPart) -> None:
         tracking = self._tracking
         taken = {stream: one for stream, one in part.streams.items() if self._takers[name, stream]}
-        setting = Setting(self._tasks[name], part.configuration, self._tasks)
+        context = TopologyContext(
+            name,
+            0,
+            self._txid,
+            self._tasks[name],
+            part.configuration,
+            self._tasks,
+            self._outputs,
+            part.sources,
+            self._facts,
+        )
         tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._txid) else None
-        tuples, moved = self._taken(name, part, setting, tick)
+        tuples, moved = self._taken(name, part, context, tick)
         # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
-        operator = self._operator(name, part, setting, tick, of_source=placed)
+        # An ArrowBolt passes on only the deliveries that it gets.
+        marked = bool(self._again) and (
+            not isinstance(part.bolt, ArrowBolt) or DELIVERY in tuples.frame.columns
+        )
+        operator = self._operator(name, part, context, tick, of_source=placed, marked=marked)
         if not taken:
             self._ends.append(self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False).frame)
             return
-        made = self._put(name, tuples, operator, schema_of(taken), anchored=True)
+        schema = schema_of(taken)
+        if marked:
+            schema.add(DELIVERY, IntegerType())
+        made = self._put(name, tuples, operator, schema, anchored=True)
         if len(taken) == 1:
             self._keep(name, made, *taken)
             return
         made = self._shared(made)
         ours = {ANCHORS: ANCHORS} if tracking is not None else {}
+        if marked:
+            ours[DELIVERY] = DELIVERY
         for stream in taken:
             number, columns = places_of(taken, stream)
             frame = select_as(rows_of_stream(made.frame, number), columns | ours)
@@ -241,10 +316,18 @@ class _Frames:
             self._made[name, stream] = kept
 
     def _operator(
-        self, name: str, part: BoltPart, setting: Setting, tick: float | None, *, of_source: bool
+        self,
+        name: str,
+        part: BoltPart,
+        context: TopologyContext,
+        tick: float | None,
+        *,
+        of_source: bool,
+        marked: bool,
     ) -> Operator:
         tracking = self._tracking
         tag = tracking.tag(name) if tracking is not None else None
+        deliveries = self._topology.deliveries_to(name, self._again)
         outputs = {
             stream: StreamOutput.of(
                 declared, taken=bool(self._takers[name, stream]), tasks=self._target_tasks(name, stream)
@@ -253,10 +336,11 @@ class _Frames:
         }
         if isinstance(part.bolt, ArrowBolt):
             output = outputs[DEFAULT_STREAM]
-            step = ArrowBoltStep(name, self._txid, part.bolt, output.schema, setting)
+            step = ArrowBoltStep(part.bolt, output.schema, context, deliveries)
             if tag is None:
-                return Untracked(step)
-            return StepOperator(tag, (step,), of_source, anchored=output.taken)
+                return BestEffortStep(step)
+            carry = (DELIVERY,) if marked and output.taken else ()
+            return StepOperator(tag, (step,), of_source, carry, anchored=output.taken)
         return BoltOperator(
             name,
             self._txid,
@@ -268,8 +352,9 @@ class _Frames:
             renamed={one.name: one.renamed for one in part.inputs},
             outputs=outputs,
             streams={one.name: one.grouping.source for one in part.inputs},
-            setting=setting,
+            context=context,
             tick=tick,
+            deliveries=deliveries,
         )
 
     def _target_tasks(self, name: str, stream: str) -> int | None:
@@ -284,19 +369,23 @@ class _Frames:
             return self._tracking.operator(name, tuples, operator, schema, anchored=anchored)
         return tuples.through(operator, schema, ())
 
-    def _taken(self, name: str, part: BoltPart, setting: Setting, tick: float | None) -> tuple[Tracked, bool]:
+    def _taken(
+        self, name: str, part: BoltPart, context: TopologyContext, tick: float | None
+    ) -> tuple[Tracked, bool]:
         """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
-        to = Taker(name, self._txid, part.parallelism or self._topology.parallelism, setting)
+        to = Taker(context, part.parallelism or self._topology.parallelism)
         # Equal rows have equal hashes, and would all go to one task: Spark deals them out.
         spread = len(part.inputs) == 1 and tick is None and _is_spread(part.inputs[0], self._loose)
         taken: list[Tracked] = []
         for one in part.inputs:
             tuples = self._made[one.grouping.source]
-            if len(part.inputs) > 1:
-                tuples = tuples.on(add_component(select_as(tuples.frame, self._columns(one)), one.name))
             if not part.stays and not spread:
+                # Before its columns are chosen: a step on the source's rows knows them by their message ids.
                 loose = one.grouping.component in self._loose
                 tuples = addressed(one, tuples, to, self._tracking, loose=loose)
+            if len(part.inputs) > 1:
+                frame = select_as(tuples.frame, self._columns(one, tuples.frame))
+                tuples = tuples.on(add_component(frame, one.name))
             taken.append(tuples)
         tuples = reduce(Tracked.union, taken)
         if part.stays:
@@ -309,19 +398,17 @@ class _Frames:
             return tuples.on(deal_out(tuples.frame, to.tasks)), True
         return tuples.on(tuples.frame.repartitionById(to.tasks, TASK)), True
 
-    def _columns(self, one: Input) -> dict[str, str]:
+    def _columns(self, one: Input, frame: DataFrame) -> dict[str, str]:
         """Return the columns of an input among several, with their names there."""
-        ours = [TARGET] if one.grouping.kind == DIRECT else []
-        if self._tracking is not None:
-            ours.append(ANCHORS)
-        return {name: one.renamed.get(name, name) for name in [*one.fields, *ours]}
+        ours = {ANCHORS, DELIVERY, TASK} & {*frame.columns}
+        return {name: one.renamed.get(name, name) for name in [*one.fields, *sorted(ours)]}
 
 
 _NOTHING = StructType([StructField("nothing", IntegerType())])
 
 
 def _is_spread(one: Input, loose: set[str]) -> bool:
-    """Return True if an input is shuffled, and its rows may be equal in all columns."""
+    """Return whether an input is shuffled, and its rows may be equal in all columns."""
     return one.grouping.kind == SHUFFLE and one.grouping.component in loose
 
 

@@ -1,58 +1,58 @@
-"""Storm's methods and settings that Spark has no place for: each is refused with what to use in its place."""
+"""Storm's methods and settings that Spark has no place for: `unsupported.toml` has what to use in place of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from kinesis_trident.bolt.errors import TopologyError
-
-__all__ = ["BOLT_DECLARER", "BUILDER", "check_configuration", "refuse"]
-
-_TASKS = "A task is Spark's, with one executor core at a time"
-
-BOLT_DECLARER = {
-    "set_num_tasks": f"{_TASKS}. Give the number of tasks to set_bolt(name, bolt, parallelism)",
-    "set_max_task_parallelism": f"{_TASKS}. Give the number of tasks to set_bolt(name, bolt, parallelism)",
-    "set_max_spout_pending": "A micro-batch is the limit. Set the spout's option maxRecordsPerTrigger",
-    "set_debug": "Bolts run in Spark's workers. Log in the bolt, and read the executors' logs",
-    "set_memory_load": "Spark places tasks. Set spark.executor.memory and spark.executor.pyspark.memory",
-    "set_cpu_load": "Spark places tasks. Set spark.executor.cores and spark.task.cpus",
-    "add_resource": "Spark places tasks. Set spark.executor.resource.<name>.amount",
-    "add_shared_memory": "Tasks share no memory. Use a Spark broadcast variable in a transform, or a store",
-    "grouping": "Groupings have methods of their own. Call shuffle_grouping(...) or another, or custom_grouping(...)",
-}
-"""Methods of Storm's BoltDeclarer."""
-
-BUILDER = {
-    "set_state_spout": "There are no state spouts. Take the state in prepare(), or join it in a transform",
-    "add_worker_hook": "Workers are Spark's. Do it in prepare() of a bolt, which is called in each task",
-    "create_topology": "The topology is one streaming query. Call start(checkpointLocation=...)",
-}
-"""Methods of Storm's TopologyBuilder."""
-
-_SETTINGS = {
-    "topology.tick.tuple.freq.secs": "Set tickInterval, such as '10s'",
-    "topology.acker.executors": "Give ackers=0 to TopologyBuilder, or nothing",
-    "topology.ackers": "Give ackers=0 to TopologyBuilder, or nothing",
-    "topology.max.spout.pending": "Set the spout's option maxRecordsPerTrigger",
-    "topology.message.timeout.secs": "A tuple has time until its micro-batch ends, so there is no timeout",
-    "topology.enable.message.timeouts": "A tuple has time until its micro-batch ends, so there is no timeout",
-    "topology.tasks": "Give the number of tasks to set_bolt(name, bolt, parallelism)",
-    "topology.max.task.parallelism": "Give the number of tasks to set_bolt(name, bolt, parallelism)",
-    "topology.workers": "Set the number of Spark's executors, spark.executor.instances",
-}
+from kinesis_trident.bolt.errors import BoltError, TopologyError
 
 
-def refuse(what: str, method: str, methods: Mapping[str, str]) -> None:
-    """Refuse a method of Storm's that is not here, in Storm's spelling too.
+@cache
+def _remedies() -> dict[str, dict[str, str]]:
+    """Return what to use instead of each method, by the class of Storm's that has it, and instead of each setting."""
+    return tomllib.loads(files(__package__).joinpath("unsupported.toml").read_text("utf-8"))
 
-    Raises:
-        TopologyError: it is one of `methods`, which have what to use in its place.
-    """
-    ours = "".join(f"_{one.lower()}" if one.isupper() else one for one in method)
-    if ours in methods:
-        msg = f"{what}: there is no {method}() on Spark. {methods[ours]}"
-        raise TopologyError(msg)
+
+class StormNames:
+    """Refuses methods of Storm's that are not here, in either spelling, with what to use in their place."""
+
+    __slots__ = ()
+
+    _storm: ClassVar[str] = ""
+    """The class of Storm's."""
+
+    _refusal: ClassVar[type[BoltError]] = TopologyError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("_"):
+                self._refuse_name(name)
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(msg)
+
+    def _refuse_name(self, name: str) -> None:
+        ours, what = snake(name), type(self).__name__
+        remedies = _remedies().get(self._storm, {})
+        known = remedies.get(ours) or remedies.get(ours.removesuffix("_by_field"))
+        if known is not None:
+            by_name = "Write tup['word']" if ours.endswith("_by_field") else known
+            self._refuse_with(f"{what}: there is no {name}() on Spark. {by_name}")
+        if ours != name and hasattr(type(self), ours):
+            self._refuse_with(f"{what}: {name}() of Storm has another name here. Call {ours}()")
+
+    def _refuse_with(self, msg: str) -> NoReturn:
+        raise self._refusal(msg)
+
+
+def snake(name: str) -> str:
+    """Return a name of Java in the spelling of Python."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
 def check_configuration(what: str, names: Iterable[object]) -> None:
@@ -65,6 +65,6 @@ def check_configuration(what: str, names: Iterable[object]) -> None:
         if not isinstance(name, str):
             msg = f"{what}: {name!r} is not the name of a configuration entry. Give a text"
             raise TopologyError(msg)
-        if name in _SETTINGS:
-            msg = f"{what}: the setting {name!r} has no effect on Spark. {_SETTINGS[name]}"
+        if remedy := _remedies()["settings"].get(name):
+            msg = f"{what}: the setting {name!r} has no effect on Spark. {remedy}"
             raise TopologyError(msg)

@@ -11,8 +11,6 @@ from pyspark.sql import Row
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import ReportParam, Reports
 
-__all__ = ["ByReference", "LocalCarrier", "Recorder"]
-
 _LIVE: WeakValueDictionary[int, ByReference] = WeakValueDictionary()
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Any
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.spout.reader.rows import SCHEMA
 
-__all__ = ["Batches", "batches_of", "record_of"]
-
 _TEXT = "cast(data as string)"
 _GIVABLE: dict[str, type | tuple[type, ...]] = {
     "data": (str, bytes),
-    "partitionKey": str,
+    "partitionKey": (str, NoneType),
     "stream": str,
     "approximateArrivalTimestamp": dt.datetime,
 }

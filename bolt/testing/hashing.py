@@ -13,8 +13,6 @@ import xxhash
 
 from kinesis_trident.tracker.ids import signed
 
-__all__ = ["partitions_of"]
-
 _SEED = 42
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

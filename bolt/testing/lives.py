@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-__all__ = ["Life", "life_of"]
-
 
 @dataclass
 class Life:

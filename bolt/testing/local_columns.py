@@ -18,8 +18,6 @@ from kinesis_trident.bolt.testing.hashing import partitions_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA
 
-__all__ = ["for_local_frames"]
-
 Own = TypeVar("Own", bound=Callable[..., Any])
 
 _TASK = StructField(TASK, IntegerType(), nullable=False)

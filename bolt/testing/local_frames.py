@@ -21,8 +21,6 @@ from kinesis_trident.bolt.testing.hashing import partitions_of
 from kinesis_trident.bolt.tracking.place import Place, placed
 from kinesis_trident.bolt.tracking.spans import PROPERTY
 
-__all__ = ["LocalFrame", "LocalSession", "Partition", "arrow"]
-
 Partition = list[pa.RecordBatch]
 """The batches of one task, none of them empty."""
 

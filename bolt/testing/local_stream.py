@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
@@ -17,11 +18,10 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
 from kinesis_trident.bolt.testing.lives import Life
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
-from kinesis_trident.bolt.testing.local_store import SHARD, LocalStore
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, InflightNode, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, InflightNode, Pin, Plan, StatesNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
@@ -34,8 +34,6 @@ from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.reasons import is_held, is_held_run
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
-
-__all__ = ["LocalStream"]
 
 _Given = tuple[Any, dict[str, Any]]
 """A tuple as it was given, and the columns that it tells."""
@@ -109,11 +107,12 @@ class LocalStream:
     def run(self, session: LocalSession, process: Callable[[LocalFrame, CurrentBatch], None]) -> None:
         """Deliver what is due as one batch, and settle it when `process` has judged it."""
         now = self._clock.milliseconds()
-        due = tuple(run for run in self._again if run.due <= now)
+        # What bolts hold goes into each batch, as with the source.
+        due = tuple(run for run in self._again if run.due <= now or is_held_run(run))
         read = len(self._given)
         self._given += self._waiting.pop(0) if self._waiting else []
         fresh = range(read, len(self._given))
-        if fresh:
+        if fresh or not all(map(is_held_run, due)):
             self._changed = now
         again = [(number, run.attempt + 1) for run in due for number in _numbers(run)]
         deliveries = [*again, *((number, 1) for number in fresh)]
@@ -269,3 +268,48 @@ def _numbers(run: Run) -> range:
 def _after(records: int) -> str:
     """Return the position after that many records."""
     return str(After(RecordPosition(records)) if records else TRIM_HORIZON)
+
+
+SHARD = "shardId-000000000000"
+"""The shard of all given tuples."""
+
+
+@dataclass
+class LocalStore:
+    """The pin of a batch's one turn, its outcome, and the note of what states hold: in the place of a `SourceStore`."""
+
+    layout: Layout
+    pin: Pin
+    applied: dict[str, int]
+    outcome: BatchOutcome | None = None
+
+    @property
+    def batches(self) -> Self:
+        """The batches."""
+        return self
+
+    judging = epochs = states = batches
+
+    def get_pins(self, _txid: int, _shards: Sequence[str], *, fresh: bool) -> dict[str, Pin]:
+        """Return the pins."""
+        return {SHARD: self.pin}
+
+    def put_outcome(self, outcome: BatchOutcome, _epoch: int) -> tuple[BatchOutcome, bool]:
+        """Publish the outcome."""
+        self.outcome = outcome
+        return outcome, True
+
+    def get(self, *, fresh: bool) -> StatesNode:
+        """Return the newest batch that was applied to each state."""
+        return StatesNode(applied=dict(self.applied))
+
+    def put(self, node: StatesNode, _epoch: int) -> None:
+        """Note the newest batch that was applied to each state."""
+        self.applied.update(node.applied)
+
+    def say(self, _epoch: int, _readers: object) -> list[int]:
+        """Nobody else judges."""
+        return []
+
+    def check_epoch(self, _epoch: int) -> None:
+        """Nobody takes over."""

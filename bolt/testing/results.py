@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["FailedTuple", "TopologyResult"]
-
 
 class FailedTuple(NamedTuple):
     """A failed delivery of a spout's tuple.

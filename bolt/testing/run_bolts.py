@@ -15,8 +15,8 @@ from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutpu
 from kinesis_trident.bolt.storm.components import (
     LOCAL,
     BoltPart,
-    Grouping,
     Input,
+    InputGrouping,
     Part,
     SpoutPart,
     StreamId,
@@ -37,8 +37,6 @@ from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing.clock import FakeTime
-
-__all__ = ["check_spouts", "run_bolts", "run_in_spark", "run_streams"]
 
 
 def run_bolts(
@@ -160,9 +158,9 @@ def _recorded(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, Part]:
     for name, stream in _emitting(parts):
         fields = parts[name].streams[stream].fields.fieldNames()
         if fields:
-            taken = Input(Grouping(name, LOCAL, stream=stream), fields, name=name)
+            taken = Input(InputGrouping(name, LOCAL, stream=stream), fields, name=name)
             bolt = _Recording(recorder, str((name, stream)))
             made[f"what {name} emits to {stream}"] = BoltPart(
-                bolt, None, (taken,), {DEFAULT_STREAM: Declared(StructType())}
+                bolt, None, (taken,), {DEFAULT_STREAM: Declared(StructType())}, watches=True
             )
     return made

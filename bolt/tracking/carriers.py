@@ -18,8 +18,6 @@ from kinesis_trident.checkpoint.model.nodes import ReportNode, TaskReport
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, shared_client
 
-__all__ = ["AccumulatorCarrier", "Carrier", "NodeCarrier", "NodeSender", "Sender", "Unheard"]
-
 _RUNS_A_NODE = 500
 """The limit of a node: runs of failed records, or reports without any; with their reasons some 200 KB."""
 

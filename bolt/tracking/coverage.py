@@ -17,20 +17,6 @@ from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports,
 from kinesis_trident.bolt.tracking.spans import WHOLE
 from kinesis_trident.tracker.reasons import is_held
 
-__all__ = [
-    "are_placed",
-    "OPEN",
-    "SOURCE",
-    "Total",
-    "Wiring",
-    "failures",
-    "intervals",
-    "lost",
-    "spans_of",
-    "uncovered",
-    "whole",
-]
-
 SOURCE = ""
 """The name of the source, as an input of an operator."""
 
@@ -149,7 +135,7 @@ def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
 
 
 def are_placed(runs: Iterable[FailedRun]) -> bool:
-    """Return True if the runs can be joined as they are: all have positions, and no record is held and failed too."""
+    """Return whether the runs can be joined as they are: all have positions, and no record is held and failed too."""
     ends = {True: -1, False: -1}
     for run in sorted(runs, key=lambda run: run.first_ordinal):
         held = is_held(run.reason)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.outcomes import outcome
 from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, uncovered
-from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merged
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, NotDone, Pin
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, NotDone, Pin, StatesNode
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
@@ -21,8 +22,9 @@ from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.tracker.ids import tag
+from kinesis_trident.tracker.records import Run
 
-__all__ = ["CurrentBatch", "open_store"]
+log = logging.getLogger(__name__)
 
 
 def open_store(options: SourceOptions) -> SourceStore:
@@ -100,24 +102,34 @@ class CurrentBatch:
         return self._batch.epoch
 
     @property
+    def application(self) -> str:
+        """The name of the application."""
+        return self._store.layout.application
+
+    @property
     def tasks(self) -> int | None:
         """The number of tasks that are enough for the records that are expected; None if it is not known."""
         return self._plan.tasks
 
     @property
-    def mark(self) -> tuple[int, int]:
-        """The txid, and the tag in the roots of the rows of this run's plan."""
-        return self.txid, self._tag
+    def again(self) -> Mapping[str, Sequence[Run]]:
+        """The records that are delivered again: what is left of them goes into this batch."""
+        return self._plan.retries
+
+    @property
+    def tag(self) -> int:
+        """The tag in the roots of the rows that this run reads by this plan."""
+        return self._tag
 
     def is_empty(self) -> bool:
         """True if every turn was read, and none of them holds a row."""
         pins = self.pins()
-        return len(pins) == len(self._plan.shards) and not any(pin.count for pin in pins.values())
+        return len(pins) == len(self._plan.shards) and not any(pin.rows for pin in pins.values())
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> OutcomeFilter | None:
         """The outcome that an earlier attempt has published, if any: it is applied, and nothing is judged again."""
-        return Verdict(self._published.not_done) if self._published is not None else None
+        return OutcomeFilter(self._published.not_done) if self._published is not None else None
 
     def excluded_ids(self) -> list[str]:
         """The message ids of the records that the published outcome excludes one by one."""
@@ -138,8 +150,18 @@ class CurrentBatch:
         found = self._store.batches.get_pins(self.txid, self._plan.shards, fresh=True)
         return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
 
+    def unpin(self, before: Collection[str]) -> None:
+        """Let the turns be read anew that are pinned since those in `before` were, and hold rows: nobody took them.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        since = [shard for shard, pin in self.pins().items() if pin.count and shard not in before]
+        if since:
+            self._store.batches.delete_pins(self.txid, since, self.epoch)
+
     def is_unread(self, pins: Mapping[str, Pin]) -> bool:
-        """Return True if not all turns of the batch are in `pins`."""
+        """Return whether not all turns of the batch are in `pins`."""
         return any(shard not in pins for shard in self._plan.shards)
 
     def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
@@ -214,7 +236,7 @@ class CurrentBatch:
     def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
         """Return the totals of the pinned turns, by the shard's index in the plan."""
         return {
-            index: (pins[shard].count, pins[shard].xor)
+            index: (pins[shard].rows, pins[shard].xor)
             for index, shard in enumerate(self._plan.shards)
             if shard in pins
         }
@@ -225,7 +247,21 @@ class CurrentBatch:
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._store.judging.say(self._batch.epoch)
+        plain = self._store.judging.say(
+            self.epoch, lambda: {pin.epoch for pin in self.pins().values() if pin.count}
+        )
+        if plain:
+            log.warning(
+                "batch %d was begun by a plain query (epoch %d), and is finished by one that judges its records (epoch "
+                "%d). Rows that the plain query has written are written again",
+                self.txid,
+                plain[-1],
+                self.epoch,
+            )
+
+    def take_back_judging(self) -> None:
+        """Take back what `say_judging` has stored: the rows in hand are not of this batch."""
+        self._store.judging.take_back(self.epoch)
 
     def check_epoch(self) -> None:
         """Make sure that no newer run has taken over.
@@ -253,7 +289,8 @@ class CurrentBatch:
 
     def applied_to_states(self) -> dict[str, int]:
         """Return the newest batch that was applied to each of a topology's states, by their names."""
-        return self._store.states.get()
+        node = self._store.states.get(fresh=True)
+        return dict(node.applied) if node is not None else {}
 
     def note_applied(self, applied: Mapping[str, int]) -> None:
         """Store the newest batch that was applied to each of a topology's states.
@@ -261,7 +298,7 @@ class CurrentBatch:
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._store.states.put(applied, self._batch.epoch)
+        self._store.states.put(StatesNode(applied=dict(applied)), self._batch.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.

@@ -14,10 +14,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kinesis_trident.prompt_sockets import acknowledge_at_once
-from kinesis_trident.worker_garbage import exempt_from_collections
-
-__all__ = ["Fused", "InHand", "Operator", "Promptly", "Select", "Task", "current_task"]
+from kinesis_trident.common.prompt_sockets import acknowledge_at_once
+from kinesis_trident.common.worker_garbage import exempt_from_collections
 
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -18,15 +18,14 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import Tag, rows_of, send
 from kinesis_trident.bolt.tracking.reports import FailedRun
+from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.private_names import WORKER_EXITED
 from kinesis_trident.spout.reader.rows import ANCHORS
-
-__all__ = ["WORKER_DIED", "Excluded", "Isolated", "has_worker_died"]
 
 WORKER_DIED = "WORKER_DIED"
 """The reason of records that end the Python worker that processes them."""
@@ -34,12 +33,10 @@ WORKER_DIED = "WORKER_DIED"
 _MOST_TRIALS = 1_000
 """Child processes of a task: enough for about 30 such records among 100,000."""
 
-_SPARKS_WORDS = "Python worker exited unexpectedly"
-
 
 def has_worker_died(error: BaseException) -> bool:
-    """Return True if an action of Spark failed because a Python worker ended."""
-    return _SPARKS_WORDS in str(error)
+    """Return whether an action of Spark failed because a Python worker ended."""
+    return WORKER_EXITED in str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kinesis_trident.bolt.tracking.coverage import Wiring
-from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
-
-__all__ = ["JudgedBatch"]
+from kinesis_trident.tracker.records import Run
 
 
 class JudgedBatch(Protocol):
@@ -34,7 +33,17 @@ class JudgedBatch(Protocol):
         ...
 
     @property
-    def verdict(self) -> Verdict | None:
+    def epoch(self) -> int:
+        """The epoch of the run that works on the batch."""
+        ...
+
+    @property
+    def again(self) -> Mapping[str, Sequence[Run]]:
+        """The records that are delivered again, by shard."""
+        ...
+
+    @property
+    def verdict(self) -> OutcomeFilter | None:
         """The published outcome, if there is one."""
         ...
 
@@ -47,7 +56,7 @@ class JudgedBatch(Protocol):
         ...
 
     def is_unread(self, pins: Mapping[str, Pin]) -> bool:
-        """Return True if not all turns are in `pins`."""
+        """Return whether not all turns are in `pins`."""
         ...
 
     def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_trident.arrow_columns import numbers, repeated, texts, values_of
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step
 from kinesis_trident.bolt.steps.parts import chain
@@ -20,16 +19,15 @@ from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.common.arrow_columns import numbers, repeated, texts, values_of
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.tracker.ids import ordinal_of
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Finder", "StepOperator", "Tag", "Verdict", "failed_in_replay", "rows_of", "send"]
-
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OutcomeFilter:
     """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the excluded records."""
 
     not_done: Mapping[str, tuple[NotDone, ...]]
@@ -99,7 +97,7 @@ class StepOperator:
     of_source: bool = True
     carry: tuple[str, ...] = ()
     anchored: bool = False
-    verdict: Verdict | None = None
+    verdict: OutcomeFilter | None = None
     final: bool = False
     spool: RetrySpool | None = None
 

@@ -11,8 +11,6 @@ from pyspark import TaskContext
 
 from kinesis_trident.bolt.tracking.spans import PROPERTY
 
-__all__ = ["Place", "current_place", "placed"]
-
 
 class Place(NamedTuple):
     """A task: `stage` and `partition` are its numbers. `spans`: requests separate sums (`bolt.tracking.spans`)."""

@@ -15,16 +15,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
-from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of
 from kinesis_trident.bolt.tracking.fusion import current_task
 from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
-from kinesis_trident.tracker.reasons import is_worse
-
-__all__ = ["FailedRun", "OperatorLedger", "ReportKey", "ReportParam", "Reports", "merged"]
+from kinesis_trident.tracker.reasons import join_reasons
 
 
 class FailedRun(NamedTuple):
@@ -101,7 +99,10 @@ class ReportParam(AccumulatorParam[Reports]):
 
 
 def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
-    """Yield the union of runs, sorted; overlapping ones become one, with the first one's reason."""
+    """Yield the union of runs, sorted; overlapping ones become one, with the first one's reason.
+
+    If several bolts hold some of the records, the reason names all of them.
+    """
     found = list(runs)
     if all(before.last_ordinal < run.first_ordinal for before, run in pairwise(found)):
         # As one run over the rows reports them, and they may be very many.
@@ -112,6 +113,7 @@ def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
         if held is None:
             held = run
         elif run.first_ordinal <= held.last_ordinal:
+            held = held._replace(reason=join_reasons(held.reason, run.reason))
             if run.last_ordinal > held.last_ordinal:
                 held = held._replace(last_ordinal=run.last_ordinal, last=run.last)
         else:
@@ -121,7 +123,7 @@ def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
         yield held
 
 
-class _Turn:
+class _TurnTotals:
     """The totals of one operator's input and output of one shard so far."""
 
     __slots__ = ("consumed", "emitted", "failed", "produced", "rows", "seen")
@@ -174,9 +176,7 @@ class _Records:
 
     def fail_rows(self, failed: Mapping[int, str]) -> None:
         """Fail some of the rows; the first reason of each counts, and that it is held only without one."""
-        self.failed |= {
-            row: reason for row, reason in failed.items() if is_worse(reason, self.failed.get(row))
-        }
+        self.failed |= {row: join_reasons(self.failed.get(row), reason) for row, reason in failed.items()}
 
 
 class OperatorLedger:
@@ -190,7 +190,7 @@ class OperatorLedger:
         self._operator = operator
         self.txid = txid
         self._spans = spans
-        self._turns: dict[tuple[int, int, int], _Turn] = {}
+        self._turns: dict[tuple[int, int, int], _TurnTotals] = {}
         self._failed: dict[int, str] = {}
         self._task = current_task()
         self._held: _Records | None = None
@@ -212,8 +212,7 @@ class OperatorLedger:
         if self._task is not None and self._task.source is not None:
             roots = self._task.source.fail_in_hand(roots, reason)
         for root in roots:
-            if is_worse(reason, self._failed.get(root)):
-                self._failed[root] = reason
+            self._failed[root] = join_reasons(self._failed.get(root), reason)
 
     def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
         """Count input rows of the source, with one anchor each; `failed` maps rows to reasons.
@@ -298,7 +297,7 @@ class OperatorLedger:
             for (tag, shard, span), turn in self._turns.items()
         }
 
-    def _sums_of(self, anchors: Anchors) -> Iterator[tuple[_Turn, int, int]]:
+    def _sums_of(self, anchors: Anchors) -> Iterator[tuple[_TurnTotals, int, int]]:
         """The number of anchors, and the XOR of their edges, of each turn or span."""
         roots, edges = anchors.roots, anchors.edges
         if self._spans is None:
@@ -310,9 +309,9 @@ class OperatorLedger:
             for span, count, xor in sums_of(spans, edges[places]):
                 yield self._turn(tag, shard, span), count, xor
 
-    def _turn(self, *key: int) -> _Turn:
+    def _turn(self, *key: int) -> _TurnTotals:
         tag, shard, span = key
         turn = self._turns.get((tag, shard, span))
         if turn is None:
-            turn = self._turns[tag, shard, span] = _Turn()
+            turn = self._turns[tag, shard, span] = _TurnTotals()
         return turn

@@ -1,27 +1,29 @@
-"""The scan of the source in the micro-batch that a query runs, in the driver: its tasks, and its count of rows.
+"""The scan of the source in the micro-batch that a query runs: its tasks, its count of rows, and its rows in a worker.
 
 Spark passes a batch to its function as rows that its own tasks read. A batch costs less if the tasks of the function
 read the records themselves: then no rows go from one Python worker through the JVM to another. No function waits
-longer for its rows: a task gives the first row of a turn when it has read all of it. This needs names of Spark 4.2
-and 4.3 that are not public; where one is missing, the rows are taken as Spark passes them.
+longer for its rows: a task gives the first row of a turn when it has read all of it. This needs names of Spark that
+are not public; where one is missing, the rows are taken as Spark passes them.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from kinesis_trident.spout.spark_plan import pickled_task
-
-__all__ = ["RunningScan", "running_scan"]
+from kinesis_trident.bolt.tracking.tracked import Chain
+from kinesis_trident.common.private_names import MissingNameError, is_of_connect, scan_of_batch
+from kinesis_trident.spout.reader.rows import SCHEMA
+from kinesis_trident.spout.source import read_task
 
 log = logging.getLogger(__name__)
-
-_QUERY = "sql.streaming.queryId"
-_ROWS = "numOutputRows"
 
 _MOST_TASKS = 32
 """Each task gets all of them, with its function."""
@@ -58,39 +60,63 @@ def running_scan(rows: DataFrame) -> RunningScan | None:
         None if the rows are not all those of one Python source as they were loaded, if there are very many or very
         large tasks, or if this version of Spark does not show it.
     """
-    if not hasattr(rows, "_jdf"):
-        return None
     try:
-        return _found(rows)
-    except (Py4JError, TypeError, AttributeError) as error:
-        log.debug("Spark does not show the scan of the batch: %s", error)
+        is_classic = isinstance(rows, DataFrame) and not is_of_connect(rows)
+        found = scan_of_batch(rows, _MOST_TASKS) if is_classic else None
+    except MissingNameError:
         return None
+    if found is None or len(found[0]) * sum(map(len, found[0])) > _MOST_BYTES:
+        return None
+    return RunningScan(*found)
 
 
-def _found(rows: DataFrame) -> RunningScan | None:
+_ZONE = "spark.sql.session.timeZone"
+_MOST_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ARRIVAL = SCHEMA.names.index("approximateArrivalTimestamp")
+
+
+def reading_chain(rows: DataFrame, scan: RunningScan) -> Chain:
+    """Return a chain that begins with the reading of a batch's rows, for operators that follow in the same worker."""
     session = rows.sparkSession
-    query = session.sparkContext.getLocalProperty(_QUERY)
-    if query is None or not _is(rows._jdf.queryExecution().logical(), "LogicalRDD"):
-        return None
-    jvm = session._jvm
-    assert jvm is not None
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    execution = queries.get(jvm.java.util.UUID.fromString(query)).lastExecution()
-    write = execution.logical()
-    if not (
-        _is(write, "WriteToMicroBatchDataSourceV1")
-        and _is(write.child(), "StreamingDataSourceV2ScanRelation")
-    ):
-        return None
-    scan = execution.executedPlan().collectLeaves().apply(0)
-    parts = scan.inputPartitions()
-    if not 0 < parts.size() <= _MOST_TASKS:
-        return None
-    tasks = tuple(pickled_task(parts.apply(i)) for i in range(parts.size()))
-    if len(tasks) * sum(map(len, tasks)) > _MOST_BYTES:
-        return None
-    return RunningScan(tasks, scan.metrics().apply(_ROWS))
+    numbers = session.range(0, len(scan.tasks), 1, len(scan.tasks))
+    read = ReadTurns(scan.tasks, str(session.conf.get(_ZONE)), int(session.conf.get(_MOST_ROWS) or 0))
+    return Chain(numbers, (read,), SCHEMA)
 
 
-def _is(plan: Any, name: str) -> bool:
-    return bool(plan.getClass().getSimpleName() == name)
+@dataclass(frozen=True, slots=True)
+class ReadTurns:
+    """Reads the turns of tasks of the source, as Spark's own tasks do.
+
+    Args:
+        tasks: all tasks of the batch, pickled; the input names those to read.
+        zone: of the times, as Spark passes them to a function.
+        most: rows of a batch, as Spark passes them; 0 for no limit.
+    """
+
+    tasks: tuple[bytes, ...]
+    zone: str
+    most: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the tasks whose numbers come in."""
+        if len(self.tasks) == 1:
+            # Its number need not be waited for.
+            yield from self._rows(0)
+        for batch in batches:
+            if len(self.tasks) > 1:
+                for number in batch.column(0).to_pylist():
+                    yield from self._rows(number)
+
+    def _rows(self, task: int) -> Iterator[pa.RecordBatch]:
+        for rows in map(self._timed, read_task(pickle.loads(self.tasks[task]))):
+            most = self.most if self.most > 0 else max(1, rows.num_rows)
+            for start in range(0, rows.num_rows, most):
+                yield rows.slice(start, most)
+
+    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        kind = pa.timestamp("us", tz=self.zone)
+        columns = rows.columns
+        columns[_ARRIVAL] = columns[_ARRIVAL].cast(kind)
+        return pa.RecordBatch.from_arrays(
+            columns, schema=rows.schema.set(_ARRIVAL, rows.schema.field(_ARRIVAL).with_type(kind))
+        )

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-__all__ = ["PROPERTY", "WHOLE", "Range", "Spans"]
-
 PROPERTY = "spark.kinesisTrident.spans"
 """The setting of Spark's session that requests spans."""
 

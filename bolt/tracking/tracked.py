@@ -11,8 +11,6 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.tracking.coverage import OPEN
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator, Promptly, Select
 
-__all__ = ["Chain", "Tracked"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -73,14 +71,17 @@ class Tracked:
         schema = StructType([self._chain.schema[name] for name in names])
         return Tracked(None, self.producers, self._chain.then(Select(tuple(names)), schema))
 
-    def through(self, operator: Operator, schema: StructType, producers: tuple[str, ...]) -> Tracked:
+    def through(
+        self, operator: Operator, schema: StructType, producers: tuple[str, ...], *, passes: bool = False
+    ) -> Tracked:
         """Return an operator's output for the tuples, with this schema.
 
-        If they have not been moved since another operator made them, both run in one worker.
+        If they have not been moved since another operator made them, both run in one worker. `passes`: the operator
+        passes all columns on as they are.
         """
         chain = (self._chain or Chain(self.frame)).then(operator, schema)
         # Spark returns times in the zone of its session.
-        alone = "timestamp" in schema.simpleString()
+        alone = not passes and "timestamp" in schema.simpleString()
         return Tracked(chain.frame(), producers) if alone else Tracked(None, producers, chain)
 
     def changed(self, frame: DataFrame) -> Tracked:

@@ -40,17 +40,14 @@ from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, int
 from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
-from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
-from kinesis_trident.bolt.tracking.reading import reading_chain
+from kinesis_trident.bolt.tracking.operators import Finder, OutcomeFilter, StepOperator, Tag
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
-from kinesis_trident.bolt.tracking.running_scan import running_scan
+from kinesis_trident.bolt.tracking.running_scan import reading_chain, running_scan
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
-
-__all__ = ["LOST", "Tracking", "pins_of_read", "run_frame"]
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +74,7 @@ class Tracking:
         rows: DataFrame,
         batch: JudgedBatch,
         carrier: Carrier,
-        verdict: Verdict | None = None,
+        verdict: OutcomeFilter | None = None,
         *,
         isolating: bool = False,
     ) -> None:
@@ -210,7 +207,7 @@ class Tracking:
             batch.require_covered(_FINDING, reports, pins)
             failed = batch.failed(_FINDING, reports, pins)
         if self._scan is not None:
-            self._scan.count(sum(pin.count for pin in pins.values()))
+            self._scan.count(sum(pin.rows for pin in pins.values()))
         return batch.outcome(failed, pins, refused or {})
 
     def deadly(self) -> dict[int, list[FailedRun]]:
@@ -305,7 +302,7 @@ class Tracking:
         return {key: failed for key, failed in self._heard().items() if key not in before}
 
     def _is_below_function(self, producers: Iterable[str]) -> bool:
-        """Return True if operators among the producers, or above them, take what a user's function returned."""
+        """Return whether operators among the producers, or above them, take what a user's function returned."""
         inputs = [self._wiring[name] for name in producers if name in self._wiring]
         return any(OPEN in names or self._is_below_function(names) for names in inputs)
 

@@ -1,4 +1,4 @@
-"""Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, and moto's Kinesis.
+"""Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, moto's Kinesis, and kinesis-local.
 
 Each runs as a separate process on a loopback port, and ends with the process that started it, however that ends
 (see `checkpoint.embedded.supervisor`). `EmbeddedServer` does this for any server.
@@ -7,11 +7,13 @@ Each runs as a separate process on a loopback port, and ends with the process th
 from __future__ import annotations
 
 import http.client
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from abc import ABC, abstractmethod
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +26,13 @@ from kinesis_trident.checkpoint.embedded.java import find_java, zookeeper_class_
 from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port, is_free
 from kinesis_trident.checkpoint.errors import EmbeddedServerError
 
-__all__ = ["EmbeddedKinesis", "EmbeddedServer", "EmbeddedServerError", "EmbeddedZooKeeper"]
+__all__ = [
+    "EmbeddedKinesis",
+    "EmbeddedKinesisLocal",
+    "EmbeddedServer",
+    "EmbeddedServerError",
+    "EmbeddedZooKeeper",
+]
 
 _START_SECONDS = 90.0
 _POLL_SECONDS = 0.05
@@ -85,7 +93,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Return True if the server at `self._port` serves requests; OSError also means no."""
+        """Return whether the server at `self._port` serves requests; OSError also means no."""
 
     @property
     def port(self) -> int:
@@ -284,3 +292,53 @@ class EmbeddedKinesis(EmbeddedServer):
             return connection.getresponse().status < 500
         finally:
             connection.close()
+
+
+class EmbeddedKinesisLocal(EmbeddedServer):
+    """The npm package kinesis-local: a Kinesis that reshards as AWS does; its data is lost when it stops.
+
+    Its closed shards end and name their children. Its own delays, such as those of a split, are set to nothing.
+
+    Args:
+        port: a loopback port; 0 chooses a free one.
+        node: Node.js.
+        script: `main.js` of the package.
+    """
+
+    name = "kinesis-local"
+
+    def __init__(self, port: int = 0, *, node: Path, script: Path) -> None:
+        super().__init__(None, port)
+        self.node = node
+        self.script = script.resolve()
+
+    @classmethod
+    def find(cls, port: int = 0) -> EmbeddedKinesisLocal | None:
+        """Return the server of the package that is installed on this machine's path; None without one, or Node.js."""
+        node, script = shutil.which("node"), shutil.which("kinesis-local")
+        return cls(port, node=Path(node), script=Path(script)) if node and script else None
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL for the option `endpointUrl` and for boto3's `endpoint_url`."""
+        return f"http://{LOOPBACK}:{self._port}"
+
+    def _command(self) -> list[str]:
+        calls = ("CREATE_STREAM", "DELETE_STREAM", "SPLIT_SHARD", "MERGE_SHARDS", "UPDATE_SHARD_COUNT")
+        settings = {
+            "KINESIS_MOCK_PLAIN_PORT": self._port,
+            "KINESIS_MOCK_TLS_PORT": free_port(),
+            "KINESIS_MOCK_CERT_PATH": self.script.with_name("server.json"),
+            "LOG_LEVEL": "ERROR",
+            **{f"{call}_DURATION": "0ms" for call in calls},
+        }
+        return [
+            "env",
+            *(f"{key}={value}" for key, value in settings.items()),
+            str(self.node),
+            str(self.script),
+        ]
+
+    def _answers(self) -> bool:
+        with urllib.request.urlopen(f"{self.endpoint_url}/healthcheck", timeout=_PROBE_SECONDS) as answer:
+            return bool(answer.status == 200)

@@ -17,16 +17,6 @@ from pathlib import Path
 
 from kinesis_trident.checkpoint.errors import CheckpointError, EmbeddedServerError
 
-__all__ = [
-    "OLDEST_JAVA",
-    "Java",
-    "JavaMissingError",
-    "ensure_java",
-    "find_java",
-    "parse_properties",
-    "zookeeper_class_path",
-]
-
 OLDEST_JAVA = 17
 
 # Spark passes `--add-modules` with this module, and a runtime without it refuses to start.

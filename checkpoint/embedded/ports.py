@@ -7,8 +7,6 @@ import socket
 
 from kinesis_trident.checkpoint.errors import EmbeddedServerError
 
-__all__ = ["LOOPBACK", "free_port", "is_free"]
-
 LOOPBACK = "127.0.0.1"
 
 
@@ -29,7 +27,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return True if a server could listen on the port now."""
+    """Return whether a server could listen on the port now."""
     with socket.socket() as probe:
         # As servers do: closing connections of a former server do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

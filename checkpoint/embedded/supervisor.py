@@ -15,8 +15,6 @@ import sys
 import threading
 from types import FrameType
 
-__all__ = ["STOP", "keep"]
-
 STOP = b"s"
 """The byte that the owner writes to stop the server and keep its folder."""
 

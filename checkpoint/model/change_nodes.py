@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, Ordinal, ShardLineage
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    InflightNode,
+    Node,
+    Ordinal,
+    PastNode,
+    ShardLineage,
+)
 from kinesis_trident.tracker.records import Time
-
-__all__ = ["AuditNode", "BackupNode"]
 
 
 class AuditNode(Node, frozen=True, kw_only=True):
@@ -28,8 +33,11 @@ class AuditNode(Node, frozen=True, kw_only=True):
 class BackupNode(Node, frozen=True, kw_only=True):
     """`backups/<time>-<id>`, and the file of an export: the checkpoints and the unfinished records of shards.
 
+    Those of a run, `<time>-run-<settled txid>`, are made at its start and once a day.
+
     `application`, `home`: where they come from. `time`: of the copy. `settled`: the newest settled txid. `lineage`:
-    of all shards; copies of earlier releases have none.
+    of all shards; copies of earlier releases have none. `unreadable`: the bytes of nodes that a change replaced, and
+    nobody could read, by path. `used`: the highest epoch and txid; None in copies of earlier releases, and of runs.
     """
 
     application: str
@@ -39,3 +47,5 @@ class BackupNode(Node, frozen=True, kw_only=True):
     checkpoints: dict[str, CheckpointNode] = msgspec.field(default_factory=dict)
     inflight: dict[str, InflightNode] = msgspec.field(default_factory=dict)
     lineage: dict[str, ShardLineage] = msgspec.field(default_factory=dict)
+    unreadable: dict[str, bytes] = msgspec.field(default_factory=dict)
+    used: PastNode | None = None

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["PART_MARK", "PAST_RETENTION", "Layout", "ShardKey", "escape", "unescape"]
+import xxhash
 
 PART_MARK = "~"
 """Used only in the names of parts of large nodes (`checkpoint.model.split_nodes`): other names have it escaped."""
@@ -95,6 +95,11 @@ class Layout:
     application: str
     stream: str = ""
     created: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that tell applications apart, also those of one name below different roots."""
+        return xxhash.xxh32_hexdigest(Layout.application_path(self.root, self.application).encode())
 
     @property
     def several(self) -> bool:
@@ -189,6 +194,11 @@ class Layout:
         return f"{self.base}/epoch"
 
     @property
+    def past(self) -> str:
+        """The node of the epochs and txids that were used before, and are not among the other nodes."""
+        return f"{self.base}/past"
+
+    @property
     def owner(self) -> str:
         """The ephemeral node of the running process, for information."""
         return f"{self.base}/owner"
@@ -236,6 +246,11 @@ class Layout:
     def status(self) -> str:
         """The node in which the newest run says what it sees."""
         return f"{self.base}/status"
+
+    @property
+    def ends(self) -> str:
+        """The node that says how the last runs ended."""
+        return f"{self.base}/ends"
 
     @property
     def checkpoints(self) -> str:

@@ -1,12 +1,25 @@
-"""The nodes in ZooKeeper: one struct for each kind, stored as JSON with a version, read strictly.
+"""The nodes in ZooKeeper: one struct for each kind, stored as JSON with a version.
 
-Every node is a JSON object with `"v": 1`. Unknown fields, missing fields, another version or bad JSON are an error
-that names the path: nothing ever starts over silently. Bump `VERSION` when a format changes, and keep a reader of
-the version before.
+Every node is a JSON object that begins with its version, `"v": 1`. A missing field, a wrong value, bad JSON or an
+unknown version is an error that names the path: nothing ever starts over silently.
+
+**The rule of the format.** A query can go back to the release before, and its nodes and offsets must be read there:
+
+- A field with a default is left out while it has that default. A field that was released without a default never
+  gets one: the releases before require it.
+- Unknown fields are ignored (by 1.0.0 they are refused). So a new field is optional, and only what an older release
+  can do without: it reads the node as if it had written it itself, and drops the field when it writes the node again.
+- What is needed for a right reading raises the version of the node, and of those that contain it, in the nodes that
+  have it (`packed_nodes`); all others stay as they are. An older release then stops, and says that a newer one has
+  written the node.
+- Each kind that holds something has a required field that others have not: a node at another's place is an error.
+
+`tests/checkpoint/model/test_releases.py` has the fields of each release, and why older ones may ignore the new ones.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from itertools import repeat
 from typing import Annotated, Literal
@@ -38,8 +51,10 @@ __all__ = [
     "JudgingNode",
     "NotDone",
     "OwnerNode",
+    "PastNode",
     "Pin",
     "Plan",
+    "Replay",
     "ReportNode",
     "SettledNode",
     "ShardLineage",
@@ -49,6 +64,7 @@ __all__ = [
     "StopNode",
     "StreamsNode",
     "TaskReport",
+    "mark_of",
 ]
 
 VERSION = 1
@@ -66,14 +82,14 @@ Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 
 TaskCount = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
+_MARK = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-(?:([0-9a-f]{8})-)?")
+
 Ordinal = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A count, a txid or an epoch."""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields that all nodes share."""
-
-    v: int = VERSION
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=VERSION):
+    """A node; its version `v` is no attribute, but what is stored first."""
 
 
 class EpochNode(Node, frozen=True, kw_only=True):
@@ -83,6 +99,19 @@ class EpochNode(Node, frozen=True, kw_only=True):
     host: str
     pid: Number
     since: Time
+
+
+class PastNode(Node, frozen=True, kw_only=True):
+    """`past`: what was used before, and is not among the other nodes: epochs and txids go on above it.
+
+    It is of the homes from which this one takes over its streams; or of batches that Spark's checkpoint names while
+    ZooKeeper's data was lost, or is an older copy: `lost_upto` is their highest epoch, `plan` the mark of `txid`.
+    """
+
+    epoch: Ordinal
+    txid: Ordinal
+    plan: str = ""
+    lost_upto: Ordinal
 
 
 class OwnerNode(Node, frozen=True, kw_only=True):
@@ -119,7 +148,7 @@ class StreamsNode(Node, frozen=True, kw_only=True):
     active: tuple[str, ...]
 
 
-class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShardLineage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One shard's place in the history of resharding.
 
     `state` is open, closed (no more writes) or drained (read to its end). `start` is the position, in text form, at
@@ -167,7 +196,7 @@ class InflightNode(Node, frozen=True, kw_only=True):
     """
 
     txid: Ordinal
-    waiting: tuple[Run, ...] = ()
+    waiting: tuple[Run, ...]
     dead: tuple[Run, ...] = ()
     blocked: str = ""
     pending: tuple[PendingRun, ...] = ()
@@ -175,8 +204,17 @@ class InflightNode(Node, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return True if nothing is in flight."""
+        """Return whether nothing is in flight."""
         return not (self.waiting or self.dead or self.pending or self.blocked or self.turns)
+
+
+def mark_of(epoch: int, now: int, whose: str, bits: int) -> str:
+    """Return the mark of a plan that the run of `epoch` makes `now`, in epoch milliseconds, from 96 random bits.
+
+    `whose`: `Layout.digest`. All are parts of the mark, and no fields, so that an earlier release reads the plan, in
+    Spark's offset too.
+    """
+    return f"{epoch}-{now}-{whose}-{bits:024x}"
 
 
 class Plan(Node, frozen=True, kw_only=True):
@@ -192,7 +230,8 @@ class Plan(Node, frozen=True, kw_only=True):
     `positions` if records in between are not acked yet, or wait and are too many for `notDone`. `deaggregate`: True
     if the batch splits aggregates, however often it is read; None in plans of older releases, and if nothing is
     read. `tasks`: the number of tasks that are enough for what is expected, the same however often the batch is read;
-    None if the options alone decide.
+    None if the options alone decide. `plan`: the mark of this plan, as `mark_of` makes it. `adopter`: the run that has
+    given this plan to another Spark checkpoint than that for which it was made; 0 for none.
     """
 
     txid: Ordinal
@@ -209,6 +248,27 @@ class Plan(Node, frozen=True, kw_only=True):
     resume: dict[str, StartText] = {}
     deaggregate: bool | None = None
     tasks: TaskCount | None = None
+    adopter: Ordinal = 0
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the run that made this plan; 0 if that is not known."""
+        return self._made[0]
+
+    @property
+    def made_at(self) -> int:
+        """Return when this plan was made, in epoch milliseconds; 0 if that is not known."""
+        return self._made[1]
+
+    @property
+    def whose(self) -> str:
+        """Return the digest of the application that made this plan (`Layout.digest`); empty if that is not known."""
+        return self._made[2]
+
+    @property
+    def _made(self) -> tuple[int, int, str]:
+        found = _MARK.match(self.plan)
+        return (int(found[1]), int(found[2]), found[3] or "") if found else (0, 0, "")
 
     @property
     def shards(self) -> list[str]:
@@ -216,7 +276,7 @@ class Plan(Node, frozen=True, kw_only=True):
         return sorted({*self.read, *self.retries, *self.dead})
 
     def reads(self, shard: str) -> bool:
-        """Return True if this batch reads new records of a shard; `read` is sorted, and may be long."""
+        """Return whether this batch reads new records of a shard; `read` is sorted, and may be long."""
         at = bisect_left(self.read, shard)
         return at < len(self.read) and self.read[at] == shard
 
@@ -243,15 +303,16 @@ class Batch(Node, frozen=True, kw_only=True):
 class Pin(Node, frozen=True, kw_only=True):
     """`batches/<txid>/<shard>`: the content of this turn of the shard, fixed before its first row is seen.
 
-    `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `count`:
-    of all rows, retries included; `fresh`: of the new ones. `digest`: xxh3 of the rows' positions in order.
-    `xor`: of the tuple ids. `served`: how many records of each planned retry and dead run, merged in shard
-    order, were found; runs beyond its length were not reached. `missing`: indexes into the same list whose
-    records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
-    earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of
-    all rows in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
-    before the turn. `cost`: bytes of the new records, throttled reads, renewed iterators, GetRecords calls, without
-    zeros at its end.
+    `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `first`: the
+    first one, where `start` does not name the record before it. `count`: of all records, retries included; `fresh`:
+    of the new ones. `unreadable`: those among them that cannot be decoded, and so have no row: they have failed.
+    `digest`: xxh3 of the records' positions in order. `xor`: of the tuple ids. `served`: how many records of each
+    planned retry and dead run, merged in shard order, were found; runs beyond its length were not reached. `missing`:
+    indexes into the same list whose records are (at least partly) gone from the stream. `through`: the last retried
+    position. `lost`: records an earlier pin of this turn held that a replay no longer found. `positions`: with
+    `ackMode=explicit`, those of all records in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`:
+    retention had removed the shard before the turn. `cost`: bytes of the new records, throttled reads, renewed
+    iterators, GetRecords calls, without zeros at its end.
     """
 
     txid: Ordinal
@@ -275,6 +336,18 @@ class Pin(Node, frozen=True, kw_only=True):
     positions: tuple[str, ...] = ()
     gone: bool = False
     cost: tuple[Number, ...] = ()
+    unreadable: tuple[NotDone, ...] = ()
+    first: PositionText | None = None
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return self.count - sum(piece.count for piece in self.unreadable)
+
+    @property
+    def busy_ms(self) -> int:
+        """Return for how many milliseconds after the turn the limits of its shard allowed no call."""
+        return self.cost[4] if len(self.cost) > 4 else 0
 
     @property
     def reads(self) -> int:
@@ -288,10 +361,10 @@ class BatchOutcome(Node, frozen=True, kw_only=True):
     txid: Ordinal
     plan: str
     epoch: Ordinal
-    not_done: dict[str, tuple[NotDone, ...]] = {}
+    not_done: dict[str, tuple[NotDone, ...]]
 
 
-class TaskReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+class TaskReport(msgspec.Struct, frozen=True, array_like=True):
     """The records of one shard that an operator saw in one task, and the failures: as in `bolt.tracking.reports`."""
 
     tag: int
@@ -314,9 +387,17 @@ class ReportNode(Node, frozen=True, kw_only=True):
 
 
 class JudgingNode(Node, frozen=True, kw_only=True):
-    """`judging`: the newest run whose driver judges records: each batch of it that was run has an outcome."""
+    """`judging`: the newest run whose driver judges records: each batch of it that was run has an outcome.
+
+    `earlier`: the runs before it that have read the first of its batches, and judged too.
+    """
 
     epoch: int
+    earlier: tuple[Ordinal, ...] = ()
+
+    def judged(self, run: int) -> bool:
+        """Return whether the driver of a run judges records, as far as the current batch is concerned."""
+        return run == self.epoch or run in self.earlier
 
 
 class SettledNode(Node, frozen=True, kw_only=True):
@@ -344,7 +425,8 @@ class ExternalNode(Node, frozen=True, kw_only=True):
 
     `op`: `replay` of the `records`, or `bury` of the runs that end with them (they are dead now); or `ack`, `fail` (for
     `reason`) or `reset` (of the timeout) of those at the `positions`, which are packed by `tracker.position_keys`; with
-    an `attempt`, only as far as they are in that one.
+    an `attempt`, only as far as they are in that one. A `replay` leaves out records that were replayed before and are
+    done since, unless it says `again`.
     """
 
     op: Literal["replay", "bury", "ack", "fail", "reset"]
@@ -352,9 +434,10 @@ class ExternalNode(Node, frozen=True, kw_only=True):
     positions: str = ""
     reason: str = ""
     attempt: Ordinal | None = None
+    again: bool = False
 
 
-class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeadLetterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One dead letter, as the console lists it."""
 
     message_id: str
@@ -365,9 +448,36 @@ class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Number = 1
 
 
+class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Dead letters that were asked for again: their `positions`, sorted, packed by `tracker.position_keys`.
+
+    `time`: when the query took the request in. `txid`, `outcome`: the batch with which they ended, done or as dead
+    letters again; without them they are in flight.
+    """
+
+    time: Time
+    positions: tuple[str, ...]
+    txid: Ordinal = 0
+    outcome: Literal["", "done", "failed"] = ""
+
+    @property
+    def count(self) -> int:
+        """The number of records, with which each packed text begins."""
+        return sum(int(text.partition("x")[0]) for text in self.positions)
+
+
 class DeadLettersNode(Node, frozen=True, kw_only=True):
-    """`deadletters/<shard>`: their number, and the last few; the option names the place of the records."""
+    """`deadletters/<shard>`: their number, and the last few; the option names the place of the records.
+
+    `replays`: those that were delivered again, the oldest first.
+    """
 
     count: Number
     target: str
     last: tuple[DeadLetterRecord, ...] = ()
+    replays: tuple[Replay, ...] = ()
+
+    @property
+    def left(self) -> int:
+        """Return how many of them were not delivered again, or have failed again since."""
+        return max(0, self.count - sum(one.count for one in self.replays))

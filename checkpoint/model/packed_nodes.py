@@ -1,173 +1,128 @@
-"""The nodes that hold runs of failed records, packed if the runs are many. Pure.
+"""The stored form of nodes that hold runs of failed records. Pure.
 
-A node of up to `FEW` runs is stored as readable JSON. With more its runs are packed (`tracker.packing`) and its
-version is 2: thousands of failures otherwise take megabytes, again with every batch.
+A field with up to `FEW` runs is plain JSON; with more it is a text (`tracker.packing`): thousands of failures otherwise
+take megabytes, again with every batch. Nodes and offsets with such a field have version 3; those of version 2 come from
+release 1.0.0, which packed the runs in chunks. A pin with a field of `_NEEDED` has version 2. Others have version 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.model.nodes import (
+    VERSION,
     Batch,
     BatchOutcome,
     InflightNode,
     Node,
     NotDone,
-    Ordinal,
+    Pin,
     Plan,
-    StartText,
-    TaskCount,
 )
-from kinesis_trident.tracker.packing import PackedRuns, pack_runs, pack_same_runs, unpack_pieces, unpack_runs
-from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.packing import Chunk, pack, unpack, unpack_chunks, unpack_pieces
+from kinesis_trident.tracker.records import Run
 
-__all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
+CHUNKED_VERSION = 2
 
-PACKED_VERSION = 2
-"""The version of nodes and offsets whose runs are packed; nodes with few runs keep version 1."""
-
-_PACKED = b'{"v":%d,' % PACKED_VERSION
-"""The beginning of the JSON of a packed node."""
+PACKED_VERSION = 3
 
 FEW = 16
-"""The number of runs up to which they are not packed."""
+"""The number of runs of a field up to which they are not packed."""
 
-Chunks = tuple[PackedRuns, ...]
-
-
-class PackedInflight(Node, frozen=True, kw_only=True):
-    """An `InflightNode` with packed runs."""
-
-    v: int = PACKED_VERSION
-    txid: Ordinal
-    waiting: Chunks
-    dead: Chunks
-    blocked: str
-    pending: tuple[PendingRun, ...]
-    turns: tuple[Ordinal, ...]
-
-
-class PackedPlan(Node, frozen=True, kw_only=True):
-    """A `Plan` with packed runs."""
-
-    v: int = PACKED_VERSION
-    txid: Ordinal
-    plan: str
-    streams: dict[str, Number]
-    positions: dict[str, StartText]
-    read: tuple[str, ...]
-    retries: dict[str, Chunks]
-    dead: dict[str, Chunks]
-    notDone: dict[str, Chunks]
-    limit: Number | None
-    limitBytes: Number | None
-    room: dict[str, Number]
-    resume: dict[str, StartText]
-    deaggregate: bool | None = None
-    tasks: TaskCount | None = None
-
-
-class PackedBatch(Node, frozen=True, kw_only=True):
-    """A `Batch` with packed runs."""
-
-    v: int = PACKED_VERSION
-    epoch: Ordinal
-    plan: PackedPlan
-
-
-class PackedOutcome(Node, frozen=True, kw_only=True):
-    """A `BatchOutcome`; a piece is packed as a run without attempts, with its reason as the only failure."""
-
-    v: int = PACKED_VERSION
-    txid: Ordinal
-    plan: str
-    epoch: Ordinal
-    not_done: dict[str, Chunks]
-
-
-_KINDS: dict[type[Node], type[Node]] = {
-    InflightNode: PackedInflight,
-    Batch: PackedBatch,
-    Plan: PackedPlan,
-    BatchOutcome: PackedOutcome,
+_RUNS: dict[type[Node], tuple[str, ...]] = {
+    InflightNode: ("waiting", "dead"),
+    Plan: ("retries", "dead", "notDone"),
+    BatchOutcome: ("not_done",),
 }
 
+_NEEDED: dict[type[Node], dict[str, int]] = {Pin: {"unreadable": 2}}
+"""Fields that raise the version of the nodes that have them: earlier releases would read these nodes wrong."""
 
-def packed_kind(kind: type[Node], data: bytes) -> type[Node]:
-    """Return the struct as which the JSON of a node of this kind is read."""
-    # A node's version comes first because it is declared first.
-    return _KINDS.get(kind, kind) if data.startswith(_PACKED) else kind
-
-
-def packed(node: Node) -> Node:
-    """Return a node in its stored form: itself, or with its runs packed."""
-    if type(node) not in _KINDS:
-        return node
-    match node:
-        case InflightNode() if len(node.waiting) + len(node.dead) > FEW:
-            runs = {"waiting": pack_runs(node.waiting), "dead": pack_runs(node.dead)}
-            return PackedInflight(**_fields(node) | runs)
-        case Plan() if _count(node.retries, node.dead, node.notDone) > FEW:
-            by_shard = {
-                name: _each(pack_same_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
-            }
-            return PackedPlan(**_fields(node) | by_shard)
-        case Batch() if isinstance(plan := packed(node.plan), PackedPlan):
-            return PackedBatch(epoch=node.epoch, plan=plan)
-        case BatchOutcome() if _count(node.not_done) > FEW:
-            return PackedOutcome(**_fields(node) | {"not_done": _each(_pack_pieces, node.not_done)})
-    return node
+_encoder = msgspec.json.Encoder()
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text = msgspec.json.Decoder(str)
+_chunks = msgspec.json.Decoder(tuple[Chunk, ...] | dict[str, tuple[Chunk, ...]])
 
 
-def unpacked(node: Node) -> Node:
-    """Return the node of a stored form: the inverse of `packed`.
+def newest_version(kind: type[Node]) -> int:
+    """Return the newest version of the nodes of a kind that can be read."""
+    return (
+        PACKED_VERSION
+        if kind is Batch or kind in _RUNS
+        else max(_NEEDED.get(kind, {}).values(), default=VERSION)
+    )
+
+
+def encode_versioned(node: Node) -> bytes:
+    """Return a node as JSON, its runs packed where they are many."""
+    holder = node.plan if isinstance(node, Batch) else node
+    runs = {name: getattr(holder, name) for name in _RUNS.get(type(holder), ())}
+    many = {name: some for name, some in runs.items() if _count(some) > FEW}
+    needed = [version for name, version in _NEEDED.get(type(node), {}).items() if getattr(node, name)]
+    if not many and not needed:
+        return _encoder.encode(node)
+    version = max([PACKED_VERSION] * bool(many) + needed)
+    bare = replace(holder, **{name: type(some)() for name, some in many.items()})
+    stored: dict[str, Any] = _fields.decode(_encoder.encode(bare))
+    stored |= {"v": version} | {name: pack(some) for name, some in many.items()}
+    if isinstance(node, Batch):
+        outer = _fields.decode(_encoder.encode(replace(node, plan=bare)))
+        stored = outer | {"v": version, "plan": stored}
+    return _encoder.encode(stored)
+
+
+def decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version: int) -> Node:
+    """Return a node of a version above 1; `decoder` is that of its kind.
 
     Raises:
-        tracker.errors.OrderError: its runs cannot be read.
+        UNREADABLE, tracker.errors.OrderError: it is none.
     """
-    match node:
-        case PackedInflight():
-            runs = {"waiting": unpack_runs(node.waiting), "dead": unpack_runs(node.dead)}
-            return InflightNode(**_fields(node) | runs)
-        case PackedPlan():
-            by_shard = {
-                name: _each(unpack_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
-            }
-            return Plan(**_fields(node) | by_shard)
-        case PackedBatch():
-            plan = unpacked(node.plan)
-            assert isinstance(plan, Plan)
-            return Batch(epoch=node.epoch, plan=plan)
-        case PackedOutcome():
-            return BatchOutcome(**_fields(node) | {"not_done": _each(unpack_pieces, node.not_done)})
-    return node
+    kind = decoder.type
+    outer: dict[str, Any] = _fields.decode(data)
+    holder: dict[str, Any] = _fields.decode(outer.get("plan", b"null")) if kind is Batch else outer
+    if holder.get("v") != outer["v"]:
+        msg = "the plan of the batch is of another version"
+        raise OrderError(msg)
+    runs: dict[str, Any] = {}
+    for name in _RUNS.get(Plan if kind is Batch else kind, ()):
+        raw = bytes(holder.get(name, b""))
+        if version == CHUNKED_VERSION and raw:
+            runs[name] = _unchunked(_chunks.decode(raw), kind)
+        elif raw.startswith(b'"'):
+            runs[name] = (
+                unpack_pieces(_text.decode(raw)) if kind is BatchOutcome else unpack(_text.decode(raw))
+            )
+        else:
+            continue
+        if isinstance(runs[name], tuple) is not (kind is InflightNode):
+            msg = f"the runs of {name} belong to another kind of node"
+            raise OrderError(msg)
+        holder[name] = type(runs[name])()
+    holder["v"] = outer["v"] = VERSION
+    if kind is Batch:
+        outer["plan"] = holder
+    node = decoder.decode(_encoder.encode(outer))
+    if isinstance(node, Batch):
+        return replace(node, plan=replace(node.plan, **runs))
+    return replace(node, **runs)
 
 
-def _fields(node: Node) -> dict[str, Any]:
-    """Return the fields without the version, which is that of the other struct."""
-    fields = msgspec.structs.asdict(node)
-    del fields["v"]
-    return fields
+def _unchunked(chunks: Any, kind: type[Node]) -> Any:
+    """Return the runs, or the pieces of an outcome: those are runs with their reason as the only failure."""
+    if isinstance(chunks, dict):
+        return {shard: _unchunked(some, kind) for shard, some in chunks.items()}
+    runs = unpack_chunks(chunks)
+    return tuple(map(_piece, runs)) if kind is BatchOutcome else runs
 
 
-def _count(*by_shard: Mapping[str, Sequence[Any]]) -> int:
-    return sum(len(runs) for held in by_shard for runs in held.values())
+def _piece(run: Run) -> NotDone:
+    return NotDone(run.first, run.last, run.count, run.failures[-1].reason if run.failures else "", run.prev)
 
 
-def _each(change: Any, by_shard: Mapping[str, Any]) -> dict[str, Any]:
-    return {shard: change(held) for shard, held in by_shard.items()}
-
-
-def _pack_pieces(pieces: Sequence[NotDone]) -> Chunks:
-    # One object for each reason: packing looks no further at it.
-    failures = {reason: (Failure(0, reason),) for reason in {piece.reason for piece in pieces}}
-    return pack_runs(
-        [
-            Run(piece.first, piece.last, piece.count, piece.prev, 0, 0, failures[piece.reason])
-            for piece in pieces
-        ]
-    )
+def _count(runs: Any) -> int:
+    return sum(map(len, runs.values())) if isinstance(runs, Mapping) else len(runs)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Node, Ordinal
 from kinesis_trident.tracker.records import Number, Time
 
-__all__ = ["FRESH_MS", "Lag", "RunCounts", "Sight", "StatusNode", "lag_of", "total_lag"]
-
 FRESH_MS = 10_000
 """Milliseconds for which a look that found nothing unread still says that there is nothing unread."""
+
+_TREND_MS = 5 * 60_000
+"""Milliseconds that samples of the lag span before they show a trend."""
+
+_STEPS = 3
+"""The number of samples that show a trend by themselves, if records were settled in between."""
+
+_LEAST_PASSED = 0.01
+"""Seconds of the stream that a query reads in a second, below which they do not show what comes in."""
 
 Refusal = Annotated[str, msgspec.Meta(max_length=32)]
 
 
-class Sight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last that a run saw of one shard. Times are epoch milliseconds by the run's clock.
 
     `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
@@ -32,7 +40,7 @@ class Sight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: Refusal = ""
 
 
-class RunCounts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+class RunCounts(msgspec.Struct, omit_defaults=True, rename="camel"):
     """The counts of a run since its start; records, unless said otherwise. Part of the status and of the progress.
 
     `batches`: settled ones. `acked`: became done. `failed`: by the class of the error, at most 65 of them; a record
@@ -67,7 +75,9 @@ class StatusNode(Node, frozen=True, kw_only=True):
     `time`: of the writing, by the run's clock. `settled`: the newest settled txid. `shards`: those with something
     unread or unknown, at most a few hundred. `seen`: every other shard that is read was seen at its tip, then or
     later; None if that is not so. `retention`: of the streams, by name, in hours. `losses`: how many losses of unread
-    records this run has reported, the last of them in `lost`. `counts`: of this run.
+    records this run has reported, the last of them in `lost`. `counts`: of this run. `lags`: the lag of all shards
+    together in milliseconds, as it was at times of the last quarter of an hour. `reads`: the records that all runs had
+    read by then.
     """
 
     epoch: Ordinal
@@ -79,10 +89,37 @@ class StatusNode(Node, frozen=True, kw_only=True):
     losses: Number = 0
     lost: str = ""
     counts: RunCounts = msgspec.field(default_factory=RunCounts)
+    lags: tuple[tuple[Time, Number], ...] = ()
+    reads: tuple[Number, ...] = ()
 
     def sight_of(self, shard: str) -> Sight:
         """Return what was seen of a shard."""
         return self.shards.get(shard) or Sight(seen=self.seen)
+
+
+How = Literal["stopped", "finished", "failed", "interrupted"]
+
+
+class RunEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The end of a run, at a time in epoch milliseconds by the clock of the process that noted it.
+
+    `how`: `stopped` by a person or between two batches; `finished` all there was to read (`availableNow`); `failed`
+    with the error `why`; `interrupted` in the middle of a batch, by an error that only Spark knows or by a stop.
+    """
+
+    epoch: Ordinal
+    host: str
+    pid: Number
+    since: Time
+    at: Time
+    how: How
+    why: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class RunEndsNode(Node, frozen=True, kw_only=True):
+    """`ends`: how the last runs ended, the newest last; one that is missing was killed, or its machine was lost."""
+
+    ends: tuple[RunEnd, ...]
 
 
 class Lag(NamedTuple):
@@ -113,6 +150,43 @@ def lag_of(checkpoint: CheckpointNode | None, sight: Sight, now: int, *, drained
     if looked is None or now - looked > FRESH_MS:
         return Lag(None, looked)
     return Lag(0, looked)
+
+
+def lag_growth(lags: Sequence[tuple[int, int]], reads: Sequence[int] = ()) -> float | None:
+    """Return by how many seconds the lag grows in a second; negative while the query catches up.
+
+    The lag of any query grows until its batch is settled. The last samples say the trend if records were settled before
+    each of them, and the lag has moved in one direction. Otherwise the least lag of the older half of the samples is
+    compared with that of the newer half, and the result is None if they span less than five minutes. `reads`: as in
+    `rates`.
+    """
+    if len(reads) == len(lags) >= _STEPS and all(one < other for one, other in pairwise(reads[-_STEPS:])):
+        newest = lags[-_STEPS:]
+        moves = [other - one for (_, one), (_, other) in pairwise(newest)]
+        if all(move > 0 for move in moves) or all(move < 0 for move in moves):
+            return sum(moves) / (newest[-1][0] - newest[0][0])
+    if not lags or lags[-1][0] - lags[0][0] < _TREND_MS:
+        return None
+    middle = (lags[0][0] + lags[-1][0]) / 2
+    (before, then), (after, now) = (
+        min((lag, at) for at, lag in lags if (at < middle) is is_older) for is_older in (True, False)
+    )
+    return (after - before) / (now - then)
+
+
+def rates(lags: Sequence[tuple[int, int]], reads: Sequence[int]) -> tuple[float | None, float | None]:
+    """Return how many records a query reads in a second, and an estimate of how many come in: None if unknown.
+
+    A query whose lag stays as it is reads what comes in; one whose lag grows by half a second in a second reads half of
+    it. `reads`: the records read at the times of the samples in `lags`.
+    """
+    if len(lags) < 2 or len(lags) != len(reads):
+        return None, None
+    (begun, before), (ended, after) = lags[0], lags[-1]
+    read = max(0, reads[-1] - reads[0]) * 1000 / (ended - begun)
+    passed = 1 - (after - before) / (ended - begun)
+    # One that has not moved says nothing of what comes in.
+    return read, (read / passed if passed > _LEAST_PASSED else None)
 
 
 def total_lag(lags: Mapping[str, Lag]) -> int | None:

@@ -5,13 +5,11 @@ error. A node larger than `PART_SIZE` is written as sibling nodes `<name>~<diges
 path: `{"v": 1, "parts": n, "size": bytes, "digest": ...}`. Parts are slices of the JSON. Their names come from the
 content, so a repeated write is the same write, and a head never meets the parts of another.
 
-A node of packed runs is cut between its chunks (`tracker.packing`) and each piece is named by its own digest: the
-head then lists them in `pieces`. So pieces that did not change since the last write stay as they are.
+Release 1.0.0 named the parts of some nodes one by one: the head, of version 2, lists their digests in `pieces`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -21,17 +19,11 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import PART_MARK
 from kinesis_trident.checkpoint.model.nodes import Node
-from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION
-
-__all__ = ["PART_SIZE", "WHOLE", "head_of", "is_part", "join", "owner_of", "part_paths", "split"]
 
 PART_SIZE = 512 * 1024
 
 WHOLE = 32 * 1024
 """The size of one piece of a node, in bytes, if there are hundreds of such nodes: 128 of them are 4 MiB."""
-
-_CHUNK = re.compile(rb'(?=\{"n":)')
-"""The beginning of a `PackedRuns` in JSON: quotes within texts are escaped, so nothing else matches."""
 
 
 class Head(Node, frozen=True, kw_only=True):
@@ -42,10 +34,9 @@ class Head(Node, frozen=True, kw_only=True):
     digest: str
 
 
-class PiecedHead(Node, frozen=True, kw_only=True):
-    """The node at the path of a large node whose parts are named one by one."""
+class PiecedHead(Node, frozen=True, kw_only=True, tag=2):
+    """The node at the path of a large node of release 1.0.0 whose parts are named one by one."""
 
-    v: int = PACKED_VERSION
     parts: int
     size: int
     digest: str
@@ -64,13 +55,8 @@ def split(
     """
     if len(data) <= (part_size if whole is None else whole):
         return data, {}
-    chunks = _CHUNK.split(data)
-    digest = xxhash.xxh3_128_hexdigest(data)
-    slices = [chunk[at : at + part_size] for chunk in chunks for at in range(0, len(chunk), part_size)]
-    head: Head | PiecedHead = Head(parts=len(slices), size=len(data), digest=digest)
-    if len(chunks) > 2:
-        pieces = tuple(map(xxhash.xxh3_128_hexdigest, slices))
-        head = PiecedHead(parts=len(slices), size=len(data), digest=digest, pieces=pieces)
+    slices = [data[at : at + part_size] for at in range(0, len(data), part_size)]
+    head = Head(parts=len(slices), size=len(data), digest=xxhash.xxh3_128_hexdigest(data))
     return encode(head), dict(zip(part_paths(path, head), slices, strict=True))
 
 
@@ -111,7 +97,7 @@ def join(path: str, head: Head | PiecedHead, parts: Sequence[bytes]) -> bytes:
 
 
 def is_part(name: str) -> bool:
-    """Return True if a child's name is that of a part."""
+    """Return whether a child's name is that of a part."""
     return PART_MARK in name
 
 

@@ -10,8 +10,6 @@ from kinesis_trident.checkpoint.errors import ZooKeeperAccessError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
-__all__ = ["close_home"]
-
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1_000

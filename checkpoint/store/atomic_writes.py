@@ -15,8 +15,13 @@ from kinesis_trident.checkpoint.errors import CheckpointMovedBackError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, SettledNode
 from kinesis_trident.checkpoint.model.split_nodes import head_of, part_paths
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, Stored, left_behind
-from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import (
+    RACES,
+    FencedNodes,
+    Stored,
+    left_behind,
+    too_many_races,
+)
 from kinesis_trident.checkpoint.zookeeper.operations import (
     PACK_SIZE,
     Create,
@@ -27,8 +32,6 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     size_of,
 )
 from kinesis_trident.tracker.records import RecordPosition
-
-__all__ = ["Unit", "UnitWriter", "position_of"]
 
 _PACKS_UNDER_WAY = 4
 """Multis that are sent before the first of them is answered: 1 MiB, which the server holds in memory."""
@@ -94,6 +97,7 @@ class UnitWriter:
         Raises:
             CheckpointMovedBackError: a checkpoint would move back; nothing was written.
             FencedError: a newer run has taken over.
+            Refused: a request that is consumed was withdrawn.
         """
         with self.lock:
             return self._moved(units, epoch)
@@ -109,10 +113,11 @@ class UnitWriter:
             try:
                 self._learn(units)
                 self._write([unit for unit in units if self._wanted(unit)], epoch, moved)
-            except Refused:
-                # The remembered nodes are out of date: another process of this run has written, or a consumed node is
-                # gone.
+            except Refused as refused:
+                # The remembered nodes are out of date: another process of this run has written.
                 self._known.clear()
+                if any(refused.op.path in unit.removed and not unit.may_leave for unit in units):
+                    raise
                 units = [
                     msgspec.structs.replace(unit, removed=()) if unit.may_leave else unit for unit in units
                 ]
@@ -134,7 +139,7 @@ class UnitWriter:
             self._known.update(zip(paths, self._nodes.fetch_many(paths, kind), strict=True))
 
     def _wanted(self, unit: Unit) -> bool:
-        """Return True if a unit must be written: not if the shard carries the stamp of this txid.
+        """Return whether a unit must be written: not if the shard carries the stamp of this txid.
 
         Raises:
             CheckpointMovedBackError: a checkpoint would move back.
@@ -194,7 +199,7 @@ class UnitWriter:
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
                     continue
-                data, parts = self._data_of(path, node, epoch, known)
+                data, parts = self._data_of(path, node, epoch)
                 if known is None:
                     ops.append(Create(path, data))
                     became[path] = Stored(node, 0, parts=parts)
@@ -209,14 +214,12 @@ class UnitWriter:
         if pack.ops:
             yield pack
 
-    def _data_of(
-        self, path: str, node: Node, epoch: int, known: Stored[Any] | None
-    ) -> tuple[bytes, tuple[str, ...]]:
+    def _data_of(self, path: str, node: Node, epoch: int) -> tuple[bytes, tuple[str, ...]]:
         """Return the data of a node and the paths of its parts, which are written first."""
         if isinstance(node, CheckpointNode):
             # As many as there are shards, and none is large.
             return encode(node), ()
-        data = self._nodes.prepare(path, node, epoch, known.parts if known else ())
+        data = self._nodes.prepare(path, node, epoch)
         head = head_of(data)
         return data, tuple(part_paths(path, head)) if head else ()
 
@@ -227,12 +230,12 @@ def position_of(node: CheckpointNode) -> RecordPosition | None:
 
 
 def _is_further(text: str | None, other: str | None) -> bool:
-    """Return True if one sequence number is seen at a glance to be greater: if both have as many digits."""
+    """Return whether one sequence number is seen at a glance to be greater: if both have as many digits."""
     return text is not None and other is not None and len(text) == len(other) and text > other
 
 
 def _changes(old: Node | None, new: Node) -> bool:
-    """Return True if writing `new` over `old` changes anything."""
+    """Return whether writing `new` over `old` changes anything."""
     match old, new:
         case None, InflightNode():
             return not new.is_empty

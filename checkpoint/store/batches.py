@@ -1,11 +1,15 @@
-"""The nodes of one batch: its plan, the pins of its turns, its outcome."""
+"""The nodes of one batch: its plan, the pins of its turns, the reports of its tasks, its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
+import msgspec
+import xxhash
+
+from kinesis_trident.checkpoint.errors import BatchMissingError, CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import (
     Batch,
@@ -14,24 +18,22 @@ from kinesis_trident.checkpoint.model.nodes import (
     Node,
     Pin,
     Plan,
+    ReportNode,
     SettledNode,
 )
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, txid_of
-from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
-from kinesis_trident.checkpoint.store.reports import no_batch
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, too_many_races, txid_of
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
-    OTHER_VERSION,
     PACK_SIZE,
+    Check,
     Create,
+    Delete,
     Op,
     Refused,
     Write,
     packed,
 )
-
-__all__ = ["BatchStore"]
 
 PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
 
@@ -45,7 +47,7 @@ class BatchStore:
         self._layout = nodes.layout
 
     def put(self, plan: Plan, epoch: int) -> Batch:
-        """Store a plan once, or take it over from an older run.
+        """Store a plan once, or take it over from an older run, for the Spark checkpoint of `plan.adopter`.
 
         Returns:
             The batch as stored now, under `epoch`.
@@ -56,39 +58,41 @@ class BatchStore:
         """
         path = self._layout.batch_of(plan.txid)
         batch = Batch(epoch=epoch, plan=plan)
-        for _ in range(RACES):
-            try:
-                self._nodes.create(path, batch, epoch)
-            except Refused as refused:
-                if refused.kind is not EXISTS:
-                    raise
-            else:
+
+        def adopt(stored: Batch | None) -> Batch:
+            if stored is None:
                 return batch
-            found = self._nodes.fetch(path, Batch)
-            if found is None:
-                continue
-            stored = found.node
             if stored.plan.plan != plan.plan:
                 msg = (
                     f"{path} holds plan {stored.plan.plan} of epoch {stored.epoch}, not plan {plan.plan}: Spark's "
                     "checkpoint and ZooKeeper do not belong together. Use the checkpointLocation of this "
-                    "application's last run, or another applicationName"
+                    "application's last run, or start with a new checkpointLocation to go on with the stored plan"
                 )
                 raise PlanConflictError(msg)
             if stored.epoch == epoch:
                 return stored
-            adopted = Batch(epoch=epoch, plan=stored.plan)
-            try:
-                self._nodes.replace(path, adopted, found, epoch)
-            except Refused:
-                continue
-            return adopted
-        raise too_many_races(path)
+            return Batch(epoch=epoch, plan=msgspec.structs.replace(stored.plan, adopter=plan.adopter))
+
+        return self._nodes.update(path, Batch, adopt, epoch, is_new=True).node or batch
+
+    def make_empty(self, batch: Batch, pinned: Sequence[str], epoch: int) -> None:
+        """Let a batch read nothing, and remove its pins: where Spark runs it again, it has no rows.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            Refused: its nodes have changed meanwhile.
+        """
+        path = self._layout.batch_of(batch.plan.txid)
+        found = self._nodes.fetch(path, Batch)
+        if found is None or found.node != batch:
+            raise no_batch(path)
+        plan = msgspec.structs.replace(batch.plan, read=(), retries={}, dead={}, room={})
+        self._nodes.replace(path, Batch(epoch=epoch, plan=plan), found, epoch)
+        self.delete_pins(batch.plan.txid, pinned, epoch)
 
     def get(self, txid: int) -> Batch | None:
         """Return the plan of a batch; None if it was never stored or is purged."""
-        found = self._nodes.fetch(self._layout.batch_of(txid), Batch)
-        return found.node if found else None
+        return self._nodes.get(self._layout.batch_of(txid), Batch)
 
     def newest(self) -> Batch | None:
         """Return the plan with the highest txid, of those stored before this call; None if there is none."""
@@ -110,13 +114,11 @@ class BatchStore:
 
     def settled(self) -> SettledNode | None:
         """Return the newest batch that is settled in all its shards; None before the first."""
-        found = self._nodes.fetch(self._layout.settled, SettledNode)
-        return found.node if found else None
+        return self._nodes.get(self._layout.settled, SettledNode)
 
     def get_pin(self, txid: int, shard: str) -> Pin | None:
         """Return the pin of one shard's turn; None if there is none."""
-        found = self._nodes.fetch(self._layout.pin_of(txid, shard), Pin)
-        return found.node if found else None
+        return self._nodes.get(self._layout.pin_of(txid, shard), Pin)
 
     def get_pins(self, txid: int, shards: Sequence[str], *, fresh: bool = False) -> dict[str, Pin]:
         """Return the pins of those shards that have one, in one round trip of latency.
@@ -131,8 +133,8 @@ class BatchStore:
     def create_pin(self, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
         """Pin the content of a turn, or return the pin that was made before.
 
-        A pin of the same plan is adopted, whatever its epoch; one of another plan and an older epoch is
-        replaced.
+        A pin of the same plan is adopted, and marked with this run's epoch, as `adopt_pin` does; one of another plan
+        and an older epoch is replaced.
 
         Returns:
             The valid pin, and True if this call has made it. False also where the answer was lost and an equal pin is
@@ -143,10 +145,34 @@ class BatchStore:
             BatchMissingError: the batch was settled and purged, or never planned.
             PlanConflictError: this run has already pinned the turn under another plan.
         """
-        return self._once(self._layout.pin_of(pin.txid, shard), pin, Pin, epoch)
+        return self._once(self._layout.pin_of(pin.txid, shard), pin, Pin, epoch, adopt=self._marked)
+
+    def adopt_pin(self, txid: int, shard: str, plan: str, epoch: int) -> Pin | None:
+        """Return the pin of a turn for a task that is about to give its rows; None if no task has pinned this plan.
+
+        From then on it bears this run's epoch, which shows who has read the turn.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+
+        def mark(found: Pin | None) -> Pin | None:
+            return self._marked(found, epoch) if found is not None and found.plan == plan else found
+
+        pin = self._nodes.update(self._layout.pin_of(txid, shard), Pin, mark, epoch).node
+        return pin if pin is not None and pin.plan == plan else None
+
+    def _marked(self, found: Pin, epoch: int) -> Pin:
+        """Return a pin with this run's epoch; one that bears it stays, if no newer run has taken over."""
+        if found.epoch < epoch:
+            return msgspec.structs.replace(found, epoch=epoch)
+        self._nodes.commit((), epoch)
+        return found
 
     def create_pins(self, pins: Mapping[str, Pin], epoch: int) -> dict[str, Pin]:
-        """Pin the content of several turns in few requests; as `create_pin`.
+        """Pin the content of several turns that nobody has read, in few requests; as `create_pin`.
+
+        A pin that is found keeps its epoch: this process reads no rows.
 
         Returns:
             The valid pin of each shard.
@@ -167,8 +193,8 @@ class BatchStore:
                 # Another process makes pins at the same time: go on one by one.
                 paths = {op.path for op in pack}
                 for shard, pin in pins.items():
-                    if layout.pin_of(pin.txid, shard) in paths:
-                        held[shard], _ = self.create_pin(shard, pin, epoch)
+                    if (path := layout.pin_of(pin.txid, shard)) in paths:
+                        held[shard], _ = self._once(path, pin, Pin, epoch)
         return held
 
     def replace_pin(self, shard: str, pin: Pin, epoch: int) -> None:
@@ -193,6 +219,14 @@ class BatchStore:
                     return
         raise too_many_races(path)
 
+    def delete_pins(self, txid: int, shards: Sequence[str], epoch: int) -> None:
+        """Remove the pins of turns whose rows nobody has taken: they are read anew.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._nodes.commit([Delete(self._layout.pin_of(txid, shard)) for shard in shards], epoch)
+
     def put_outcome(self, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
         """Publish the outcome of a batch once: the verdict. A caller that finds one of the same plan adopts it.
 
@@ -207,27 +241,29 @@ class BatchStore:
 
     def get_outcome(self, txid: int, *, fresh: bool = False) -> BatchOutcome | None:
         """Return the outcome of a batch; None if none was published. `fresh`: as in `get_pins`."""
-        found = self._nodes.fetch(self._layout.acks_of(txid), BatchOutcome, fresh=fresh)
-        return found.node if found else None
+        return self._nodes.get(self._layout.acks_of(txid), BatchOutcome, fresh=fresh)
 
     def finished(
         self, txid: int, shards: Sequence[str], *, judging: bool
-    ) -> tuple[dict[str, Pin], BatchOutcome | None, JudgingNode | None]:
+    ) -> tuple[dict[str, Pin], BatchOutcome | None, JudgingNode | None, dict[str, int]]:
         """Return what settling a batch needs: the pins of the shards that have one, the outcome, the judging note.
 
-        It takes one round trip, and includes all nodes made before this call: Spark has committed the batch, so its
+        The last value has the milliseconds from the end of the last settling to each pin, by the clock of ZooKeeper. It
+        takes one round trip, and includes all nodes made before this call: Spark has committed the batch, so its
         outcome was published. The note is read only with `judging`.
         """
         pins = {shard: self._layout.pin_of(txid, shard) for shard in shards}
         acks, note = self._layout.acks_of(txid), self._layout.judging
         kinds: dict[str, type[Node]] = {**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}
+        kinds[self._layout.settled] = SettledNode
         if judging:
             kinds[note] = JudgingNode
-        nodes: dict[str, Any] = {
-            path: stored.node for path, stored in self._nodes.fetch_each(kinds, fresh=True).items() if stored
-        }
+        found = {path: one for path, one in self._nodes.fetch_each(kinds, fresh=True).items() if one}
+        nodes: dict[str, Any] = {path: stored.node for path, stored in found.items()}
         held = {shard: nodes[path] for shard, path in pins.items() if path in nodes}
-        return held, nodes.get(acks), nodes.get(note)
+        last = found.get(self._layout.settled)
+        since = {shard: found[pins[shard]].changed - last.changed for shard in held} if last else {}
+        return held, nodes.get(acks), nodes.get(note), since
 
     def newest_unsettled(self) -> tuple[Batch | None, SettledNode | None, BatchOutcome | None]:
         """Return the plan with the highest txid, the newest settled batch, and that plan's outcome, if it has one.
@@ -250,34 +286,94 @@ class BatchStore:
         return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
 
     def _once(
-        self, path: str, node: PinOrOutcome, kind: type[PinOrOutcome], epoch: int, where: str | None = None
+        self,
+        path: str,
+        node: PinOrOutcome,
+        kind: type[PinOrOutcome],
+        epoch: int,
+        where: str | None = None,
+        adopt: Callable[[PinOrOutcome, int], PinOrOutcome] = lambda found, _: found,
     ) -> tuple[PinOrOutcome, bool]:
-        for _ in range(RACES):
-            try:
-                return node, self._nodes.create(path, node, epoch, where=where)
-            except Refused as refused:
-                if refused.kind is MISSING:
-                    raise no_batch(self._layout.batch_of(node.txid)) from None
-                if refused.kind is not EXISTS:
-                    raise
-            found = self._nodes.fetch(path, kind)
+        def adopt_or_replace(found: PinOrOutcome | None) -> PinOrOutcome:
             if found is None:
-                continue
-            if found.node.plan == node.plan:
-                return found.node, False
-            if found.node.epoch >= epoch:
+                return node
+            if found.plan == node.plan:
+                return adopt(found, epoch)
+            if found.epoch >= epoch:
                 self._nodes.commit((), epoch)
                 msg = (
-                    f"{path} belongs to plan {found.node.plan}, epoch {found.node.epoch}, and cannot be made for "
+                    f"{path} belongs to plan {found.plan}, epoch {found.epoch}, and cannot be made for "
                     f"plan {node.plan}, epoch {epoch}: one run has planned txid {node.txid} twice. This is a "
                     "defect: restart the query, and report it"
                 )
                 raise PlanConflictError(msg)
+            return node
+
+        try:
+            done = self._nodes.update(path, kind, adopt_or_replace, epoch, where=where, is_new=True)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+            raise no_batch(self._layout.batch_of(node.txid)) from None
+        return done.node or node, done.is_ours and done.node is node
+
+
+class ReportStore:
+    """Reports, keyed by the attempt at a batch."""
+
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+
+    def add(self, txid: int, attempt: str, node: ReportNode) -> None:
+        """Leave a task's report for the driver's `attempt` at a batch; the same report again is the same node.
+
+        Not fenced: a report names its run and plan, and the driver ignores those of others.
+
+        Raises:
+            BatchMissingError: the batch is settled, or was never planned.
+        """
+        folder, data = self._layout.reports_of(txid), encode(node)
+        path = f"{folder}/{attempt}-{xxhash.xxh3_128_hexdigest(data)}"
+        guard = Check(self._layout.batch_of(txid))
+        for _ in range(RACES):
             try:
-                self._nodes.replace(path, node, found, epoch)
+                self._session.commit([guard, Create(path, data)])
             except Refused as refused:
-                if refused.kind not in (OTHER_VERSION, MISSING):
-                    raise
-                continue
-            return node, True
-        raise too_many_races(path)
+                if refused.kind is EXISTS:
+                    return
+                if refused.op is guard:
+                    raise no_batch(self._layout.batch_of(txid)) from None
+            else:
+                return
+            with suppress(Refused):
+                self._session.commit([guard, Create(folder)])
+        raise too_many_races(folder)
+
+    def of_attempt(self, attempt: str) -> list[tuple[int, ReportNode]]:
+        """Return the reports for one attempt at a batch: txid and node."""
+        # Tasks wrote them, each in its own session: the records of a missing report would count as not judged.
+        folders = self._nodes.children(self._layout.reports, fresh=True)
+        listed = self._session.children(list(folders.values()))
+        paths = {
+            f"{folder}/{name}": txid_of(folder, txid)
+            for (txid, folder), names in zip(folders.items(), listed, strict=True)
+            for name in names or []
+            if name.startswith(f"{attempt}-")
+        }
+        found = self._nodes.fetch_many(list(paths), ReportNode)
+        return [
+            (txid, stored.node)
+            for txid, stored in zip(paths.values(), found, strict=True)
+            if stored is not None
+        ]
+
+
+def no_batch(path: str) -> BatchMissingError:
+    """Return the error for a batch whose plan does not exist."""
+    return BatchMissingError(
+        f"{path} does not exist: the batch is settled and its plan purged, or it was never planned. Rows of a "
+        "settled batch are not read again. To read them, start a query with another applicationName and "
+        "startingPosition"
+    )

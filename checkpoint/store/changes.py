@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 
-from kinesis_trident.checkpoint.errors import StateMissingError
+import msgspec
+
+from kinesis_trident.checkpoint.errors import CheckpointError, CorruptNodeError
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, ShardsNode
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, left_behind
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    DeadLettersNode,
+    InflightNode,
+    Node,
+    ShardsNode,
+)
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, Stored, left_behind
 from kinesis_trident.checkpoint.zookeeper.operations import (
-    EXISTS,
     MISSING,
+    NOT_EMPTY,
+    PACK_SIZE,
     Create,
     Delete,
     Op,
     Refused,
     Write,
+    packed,
 )
 
-__all__ = ["ChangeStore"]
-
-NodeT = TypeVar("NodeT", bound=Node)
-
 _KEPT = 50
-"""The number of audit nodes, and of backups, that are kept."""
+"""The number of audit nodes, and of backups by people, that are kept."""
+
+_KEPT_OF_RUNS = 10
+_OF_RUN = "-run-"
 
 
 class ChangeStore:
@@ -40,9 +50,50 @@ class ChangeStore:
     def note(self, audit: AuditNode) -> None:
         """Leave a note of a change, or of a request to the running query; any process may."""
         path = self._place(self._layout.audit, audit.time)
-        self._make_folder(self._layout.audit)
+        self._nodes.make_folder(self._layout.audit)
         self._session.commit([Create(path, encode(audit))])
         self._forget_oldest(self._layout.audit)
+
+    def remove_home(self, epoch: int) -> None:
+        """Remove all nodes of this home, and the application's folder if nothing else is in it.
+
+        The node `epoch` goes first: no run starts from a part. `epoch` 0: it is gone already.
+
+        Raises:
+            FencedError: a run has started meanwhile; nothing was removed.
+            CheckpointError: other processes make new nodes all the time.
+        """
+        layout, session = self._layout, self._session
+        for _ in range(RACES):
+            paths, level = list[str](), [layout.base]
+            while level:
+                below = dict(zip(level, session.children(level, fresh=True), strict=True))
+                paths += [path for path, names in below.items() if names is not None]
+                level = [f"{path}/{name}" for path, names in below.items() for name in names or ()]
+            if not epoch and layout.epoch in paths:
+                # All was removed, and a query has started anew.
+                return
+            first = [path for path in (layout.epoch, layout.owner) if path in paths]
+            rest = sorted(set(paths).difference(first), key=lambda path: -path.count("/"))
+            try:
+                for pack in packed(
+                    [[Delete(path) for path in first], *([Delete(path)] for path in rest)], PACK_SIZE
+                ):
+                    if epoch:
+                        self._nodes.commit(pack, epoch)
+                        epoch = 0
+                    else:
+                        session.commit(pack)
+                break
+            except Refused as refused:
+                # A request or a note of another process, which no epoch keeps away.
+                if refused.kind not in (MISSING, NOT_EMPTY):
+                    raise
+        else:
+            msg = f"other processes write below {layout.base}. Stop them, and forget it again"
+            raise CheckpointError(msg)
+        with suppress(Refused):
+            session.commit([Delete(layout.base.rpartition("/")[0])])
 
     def notes(self) -> list[AuditNode]:
         """Return the notes, the newest first."""
@@ -55,10 +106,12 @@ class ChangeStore:
         inflight: Mapping[str, InflightNode],
         epoch: int,
         lineage: ShardsNode | None = None,
+        letters: Mapping[str, DeadLettersNode] | None = None,
     ) -> str:
         """Keep `before`, then write these nodes of shards, each shard in one multi, wherever they stood.
 
-        A lineage is written first: it alone says where shards begin that have no checkpoint yet.
+        A lineage is written first: it alone says where shards begin that have no checkpoint yet. A node that cannot be
+        read is replaced too, and `before` keeps its bytes: what people write is what repairs it.
 
         Returns:
             The name of the backup.
@@ -66,24 +119,56 @@ class ChangeStore:
         Raises:
             FencedError: a run has started meanwhile.
         """
-        self._make_folder(self._layout.backups)
-        kept = self._place(self._layout.backups, before.time)
-        self._nodes.create(kept, before, epoch)
-        self._forget_oldest(self._layout.backups)
-        if lineage is not None:
-            self._overwrite({self._layout.shards: lineage}, epoch)
+        changes: list[dict[str, Node]] = [{self._layout.shards: lineage}] if lineage is not None else []
         for shard, checkpoint in checkpoints.items():
             nodes: dict[str, Node] = {self._layout.checkpoint_of(shard): checkpoint}
             if shard in inflight:
                 nodes[self._layout.inflight_of(shard)] = inflight[shard]
+            if letters and shard in letters:
+                nodes[self._layout.deadletters_of(shard)] = letters[shard]
+            changes.append(nodes)
+        unreadable: dict[str, bytes] = {}
+        for nodes in changes:
+            for path, node in nodes.items():
+                self._standing(path, node, unreadable)
+        self._nodes.make_folder(self._layout.backups)
+        kept = self._place(self._layout.backups, before.time)
+        self._nodes.create(kept, msgspec.structs.replace(before, unreadable=unreadable), epoch)
+        self._forget_oldest(self._layout.backups)
+        for nodes in changes:
             self._overwrite(nodes, epoch)
         return kept.rpartition("/")[2]
+
+    def keep(self, copy: BackupNode, epoch: int) -> None:
+        """Keep a copy that a run makes of its state, unless nothing was settled since the last one.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        folder = self._layout.backups
+        names = [name for name in self._session.children([folder])[0] or () if _OF_RUN in name]
+        of_batch = f"{_OF_RUN}{copy.settled}"
+        if not names or not max(names).partition("~")[0].endswith(of_batch):
+            self._nodes.make_folder(folder)
+            self._nodes.create(f"{folder}/{copy.time:015d}{of_batch}", copy, epoch)
+            self._forget_oldest(folder)
+
+    def _standing(self, path: str, node: Node, unreadable: dict[str, bytes]) -> Any:
+        """Return what is stored where a node is to be written; one that cannot be read is added to `unreadable`."""
+        try:
+            return self._nodes.fetch(path, type(node))
+        except CorruptNodeError:
+            found = self._session.read([path])[0]
+            if found is None:
+                return None
+            unreadable[path] = found.data
+            return Stored(node, found.stat.version)
 
     def _overwrite(self, nodes: Mapping[str, Node], epoch: int) -> None:
         ops: list[Op] = []
         for path, node in nodes.items():
-            found: Any = self._nodes.fetch(path, type(node))
-            data = self._nodes.prepare(path, node, epoch, found.parts if found else ())
+            found = self._standing(path, node, {})
+            data = self._nodes.prepare(path, node, epoch)
             if found is None:
                 ops.append(Create(path, data))
             else:
@@ -92,8 +177,7 @@ class ChangeStore:
 
     def backup(self, name: str) -> BackupNode | None:
         """Return a backup by its name; None if there is none."""
-        found = self._nodes.fetch(f"{self._layout.backups}/{name}", BackupNode)
-        return found.node if found else None
+        return self._nodes.get(f"{self._layout.backups}/{name}", BackupNode)
 
     def backups(self) -> dict[str, BackupNode]:
         """Return the backups by name, the newest first."""
@@ -109,20 +193,12 @@ class ChangeStore:
         # Sorted by name, they are in order of time.
         return f"{folder}/{time:015d}-{uuid.uuid4().hex[:8]}"
 
-    def _make_folder(self, folder: str) -> None:
-        try:
-            self._session.commit([Create(folder)])
-        except Refused as refused:
-            if refused.kind is MISSING:
-                msg = f"{self._layout.base} does not exist: no query of this application has run. Check the names"
-                raise StateMissingError(msg) from None
-            if refused.kind is not EXISTS:
-                raise
-
     def _forget_oldest(self, folder: str) -> None:
         names = sorted(self._session.children([folder])[0] or [])
         whole = sorted({name.partition("~")[0] for name in names})
-        old = set(whole[: max(0, len(whole) - _KEPT)])
+        by_runs = [name for name in whole if _OF_RUN in name]
+        by_people = [name for name in whole if _OF_RUN not in name]
+        old = {*by_runs[:-_KEPT_OF_RUNS], *by_people[:-_KEPT]}
         for name in names:
             if name.partition("~")[0] in old:
                 try:

@@ -19,10 +19,9 @@ from kinesis_trident.checkpoint.errors import (
     TakeoverRefusedError,
 )
 from kinesis_trident.checkpoint.model.codec import decode, encode
-from kinesis_trident.checkpoint.model.nodes import EpochNode, FencedNode, OwnerNode
+from kinesis_trident.checkpoint.model.nodes import EpochNode, FencedNode, OwnerNode, PastNode
 from kinesis_trident.checkpoint.store.access import close_home
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
-from kinesis_trident.checkpoint.store.fencing import RACES
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, Stored
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
@@ -33,12 +32,19 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Write,
 )
 
-__all__ = ["TAKEOVERS", "TAKEOVER_WINDOW_MS", "Epochs"]
-
 log = logging.getLogger(__name__)
 
 TAKEOVERS = 3
 TAKEOVER_WINDOW_MS = 5 * 60 * 1000
+
+_AT_ONCE = 1_000
+"""The number of epochs by which one multi raises the node, whose version rises by one with each write."""
+
+_FARTHEST = 1_000_000
+"""The number of epochs by which a start raises the node: more have not been lost, but come from a wrong offset."""
+
+
+_NOTHING = PastNode(epoch=0, txid=0, lost_upto=0)
 
 
 class Epochs:
@@ -49,7 +55,16 @@ class Epochs:
         self._session = nodes.session
         self._layout = nodes.layout
 
-    def raise_epoch(self, host: str, pid: int, now_ms: int) -> int:
+    def raise_epoch(
+        self,
+        host: str,
+        pid: int,
+        now_ms: int,
+        *,
+        known: PastNode | None = None,
+        before: PastNode | None = None,
+        above: int = 0,
+    ) -> int:
         """Take over: from now on only writes under the returned epoch succeed.
 
         Makes the base nodes at the very first start, and the ephemeral `owner`.
@@ -58,23 +73,30 @@ class Epochs:
             host: of this process, for display.
             pid: of this process, for display.
             now_ms: epoch milliseconds, for display.
+            known: the newest batch that Spark's checkpoint names. If its epoch is not known here, ZooKeeper's data was
+                lost or is older, which is noted with the takeover.
+            before: what was used in the homes from which this one takes over its streams.
+            above: an epoch that may have been used.
 
         Returns:
-            The epoch, 1 at the very first start.
+            The epoch, 1 at the very first start; above that of the node `past`.
 
         Raises:
             TakeoverRefusedError: active runs had to stop for a newer one three times within five minutes.
-            StateMissingError: only a part of the application's nodes is there.
+            StateMissingError: only a part of the application's nodes is there, or the epoch cannot be raised so far.
             ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
-        epoch = self._take_over(host, pid, now_ms)
+        epoch = self._take_over(host, pid, now_ms, known, before, above)
         # All earlier runs are fenced by now, and make no nodes any more.
         close_home(self._session, self._layout, self._layout.owner)
         return epoch
 
-    def _take_over(self, host: str, pid: int, now_ms: int) -> int:
+    def _take_over(
+        self, host: str, pid: int, now_ms: int, known: PastNode | None, before: PastNode | None, above: int
+    ) -> int:
         run = uuid.uuid4().hex
         layout = self._layout
+        data = encode(EpochNode(run=run, host=host, pid=pid, since=now_ms))
         found = None
         for _ in range(RACES):
             found, owner = self._session.read([layout.epoch, layout.owner])
@@ -82,19 +104,29 @@ class Epochs:
                 self._make_base()
                 continue
             version: int = found.stat.version
-            if decode(layout.epoch, found.data, EpochNode).run == run:
-                # The answer was lost together with the session, but the epoch is ours.
-                return version
-            takeovers = self._refuse_many_takeovers()
-            epoch = version + 1
-            node = EpochNode(run=run, host=host, pid=pid, since=now_ms)
+            # True if the answer was lost together with the session.
+            is_ours = decode(layout.epoch, found.data, EpochNode).run == run
+            noted = self._nodes.fetch(layout.past, PastNode)
+            past = _highest(noted.node if noted is not None else _NOTHING, before or _NOTHING)
+            if known is not None and not is_ours and known.epoch > max(version, past.epoch):
+                past = _highest(past, known)
+            epoch = max(version - is_ours, past.epoch, above) + 1
+            if is_ours and epoch == version:
+                return epoch
+            if epoch - version > _FARTHEST:
+                raise self._too_far(version, epoch)
+            takeovers = {} if is_ours else self._refuse_many_takeovers()
             mine = OwnerNode(epoch=epoch, host=host, pid=pid, since=now_ms)
-            ops: list[Op] = [Write(layout.epoch, encode(node), version)]
+            writes = [Write(layout.epoch, data, at) for at in range(version, epoch)]
+            # The note goes with the first: a run that is killed in between must not hide that something was lost.
+            first = [*writes[:_AT_ONCE], *self._puts(past, noted)]
             if owner is not None:
-                ops.append(Delete(layout.owner))
-            ops.append(Create(layout.owner, encode(mine), ephemeral=True))
+                first.append(Delete(layout.owner))
+            first.append(Create(layout.owner, encode(mine), ephemeral=True))
             try:
-                self._session.commit(ops)
+                self._session.commit(first)
+                for at in range(_AT_ONCE, len(writes), _AT_ONCE):
+                    self._session.commit(writes[at : at + _AT_ONCE])
             except Refused:
                 continue
             self._keep_owner(mine, epoch)
@@ -114,6 +146,30 @@ class Epochs:
         )
         raise TakeoverRefusedError(msg)
 
+    def past(self) -> PastNode:
+        """Return what was used before, and is not among the other nodes."""
+        return self._nodes.get(self._layout.past, PastNode) or _NOTHING
+
+    def note_past(self, known: PastNode, epoch: int) -> None:
+        """Note, for all later runs, a batch that Spark's checkpoint names and ZooKeeper does not know.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._nodes.update(
+            self._layout.past,
+            PastNode,
+            lambda noted: noted if (past := _highest(noted or _NOTHING, known)) == noted else past,
+            epoch,
+        )
+
+    def _puts(self, past: PastNode, noted: Stored[PastNode] | None) -> list[Op]:
+        """Return the write of the note, if it has changed."""
+        if past == (noted.node if noted is not None else _NOTHING):
+            return []
+        path, data = self._layout.past, encode(past)
+        return [Create(path, data) if noted is None else Write(path, data, noted.version)]
+
     def check_epoch(self, epoch: int) -> None:
         """Make sure, with the leader, that no newer run has taken over.
 
@@ -123,7 +179,7 @@ class Epochs:
         """
         self._nodes.commit([], epoch)
 
-    def watch_epoch(self, epoch: int, callback: Callable[[], object]) -> None:
+    def watch_epoch(self, epoch: Callable[[], int], callback: Callable[[], object]) -> None:
         """Call `callback` once, in a separate thread, when a newer run takes over (or has already done so).
 
         The watch survives lost connections and sessions.
@@ -131,7 +187,7 @@ class Epochs:
         client = self._session.client
 
         def look(_data: bytes | None, stat: Any) -> bool:
-            if stat is None or stat.version <= epoch:
+            if stat is None or stat.version <= epoch():
                 return True
             # In a separate thread, because kazoo's would be blocked for all other watches.
             client.handler.spawn(callback)
@@ -183,6 +239,12 @@ class Epochs:
                 if stored is not None and stat is not None
             ),
             key=lambda one: one[0],
+        )
+
+    def _too_far(self, version: int, epoch: int) -> StateMissingError:
+        return StateMissingError(
+            f"{self._layout.epoch} is {version}, but Spark's checkpoint, or a copy, names epoch {epoch - 1}: they "
+            "are not of one application. Use its own checkpointLocation, or another applicationName"
         )
 
     def _make_base(self) -> None:
@@ -270,3 +332,14 @@ class Epochs:
         except Refused:
             # Another run is also cleaning up; the next start removes the rest.
             return
+
+
+def _highest(one: PastNode, other: PastNode) -> PastNode:
+    """Return the highest epochs of two, and the highest txid with its plan."""
+    last = max(one, other, key=lambda past: (past.txid, past.plan))
+    return PastNode(
+        epoch=max(one.epoch, other.epoch),
+        txid=last.txid,
+        plan=last.plan,
+        lost_upto=max(one.lost_upto, other.lost_upto),
+    )

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 from kazoo.recipe.watchers import DataWatch
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError, StateMissingError
+from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import unescape
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.model.split_nodes import PART_SIZE
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, stray_below
-from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, stray_below, too_many_races
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
@@ -25,8 +24,6 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Refused,
     Write,
 )
-
-__all__ = ["ExternalStore", "Requests"]
 
 _MOST_REJECTED = 100
 
@@ -138,9 +135,27 @@ class ExternalStore:
         except Refused as refused:
             if refused.kind is not MISSING:
                 raise
-            self._make_folder(folder)
+            self._nodes.make_folder(folder)
             self._session.commit(ops)
         return path
+
+    def withdraw(self, shard: str, name: str, left: ExternalNode | None) -> bool:
+        """Take back a request, or replace it by what is `left` of it, unless a run has taken it in.
+
+        Returns:
+            False if a run has.
+        """
+        folder = self._layout.external_of(shard)
+        ops: list[Op] = [Delete(f"{folder}/{name}"), Write(self._layout.external, b"")]
+        if left is not None:
+            ops.append(Create(f"{folder}/{uuid.uuid4().hex}", encode(left)))
+        try:
+            self._session.commit(ops)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+            return False
+        return True
 
     def watch(self, callback: Callable[[], object]) -> None:
         """Call `callback` now and at each new request; it must be quick."""
@@ -149,17 +164,3 @@ class ExternalStore:
             callback()
 
         DataWatch(self._session.client, self._layout.external, look)
-
-    def _make_folder(self, folder: str) -> None:
-        try:
-            self._session.commit([Create(folder)])
-        except Refused as refused:
-            if refused.kind is MISSING:
-                msg = (
-                    f"{self._layout.base} does not exist: no query of application {self._layout.application!r} "
-                    f"has read {self._layout.what} yet. Check the names, zookeeper.hosts and "
-                    "zookeeper.root"
-                )
-                raise StateMissingError(msg) from None
-            if refused.kind is not EXISTS:
-                raise

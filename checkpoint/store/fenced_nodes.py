@@ -1,17 +1,37 @@
-"""Reads and writes nodes of any size under the epoch, for all parts of the store."""
+"""Reads and writes nodes of any size, for all parts of the store. Only the newest run of an application writes.
+
+Every write carries a check of the epoch. The epoch is the znode version of `epoch`: made with version 0 (never
+started), raised by each start, so the first run has epoch 1 and any multi can check it. A run that is replaced cannot
+write anything any more, however late its requests arrive. A lock could not guarantee this: Spark leaves a stopped
+query's reader alive, sessions included.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.errors import (
+    CheckpointError,
+    CorruptNodeError,
+    FencedError,
+    StateMissingError,
+)
 from kinesis_trident.checkpoint.model.codec import corrupt, decode, encode
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
-from kinesis_trident.checkpoint.model.nodes import Batch, DeadLettersNode, InflightNode, Node, Pin, ShardsNode
+from kinesis_trident.checkpoint.model.nodes import (
+    Batch,
+    DeadLettersNode,
+    EpochNode,
+    InflightNode,
+    Node,
+    Pin,
+    ShardsNode,
+)
 from kinesis_trident.checkpoint.model.split_nodes import (
     PART_SIZE,
     WHOLE,
@@ -21,9 +41,9 @@ from kinesis_trident.checkpoint.model.split_nodes import (
     part_paths,
     split,
 )
-from kinesis_trident.checkpoint.store.fencing import Fence
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
+    MISSING,
     PACK_SIZE,
     Check,
     Create,
@@ -36,9 +56,10 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
 )
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
-__all__ = ["FencedNodes", "Stored", "left_behind", "stray", "stray_below", "txid_of"]
-
 NodeT = TypeVar("NodeT", bound=Node)
+
+RACES = 20
+"""Optimistic retries per operation; each lost race means that another process made progress."""
 
 _TORN_READS = 5
 _NAMING_SHARDS = frozenset({Batch, ShardsNode})
@@ -46,12 +67,21 @@ _TXID = re.compile(r"(0|[1-9][0-9]{0,17})\Z")
 
 
 class Stored(msgspec.Struct, Generic[NodeT], frozen=True):
-    """A node as stored in ZooKeeper, with its version, its creation (czxid) and the paths of its parts."""
+    """A node as stored in ZooKeeper, with its version, its creation (czxid), the paths of its parts, and its mtime."""
 
     node: NodeT
     version: int
     created: int = 0
     parts: tuple[str, ...] = ()
+    changed: int = 0
+
+
+class NodeUpdate(msgspec.Struct, Generic[NodeT], frozen=True):
+    """A node after a change and before it; `is_ours`: this call has surely written it, and no equal one stood there."""
+
+    node: NodeT | None
+    before: Stored[NodeT] | None
+    is_ours: bool
 
 
 class FencedNodes:
@@ -72,15 +102,56 @@ class FencedNodes:
         self.session = session
         self.layout = layout
         self._on_corrupt = on_corrupt
-        self._fence = Fence(session, layout)
 
     def commit(self, ops: Sequence[Op], epoch: int) -> bool:
-        """Do `ops` in one multi if `epoch` is still the newest: see `Fence.commit`."""
-        return self._fence.commit(ops, epoch)
+        """Do `ops` in one multi if `epoch` is still the newest; without any it checks this, with the leader.
+
+        Returns:
+            As `Session.commit`.
+
+        Raises:
+            FencedError, StateMissingError: it is not.
+            Refused: one of `ops` was not possible.
+        """
+        return self.begin(ops, epoch)()
 
     def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], bool]:
-        """Send what `commit` does, and return what waits for the answer: see `Session.begin`."""
-        return self._fence.begin(ops, epoch)
+        """Send what `commit` does; return what waits for the answer, as `Session.begin` does."""
+        finish = self.session.begin([Check(self.layout.epoch, epoch), *ops])
+
+        def finish_fenced() -> bool:
+            try:
+                return finish()
+            except Refused as refused:
+                if refused.op.path != self.layout.epoch:
+                    raise
+            raise self._not_newest(epoch)
+
+        return finish_fenced
+
+    def _not_newest(self, epoch: int) -> FencedError | StateMissingError:
+        path = self.layout.epoch
+        found = self.session.read([path])[0]
+        if found is None or found.stat.version < epoch:
+            held = "is gone" if found is None else f"is {found.stat.version}"
+            return StateMissingError(
+                f"{path} {held}, but this run has epoch {epoch}: ZooKeeper's data was lost or replaced by an "
+                "older state. Restore it, or start the query again; onCheckpointMismatch decides what happens "
+                "then"
+            )
+        by = decode(path, found.data, EpochNode)
+        try:
+            since = datetime.fromtimestamp(by.since / 1000, UTC).isoformat(timespec="seconds")
+        except (ValueError, OverflowError, OSError):
+            since = f"{by.since} ms"
+        return FencedError(
+            f"a newer run of application {self.layout.application!r} on {self.layout.what} has taken over: epoch "
+            f"{found.stat.version}, host {by.host}, pid {by.pid}, since {since}; this run has epoch {epoch} and "
+            f"stops ({path}). If both are meant to run (two queries, or two load() of one query), give each its "
+            "own applicationName; if this is the older one, do nothing",
+            epoch,
+            found.stat.version,
+        )
 
     def decoded(self, path: str, data: bytes, kind: type[NodeT]) -> NodeT | None:
         """Return a node from its data; None if it is bad and such nodes count as absent."""
@@ -99,6 +170,11 @@ class FencedNodes:
     def fetch(self, path: str, kind: type[NodeT], *, fresh: bool = False) -> Stored[NodeT] | None:
         """Return the node at a path; None if there is none. As `fetch_many`."""
         return self.fetch_many([path], kind, fresh=fresh)[0]
+
+    def get(self, path: str, kind: type[NodeT], *, fresh: bool = False) -> NodeT | None:
+        """Return the content of the node at a path; None if there is none. As `fetch_many`."""
+        found = self.fetch(path, kind, fresh=fresh)
+        return found.node if found is not None else None
 
     def fetch_many(
         self, paths: Sequence[str], kind: type[NodeT], *, fresh: bool = False
@@ -166,7 +242,7 @@ class FencedNodes:
         except CorruptNodeError as error:
             self.report_corrupt(error)
             return None
-        return Stored(node, found.stat.version, found.stat.czxid, tuple(names))
+        return Stored(node, found.stat.version, found.stat.czxid, tuple(names), found.stat.mtime)
 
     def _check_names(self, path: str, node: Node) -> None:
         """Check that the shards a node names are shards of this home."""
@@ -212,19 +288,36 @@ class FencedNodes:
                 self.report_corrupt(stray(path))
         return found
 
+    def make_folder(self, folder: str) -> None:
+        """Make a folder unless it is there, for any process.
+
+        Raises:
+            StateMissingError: this home is not there.
+        """
+        try:
+            self.session.commit([Create(folder)])
+        except Refused as refused:
+            if refused.kind is MISSING:
+                msg = (
+                    f"{self.layout.base} does not exist: no query of application {self.layout.application!r} "
+                    f"has read {self.layout.what} yet. Check the names, zookeeper.hosts and zookeeper.root"
+                )
+                raise StateMissingError(msg) from None
+            if refused.kind is not EXISTS:
+                raise
+
     def fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:
         """Return all nodes below a folder with one node a shard, by shard; two round trips."""
         paths = self._shards_below(folder)
         found = self.fetch_many(list(paths.values()), kind)
         return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
 
-    def prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
-        """Write the parts of a node, if it needs any but the `standing` ones, and return the data for `path`."""
+    def prepare(self, path: str, node: Node, epoch: int) -> bytes:
+        """Write the parts of a node, if it needs any, and return the data for `path`."""
         # There is one of these for each shard, and they are read together.
         whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
         data, parts = split(path, encode(node), whole=whole)
-        missing = [[Create(part, content)] for part, content in parts.items() if part not in standing]
-        for pack in packed(missing, PACK_SIZE):
+        for pack in packed([[Create(part, content)] for part, content in parts.items()], PACK_SIZE):
             self._create_parts(pack, epoch)
         return data
 
@@ -250,13 +343,54 @@ class FencedNodes:
         guard: list[Op] = [Check(where)] if where is not None else []
         return self.commit([*guard, Create(path, self.prepare(path, node, epoch))], epoch)
 
+    def update(
+        self,
+        path: str,
+        kind: type[NodeT],
+        change: Callable[[NodeT | None], NodeT | None],
+        epoch: int,
+        *,
+        where: str | None = None,
+        is_new: bool = False,
+    ) -> NodeUpdate[NodeT]:
+        """Store what `change` makes of a node, or of None where there is none, as often as others are quicker.
+
+        Args:
+            path: of the node.
+            kind: of the node.
+            change: may return the very node that it was given: then nothing is sent.
+            epoch: of this run.
+            where: the path of a node that must exist for this one to be made.
+            is_new: the node is hardly there: it is made before it is looked for.
+
+        Raises:
+            CheckpointError: other processes were quicker again and again.
+            Refused: `where` or a parent does not exist.
+        """
+        for attempt in range(RACES):
+            found = None if is_new and not attempt else self.fetch(path, kind)
+            before = found.node if found is not None else None
+            node = change(before)
+            try:
+                if node is None or node is before:
+                    return NodeUpdate(node, found, is_ours=False)
+                if found is None:
+                    return NodeUpdate(node, found, self.create(path, node, epoch, where=where))
+                self.replace(path, node, found, epoch)
+            except Refused as refused:
+                if found is None and refused.kind is MISSING:
+                    raise
+                continue
+            return NodeUpdate(node, found, is_ours=True)
+        raise too_many_races(path)
+
     def replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
         """Replace a node if it is still as found, and remove the parts that it leaves behind.
 
         Raises:
             Refused: it has changed.
         """
-        data = self.prepare(path, node, epoch, found.parts)
+        data = self.prepare(path, node, epoch)
         self.commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
 
 
@@ -291,3 +425,10 @@ def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
     head = head_of(data)
     kept = set(part_paths(path, head)) if head is not None else set()
     return [Delete(part) for part in dict.fromkeys(parts) if part not in kept]
+
+
+def too_many_races(path: str) -> CheckpointError:
+    """Return the error for an operation that lost the race too often."""
+    return CheckpointError(
+        f"{path} was changed by other processes {RACES} times while it was written. Try again"
+    )

@@ -7,8 +7,13 @@ from collections.abc import Collection
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, InflightNode, Node, ShardsNode
 from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, stray_below, txid_of
-from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import (
+    RACES,
+    FencedNodes,
+    stray_below,
+    too_many_races,
+    txid_of,
+)
 from kinesis_trident.checkpoint.zookeeper.operations import (
     NOT_EMPTY,
     PACK_SIZE,
@@ -18,8 +23,6 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Refused,
     packed,
 )
-
-__all__ = ["Leftovers"]
 
 
 class Leftovers:

@@ -7,7 +7,6 @@ before or after a batch, and settling the batch again continues where it stopped
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.codec import encode
@@ -20,8 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
-from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, too_many_races
 from kinesis_trident.checkpoint.zookeeper.operations import (
     Create,
     Delete,
@@ -30,9 +28,6 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Write,
 )
 
-__all__ = ["ShardStore"]
-
-NodeT = TypeVar("NodeT", bound=Node)
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 
 
@@ -59,8 +54,7 @@ class ShardStore:
 
     def lineage(self) -> ShardsNode | None:
         """Return the lineage of the stream's shards; None before the first listing."""
-        found = self._nodes.fetch(self._layout.shards, ShardsNode)
-        return found.node if found else None
+        return self._nodes.get(self._layout.shards, ShardsNode)
 
     def put_lineage(self, node: ShardsNode, epoch: int) -> None:
         """Store the lineage: the last writer of the newest run wins.
@@ -124,6 +118,7 @@ class ShardStore:
         *,
         checkpoint: CheckpointNode | None = None,
         inflight: InflightNode | None = None,
+        dead_letters: DeadLettersNode | None = None,
         consumed: Sequence[str] = (),
     ) -> None:
         """Change a shard's nodes between two batches, in one multi; their stamp stays the same.
@@ -132,12 +127,15 @@ class ShardStore:
 
         Raises:
             FencedError: a newer run has taken over.
+            Refused: one of `consumed` was withdrawn; nothing was written.
         """
         nodes: dict[str, Node] = {}
         if checkpoint is not None:
             nodes[self._layout.checkpoint_of(shard)] = checkpoint
         if inflight is not None:
             nodes[self._layout.inflight_of(shard)] = inflight
+        if dead_letters is not None:
+            nodes[self._layout.deadletters_of(shard)] = dead_letters
         self._writer.move([Unit(nodes, self._requests(shard, consumed))], epoch)
 
     def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:

@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from kazoo.client import KazooClient
 from msgspec.structs import replace
 
-from kinesis_trident.checkpoint.errors import HomeError
+from kinesis_trident.checkpoint.errors import HomeError, ZooKeeperAccessError
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
     InflightNode,
+    PastNode,
     SettledNode,
     ShardsNode,
     StreamsNode,
 )
-from kinesis_trident.checkpoint.store.source_store import SourceStore
-
-__all__ = ["find_home", "adopt_stream_state", "merge_into_shared_home"]
+from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts
+from kinesis_trident.checkpoint.zookeeper.client import session_timeout
+from kinesis_trident.checkpoint.zookeeper.session import Session
 
 
 def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
@@ -39,6 +40,38 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
         if known is not None and stream in known.streams
         else Layout(root, application, stream, created)
     )
+
+
+def past_of(home: SourceStore, streams: Mapping[str, int]) -> PastNode:
+    """Return what was used in the homes whose streams this one takes over: read alone, or since created again.
+
+    `streams`: those that are read now, name to creation time. A sink knows batches by txid and epoch, not by home.
+    """
+    layout = home.layout
+    node = home.streams.get() if layout.several else None
+    kept = node.streams if node is not None else {}
+    taken = {stream for stream, created in streams.items() if kept.get(stream) != created}
+    session = Session(home.client, session_timeout(home.client))
+    epoch = txid = 0
+    try:
+        layouts = find_layouts(session, layout.root, layout.application)
+    except ZooKeeperAccessError:
+        # The takeover that follows names the node that belongs to another login.
+        layouts = []
+    for other in layouts:
+        if other.stream not in taken or (not layout.several and other.created >= layout.created):
+            continue
+        used = used_in(SourceStore(home.client, other).looking(lambda _: None))
+        epoch, txid = max(epoch, used.epoch), max(txid, used.txid)
+    return PastNode(epoch=epoch, txid=txid, lost_upto=0)
+
+
+def used_in(store: SourceStore) -> PastNode:
+    """Return the highest epoch and txid of a home: of its runs, its batches, and of what it took over."""
+    run, settled, past = store.epochs.newest_run(), store.batches.settled(), store.epochs.past()
+    epoch = max(past.epoch, run[0] if run is not None else 0)
+    txid = max(past.txid, settled.txid if settled is not None else 0, *store.batches.txids())
+    return PastNode(epoch=epoch, txid=txid, lost_upto=0)
 
 
 def merge_into_shared_home(

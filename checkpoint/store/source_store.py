@@ -10,24 +10,26 @@ from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
+from kinesis_trident.checkpoint.model.nodes import JudgingNode, StatesNode, StopNode, StreamsNode
+from kinesis_trident.checkpoint.model.run_status import RunEndsNode, StatusNode
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
-from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.checkpoint.store.batches import BatchStore, ReportStore
 from kinesis_trident.checkpoint.store.changes import ChangeStore
 from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
-from kinesis_trident.checkpoint.store.judging import JudgingNote
 from kinesis_trident.checkpoint.store.leftovers import Leftovers
-from kinesis_trident.checkpoint.store.reports import ReportStore
-from kinesis_trident.checkpoint.store.run_status import RunStatus
+from kinesis_trident.checkpoint.store.notes import (
+    EndsNote,
+    JudgingNote,
+    Note,
+    StatusNote,
+    StopNote,
+    StreamsNote,
+)
 from kinesis_trident.checkpoint.store.shards import ShardStore
-from kinesis_trident.checkpoint.store.states import StatesNote
-from kinesis_trident.checkpoint.store.stop_requests import StopRequests
-from kinesis_trident.checkpoint.store.streams import StreamStore
 from kinesis_trident.checkpoint.zookeeper.client import session_timeout
 from kinesis_trident.checkpoint.zookeeper.session import Session
-
-__all__ = ["SourceStore", "find_applications", "find_layouts", "streams_of"]
 
 
 class SourceStore:
@@ -53,6 +55,7 @@ class SourceStore:
         external: requests of other processes about single records.
         stop: the request to end, and its answer.
         status: what the newest run sees.
+        ends: how the last runs ended.
         changes: what people change, with backups and an audit trail.
         judging: the note of a driver that judges its records.
         states: the note of the batches that were applied to a topology's states.
@@ -71,16 +74,17 @@ class SourceStore:
         nodes = FencedNodes(self._session, layout, on_corrupt)
         writer = UnitWriter(nodes)
         self.epochs = Epochs(nodes)
-        self.streams = StreamStore(nodes, writer)
+        self.streams = StreamsNote(nodes, layout.streams, StreamsNode)
         self.batches = BatchStore(nodes)
         self.shards = ShardStore(nodes, writer)
         self.reports = ReportStore(nodes)
         self.external = ExternalStore(nodes)
-        self.stop = StopRequests(nodes)
-        self.status = RunStatus(nodes)
+        self.stop = StopNote(nodes, layout.stop, StopNode)
+        self.status = StatusNote(nodes, layout.status, StatusNode)
+        self.ends = EndsNote(nodes, layout.ends, RunEndsNode)
         self.changes = ChangeStore(nodes)
-        self.judging = JudgingNote(nodes)
-        self.states = StatesNote(nodes)
+        self.judging = JudgingNote(nodes, layout.judging, JudgingNode)
+        self.states = Note(nodes, layout.states, StatesNode)
         self.leftovers = Leftovers(nodes, writer)
 
     @property

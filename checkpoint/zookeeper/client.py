@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, make_digest_acl
@@ -22,11 +24,13 @@ from kinesis_trident.checkpoint.errors import (
     ZooKeeperUnavailableError,
 )
 from kinesis_trident.checkpoint.zookeeper.tls import Tls, TlsHandler
-from kinesis_trident.per_process import PerProcess
+from kinesis_trident.common.per_process import PerProcess
 
 __all__ = ["Sasl", "Tls", "ZooKeeperConfig", "connect", "session_timeout", "shared_client"]
 
 log = logging.getLogger(__name__)
+
+_SESSION_SECONDS = 20.0
 
 
 class _OneLine(logging.Filter):
@@ -65,7 +69,7 @@ class ZooKeeperConfig:
     """
 
     hosts: str
-    session_timeout: float = 20.0
+    session_timeout: float = _SESSION_SECONDS
     tls: Tls | None = None
     sasl: Sasl | None = None
     digest: str | None = None
@@ -120,6 +124,25 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
     return client
 
 
+class _Client(KazooClient):  # type: ignore[misc]
+    """kazoo's client with what it keeps to itself.
+
+    Attributes:
+        session_seconds: the session timeout with which it was made.
+        is_stopped: somebody has closed it.
+    """
+
+    def __init__(self, session_seconds: float, **settings: Any) -> None:
+        super().__init__(timeout=session_seconds, **settings)
+        self.session_seconds = session_seconds
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Close the connection."""
+        self.is_stopped = True
+        super().stop()
+
+
 class _Connection:
     """Says in the log when the connection is lost, and when it is back: kazoo's threads call it.
 
@@ -128,7 +151,7 @@ class _Connection:
             CLOSED as after any other end; and a request made then gets `ConnectionClosedError`.
     """
 
-    def __init__(self, client: KazooClient, hosts: str) -> None:
+    def __init__(self, client: _Client, hosts: str) -> None:
         self.login_refused = False
         self._client = client
         self._hosts = hosts
@@ -137,8 +160,7 @@ class _Connection:
     def __call__(self, state: str) -> None:
         if self._client.client_state == KeeperState.AUTH_FAILED:
             self.login_refused = True
-        if self._client._stopped.is_set():
-            # Somebody has closed it.
+        if self._client.is_stopped:
             return
         if state == KazooState.CONNECTED:
             if self._lost_at is not None:
@@ -153,9 +175,8 @@ class _Connection:
 
 
 def session_timeout(client: KazooClient) -> float:
-    """Return the session timeout with which a client was made, in seconds."""
-    # A private attribute of kazoo: a second parameter everywhere could only disagree with it.
-    return float(client._session_timeout) / 1000.0
+    """Return the session timeout with which `connect` has made a client, in seconds; the default for another client."""
+    return float(getattr(client, "session_seconds", _SESSION_SECONDS))
 
 
 _clients: PerProcess[ZooKeeperConfig, KazooClient] = PerProcess()
@@ -174,10 +195,10 @@ def _is_usable(client: KazooClient) -> bool:
     return client.client_state not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 
 
-def _client(config: ZooKeeperConfig) -> KazooClient:
-    settings: dict[str, Any] = {}
-    if config.tls is not None:
-        settings["handler"] = TlsHandler(config.tls)
+def _client(config: ZooKeeperConfig) -> _Client:
+    handler = SequentialThreadingHandler() if config.tls is None else TlsHandler(config.tls)
+    handler.select = partial(_select_in_time, handler.select, config.session_timeout / 3)
+    settings: dict[str, Any] = {"handler": handler}
     if config.sasl is not None:
         if find_spec("puresasl") is None:
             msg = "zookeeper.sasl.* needs pure-sasl, on executors too: pip install 'kinesis-trident[sasl]'"
@@ -198,9 +219,9 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         # Every identity of this connection, by any login.
         settings["default_acl"] = CREATOR_ALL_ACL
     try:
-        return KazooClient(
+        return _Client(
+            config.session_timeout,
             hosts=config.hosts,
-            timeout=config.session_timeout,
             # By default kazoo lets the pause between two attempts grow to an hour.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             logger=_kazoo_log,
@@ -209,6 +230,22 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
     except ValueError as error:
         msg = f"zookeeper.hosts {config.hosts!r} is not host:port,host:port[/chroot]: {error}"
         raise ZooKeeperConfigError(msg) from None
+
+
+def _select_in_time(
+    select: Callable[..., Any],
+    longest: float,
+    read: list[Any],
+    write: list[Any],
+    bad: list[Any],
+    seconds: float,
+) -> Any:
+    """Wait at most `longest` for the rest of an answer, for which kazoo selects the connection alone.
+
+    A server that is starting may accept a connection and lose the request for a session. With one host kazoo waits for
+    that answer as long as an operation is tried.
+    """
+    return select(read, write, bad, min(seconds, longest) if len(read) == 1 else seconds)
 
 
 def _close(client: KazooClient) -> None:

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import Any
 
 import msgspec
+from kazoo import exceptions
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = [
-    "EXISTS",
-    "MISSING",
-    "NOT_EMPTY",
-    "OTHER_VERSION",
-    "PACK_SIZE",
-    "REQUEST_LIMIT",
-    "Check",
-    "Create",
-    "Delete",
-    "Found",
-    "Op",
-    "Refused",
-    "Write",
-    "packed",
-    "size_of",
-]
+from kinesis_trident.common.errors import KinesisTridentError
 
 # Named here so that the rest of the package does not depend on the client library for refusals.
 EXISTS = NodeExistsError
@@ -41,6 +25,29 @@ PACK_SIZE = 256 * 1024
 """The size in bytes up to which several nodes' writes are packed into one multi."""
 
 _OP_OVERHEAD = 80  # bytes of headers and ACL around an operation's path and data
+
+
+# The format of `org.apache.zookeeper.MultiOperationRecord` and `MultiResponse` on the wire.
+INT = Struct("!i")
+HEADER = Struct("!i?i")
+"""Before each operation and each result: its type, whether that was the last, the error."""
+STAT = Struct("!qqqqiiiqiiq")
+
+_ERRORS: dict[int, type[KazooException]] = {
+    0: exceptions.RolledBackError,
+    -2: exceptions.RuntimeInconsistency,
+    -6: exceptions.UnimplementedError,
+    -8: exceptions.BadArgumentsError,
+    -101: NoNodeError,
+    -102: exceptions.NoAuthError,
+    -103: BadVersionError,
+    -108: exceptions.NoChildrenForEphemeralsError,
+    -110: NodeExistsError,
+    -111: NotEmptyError,
+    -112: exceptions.SessionExpiredError,
+    -114: exceptions.InvalidACLError,
+}
+"""`org.apache.zookeeper.KeeperException.Code`, as far as an operation of a multi may have them."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -90,6 +97,16 @@ class Refused(KinesisTridentError):
         self.index = index
         self.op = op
         self.kind = kind
+
+
+def error_of(code: int) -> KazooException:
+    """Return the error of an operation by its number in an answer."""
+    return _ERRORS[code]() if code in _ERRORS else exceptions.ZookeeperError(f"error {code} of ZooKeeper")
+
+
+def with_chroot(chroot: str, path: str) -> str:
+    """Return the path at which a server has a node of a client."""
+    return f"{chroot.rstrip('/')}{path}" if path != "/" else chroot or "/"
 
 
 def size_of(op: Op) -> int:

@@ -35,8 +35,7 @@ from kinesis_trident.checkpoint.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
-from kinesis_trident.checkpoint.zookeeper.multi_read import NODES_A_READ, read_async
-from kinesis_trident.checkpoint.zookeeper.multi_write import write_async
+from kinesis_trident.checkpoint.zookeeper.multi import NODES_A_READ, read_async, write_async
 from kinesis_trident.checkpoint.zookeeper.operations import (
     REQUEST_LIMIT,
     Check,
@@ -46,8 +45,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Refused,
     size_of,
 )
-
-__all__ = ["BYTES_UNDER_WAY", "Session"]
+from kinesis_trident.common.private_names import MissingNameError
 
 T = TypeVar("T")
 
@@ -103,8 +101,9 @@ class Session:
         if len(paths) > 1 and self.client not in _one_by_one:
             try:
                 return self._retry(partial(self._read_many, paths, fresh), paths)
-            except UnimplementedError:
-                # A server before 3.6, which also closes the connection: it is asked once.
+            except (UnimplementedError, MissingNameError):
+                # A server before 3.6, which also closes the connection: it is asked once. Or a kazoo that sends only
+                # requests of its own.
                 _one_by_one.add(self.client)
 
         def one(result: Any) -> Found | None:
@@ -239,7 +238,7 @@ class Session:
         return write_async(self.client, ops)
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
-        """Return True if ZooKeeper's nodes are as `ops` leaves them; its answer was lost."""
+        """Return whether ZooKeeper's nodes are as `ops` leaves them; its answer was lost."""
         touched = [op for op in ops if not isinstance(op, Check)]
         if not touched:
             return False

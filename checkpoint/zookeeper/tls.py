@@ -16,8 +16,6 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 from kinesis_trident.checkpoint.errors import ZooKeeperConfigError
 
-__all__ = ["Tls", "TlsHandler"]
-
 
 @dataclass(frozen=True, slots=True)
 class Tls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,34 +15,29 @@ import typer
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restored, set_position
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
-    Application,
     AsJson,
     ConsoleError,
     Force,
     Limit,
-    Root,
     Shard,
-    Stream,
+    Target,
     Watch,
     Yes,
-    ZooKeeper,
     action_of,
     open_stores,
-    target_of,
 )
-from kinesis_trident.console.text import counted
+from kinesis_trident.console.text import counted, now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
-from kinesis_trident.tracker.reasons import shorten
+from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import RecordPosition
-
-__all__ = ["commands"]
 
 commands = typer.Typer()
 
@@ -55,14 +50,12 @@ class Action(enum.StrEnum):
     EXPORT = "export"
     IMPORT = "import"
     BACKUPS = "backups"
+    ABANDON = "abandon-batch"
 
 
-@commands.command("checkpoints", short_help="Show, set, export or import how far each shard is.")
+@add_command(commands, "checkpoints", short_help="Show, set, export or import how far each shard is.")
 def checkpoints(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
     action: Annotated[Action, action_of("checkpoints", Action)] = Action.SHOW,
     value: Annotated[
         str | None,
@@ -72,12 +65,14 @@ def checkpoints(
             "a file, - for the standard output or input; import: or the name of a backup.",
         ),
     ] = None,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     shard: Shard = None,
     limit: Limit = 0,
     yes: Yes = False,
     force: Force = False,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="abandon-batch: what it has read goes to the dead letter.")
+    ] = False,
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
@@ -85,36 +80,59 @@ def checkpoints(
 
     The others are for a stopped application: `set` lets a shard go on from another position, `export` writes all
     checkpoints and unfinished records to a file, `import` writes them back. What stood there is kept as a backup, which
-    `backups` lists and `import` takes too.
+    `backups` lists and `import` takes too. `abandon-batch` lets Spark go on after a batch that cannot finish: its
+    records are read again in the next one, or dead-lettered.
     """
-    target = target_of(context.obj, zookeeper, root, application, stream)
     if action is Action.SHOW:
         if value is not None:
             msg = f"{value!r} belongs to set, export or import. Write one of them before it"
             raise ConsoleError(msg)
         show(VIEWS["checkpoints"], target, as_json, watch, shard, limit)
         return
-    with open_stores(target) as stores:
+    copies = _copies_in(value) if action is Action.IMPORT and value is not None else []
+    # What was forgotten can be written back before a query starts.
+    with open_stores(target, [copy.home for copy in copies]) as stores:
         if action is Action.EXPORT:
             _export(stores, value)
             return
         if len(stores) > 1:
             streams = ", ".join(store.layout.stream for store in stores)
-            msg = f"application {application!r} reads several streams. Choose one with --stream ({streams})"
+            msg = f"application {target.application!r} reads several streams. Choose one with --stream ({streams})"
             raise ConsoleError(msg)
         (store,) = stores
         if action is Action.BACKUPS:
             _show_backups(store, as_json)
             return
+        if action is Action.ABANDON:
+            changed = abandon_batch(store, dead_letter=dead_letter, yes=yes, force=force)
+            print(json_line(changed) if as_json else _done(changed))
+            return
         if value is None:
             what = "a position" if action is Action.SET else "a file, or the name of a backup"
-            msg = f"{action.value} needs {what}: kinesis-trident checkpoints {application} {action.value} ..."
+            msg = f"{action.value} needs {what}: kinesis-trident checkpoints {target.application} {action.value} ..."
             raise ConsoleError(msg)
         if action is Action.SET:
             changed = _set(store, shard, value, yes=yes, force=force)
         else:
-            changed = _import(store, shard, value, yes=yes, force=force)
-    print(json_line(changed) if as_json else f"{changed['what']}: done; backup {changed['backup']}")
+            changed = _import(store, shard, value, copies, yes=yes, force=force)
+    print(json_line(changed) if as_json else _done(changed))
+
+
+def _done(changed: dict[str, str]) -> str:
+    return make_visible(f"{changed['what']}: done; backup {changed['backup']}")
+
+
+def write_copies(path: Path, lines: list[bytes]) -> None:
+    """Write encoded copies of homes to a file, a line each.
+
+    Raises:
+        ConsoleError: it cannot be written.
+    """
+    try:
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}. Give another file"
+        raise ConsoleError(msg) from None
 
 
 def _export(stores: list[SourceStore], file: str | None) -> None:
@@ -123,11 +141,7 @@ def _export(stores: list[SourceStore], file: str | None) -> None:
         sys.stdout.write("".join(f"{line.decode()}\n" for line in lines))
         return
     path = Path(str(file))
-    try:
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}. Give another file"
-        raise ConsoleError(msg) from None
+    write_copies(path, lines)
     print(f"wrote the checkpoints of {len(lines)} home{'s' if len(lines) > 1 else ''} to {path}")
 
 
@@ -162,10 +176,18 @@ def _set(store: SourceStore, shard: str | None, text: str, *, yes: bool, force: 
     return {"what": what, "backup": carry_out(store, change, yes=yes, force=force)}
 
 
-def _import(store: SourceStore, shard: str | None, source: str, *, yes: bool, force: bool) -> dict[str, str]:
-    saved = _saved(store, source)
-    lineage = store.shards.lineage()
-    known = set(lineage.shards) if lineage else set()
+def _import(
+    store: SourceStore,
+    shard: str | None,
+    source: str,
+    copies: Sequence[BackupNode],
+    *,
+    yes: bool,
+    force: bool,
+) -> dict[str, str]:
+    saved = _saved(store, source, copies)
+    copy = copy_of(store)
+    known = set(copy.lineage or saved.lineage)
     try:
         keys = {name: store.layout.key_of(name) for name in saved.checkpoints}
     except ValueError as error:
@@ -184,12 +206,22 @@ def _import(store: SourceStore, shard: str | None, source: str, *, yes: bool, fo
         msg = f"{source} {what}. Choose one with --shard"
         raise ConsoleError(msg)
     what = f"write back {counted(len(wanted), 'checkpoint')} of {store.layout.application} from {source}"
-    change = restored(copy_of(store), saved, wanted, what=what)
+    change = restored(copy, saved, wanted, what=what)
     return {"what": what, "backup": carry_out(store, change, yes=yes, force=force)}
 
 
-def _saved(store: SourceStore, source: str) -> BackupNode:
-    """Return the copy in a backup node or a file that is of this home.
+def _copies_in(source: str) -> list[BackupNode]:
+    """Return the copies in a file; none if there is no such file."""
+    try:
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError:
+        return []
+    lines = enumerate(data.splitlines(), 1)
+    return [decode(f"{source}, line {number}", line, BackupNode) for number, line in lines]
+
+
+def _saved(store: SourceStore, source: str, copies: Sequence[BackupNode]) -> BackupNode:
+    """Return the copy in a backup node or of a file that is of this home.
 
     Raises:
         ConsoleError: there is none.
@@ -197,16 +229,13 @@ def _saved(store: SourceStore, source: str) -> BackupNode:
     found = store.changes.backup(source) if "/" not in source and source != "-" else None
     if found is not None:
         return found
-    try:
-        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-    except OSError as error:
+    if not copies:
         msg = (
             f"{source} is neither a backup (kinesis-trident checkpoints {store.layout.application} backups) nor a "
-            f"readable file: {error.strerror}"
+            "file that can be read"
         )
-        raise ConsoleError(msg) from None
-    for number, line in enumerate(data.splitlines(), 1):
-        saved = decode(f"{source}, line {number}", line, BackupNode)
+        raise ConsoleError(msg)
+    for saved in copies:
         if saved.home == store.layout.base:
             return saved
     msg = f"{source} holds nothing of {store.layout.base}. Check --stream, --root and the application's name"
@@ -221,7 +250,7 @@ def _show_backups(store: SourceStore, as_json: bool) -> None:
     if as_json:
         print(json_line({"rows": rows}))
     elif not rows:
-        print("there are no backups: nothing was changed by hand")
+        print("there are no backups: nothing was settled yet")
     for row in rows if not as_json else ():
         print(f"{row['backup']}  {row['shards']} shards, settled: txid {row['settled']}")
 
@@ -237,7 +266,7 @@ def _position(text: str, shard: str) -> Position:
             return After(RecordPosition.parse(text))
         spec = PositionSpec.parse(position_spec(msgspec.json.encode({"*": {shard: text}}).decode()))
         said = spec.text_of("*", shard)
-        return AtTimestamp(int(time.time() * 1000)) if said == LATEST else parse_position(said)
+        return AtTimestamp(now_ms()) if said == LATEST else parse_position(said)
     except (ValueError, OptionsError) as error:
         msg = f"{shorten(repr(text), 200)} is not a position: {shorten(str(error))}"
         raise ConsoleError(msg) from None

@@ -5,43 +5,48 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.console.changes import confirm, note_request
+from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import ask
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
 from kinesis_trident.console.dead_letter_replay import (
+    Choice,
+    absolute_folder,
     exhausted_ids,
     folder_ids,
+    folder_in_command,
+    is_of_shard,
     letters_in,
     listed_ids,
     payload_text,
+    plain_folder,
+    refuse_replayed,
+    replayed_ids,
+    withdraw,
 )
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
-    Application,
     AsJson,
     ConsoleError,
     Limit,
-    Root,
     Shard,
-    Stream,
     Target,
     Watch,
-    ZooKeeper,
     action_of,
     open_stores,
-    target_of,
 )
-from kinesis_trident.console.text import counted
+from kinesis_trident.console.text import counted, epoch_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.tracker.reasons import make_visible
-
-__all__ = ["commands"]
 
 commands = typer.Typer()
 
@@ -52,20 +57,47 @@ class LetterAction(enum.StrEnum):
     LIST = "list"
     SHOW = "show"
     REPLAY = "replay"
+    CANCEL = "cancel"
     EXPORT = "export"
+    COMPACT = "compact"
 
 
-@commands.command("dead-letters", short_help="List, show, replay or export dead letters.")
+_CHOICE = {"message ids", "--from", "--shard"}
+_USES = {
+    LetterAction.LIST: {"--shard", "--limit", "--watch"},
+    LetterAction.SHOW: _CHOICE,
+    LetterAction.REPLAY: _CHOICE | {"--all", "--again", "--since", "--reason", "--exhausted", "--limit"},
+    LetterAction.CANCEL: {"message ids", "--all", "--shard"},
+    LetterAction.EXPORT: _CHOICE | {"--to", "--limit"},
+    LetterAction.COMPACT: {"--from"},
+}
+"""What each action uses of the arguments that choose records and places."""
+
+
+@add_command(commands, "dead-letters", short_help="List, show, replay, export or compact dead letters.")
 def dead_letters(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
     action: Annotated[LetterAction, action_of("dead-letters", LetterAction)] = LetterAction.LIST,
     message_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Message ids to show, replay or export.")
+        list[str] | None,
+        typer.Argument(metavar="MESSAGE_ID", help="Message ids to show, replay, cancel or export."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Replay all dead letters.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="replay: all that were not replayed yet; cancel: all requests.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="replay: those that were replayed before, in place of the others.")
+    ] = False,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"],
+            help="replay: only those that failed then or later; UTC if it has no zone.",
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="replay: only those whose reason has this text.")
+    ] = None,
     exhausted: Annotated[
         bool, typer.Option("--exhausted", help="Replay what has stopped a query with onExhausted=fail.")
     ] = False,
@@ -77,99 +109,219 @@ def dead_letters(
             help="Take the dead letters in this folder, or only the named ones.",
         ),
     ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Replay, or read the folder that ZooKeeper names, without asking."),
+    ] = False,
     file: Annotated[
         Path | None, typer.Option("--to", help="export: the file; the standard output by default.")
     ] = None,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     shard: Shard = None,
     limit: Limit = 0,
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
-    """List dead letters, show or export them with their data, or have them delivered again with a new count."""
-    target = target_of(context.obj, zookeeper, root, application, stream)
+    """List dead letters, show or export them with their data, or have them delivered again with a new count.
+
+    replay leaves out what was replayed before, and cancel withdraws what the query has not taken in yet. compact
+    merges the files of the folder --from into few, without those of batches that are not settled.
+    """
     ids = message_ids or []
+    given = {
+        "message ids": ids,
+        "--all": every,
+        "--again": again,
+        "--since": since,
+        "--reason": reason,
+        "--exhausted": exhausted,
+        "--from": folder,
+        "--to": file,
+        "--shard": shard,
+        "--limit": limit,
+        "--watch": watch,
+    }
+    useless = [name for name, value in given.items() if value and name not in _USES[action]]
+    if useless:
+        others = [name for name, used in _USES.items() if used.issuperset(useless)]
+        hint = f". Write {' or '.join(others)} after the application" if others else ""
+        msg = f"{action} does not use {', '.join(useless)}, but {', '.join(sorted(_USES[action]))}{hint}"
+        raise ConsoleError(msg)
     match action:
         case LetterAction.LIST:
-            if ids or every or folder or exhausted:
-                msg = "message ids, --all and --from choose dead letters to replay. Write replay after the application"
-                raise ConsoleError(msg)
             show(VIEWS["dead-letters"], target, as_json, watch, shard, limit)
         case LetterAction.SHOW:
             if not ids:
-                msg = f"show needs message ids. kinesis-trident dead-letters {application} lists them"
+                msg = f"show needs message ids. kinesis-trident dead-letters {target.application} lists them"
                 raise ConsoleError(msg)
-            for letter in _letters(target, ids, folder, shard):
+            for letter in _letters(target, ids, folder, shard, yes=yes):
                 print(json_line(letter) if as_json else _shown(letter))
         case LetterAction.EXPORT:
-            lines = [json_line(letter) for letter in _letters(target, ids, folder, shard)]
+            lines = [json_line(letter) for letter in _letters(target, ids, folder, shard, yes=yes)]
             _write(lines[: limit or None], file)
-        case LetterAction.REPLAY:
+        case LetterAction.COMPACT:
+            if folder is None:
+                msg = "compact merges all files of a dead-letter folder. Name it with --from FOLDER"
+                raise ConsoleError(msg)
             with open_stores(target) as stores:
-                chosen = _chosen(stores, ids, every, folder, exhausted)
-                ask(stores, chosen, as_json, what="replay", found=folder is not None)
+                for line in _compact(stores, folder, as_json=as_json):
+                    print(line)
+        case LetterAction.REPLAY:
+            choice = Choice(epoch_ms(since) if since else 0, reason or "", again)
+            with open_stores(target) as stores:
+                chosen = _chosen(stores, ids, every, folder, exhausted, choice, shard)[: limit or None]
+                if not (ids or yes) and sys.stdin.isatty():
+                    count = counted(len(chosen), "record")
+                    confirm(
+                        f"{target.application}: deliver {count} again, with a new count of attempts",
+                        yes=False,
+                    )
+                ask(stores, chosen, as_json, what="replay", found=folder is not None, again=again)
+        case LetterAction.CANCEL:
+            with open_stores(target) as stores:
+                print(_cancel(stores, ids, every, shard, as_json=as_json))
 
 
 def _chosen(
-    stores: Sequence[SourceStore], ids: list[str], every: bool, folder: str | None, exhausted: bool
+    stores: Sequence[SourceStore],
+    ids: list[str],
+    every: bool,
+    folder: str | None,
+    exhausted: bool,
+    choice: Choice,
+    shard: str | None,
 ) -> list[str]:
-    """Return the message ids to replay: the named ones, all that ZooKeeper lists, or those in a folder."""
-    if exhausted:
-        if ids or every or folder:
-            msg = "--exhausted cannot be combined with message ids, --all or --from. Give one of them"
-            raise ConsoleError(msg)
-        found = [text for store in stores for text in exhausted_ids(store)]
-        if not found:
-            msg = "no record has failed too often and waits for its dead letter. Dead letters are replayed with --all"
-            raise ConsoleError(msg)
-        return found
+    """Return the message ids of a shard to replay: the named ones, those in ZooKeeper's list, or those in a folder."""
+    filtered = choice != Choice(again=choice.again)
+    ways = {"message ids": ids, "--all": every, "--exhausted": exhausted}
+    given = [name for name, value in (ways | {"--since and --reason": filtered}).items() if value]
+    if exhausted and (len(given) > 1 or folder or choice.again):
+        msg = "--exhausted cannot be combined with message ids or other options. Give one of them"
+        raise ConsoleError(msg)
     if every and (ids or folder):
         msg = (
             "--all cannot be combined with message ids or --from. Give message ids, or a folder with --from, or "
             "--all"
         )
         raise ConsoleError(msg)
-    if every:
-        listed = [text for store in stores for text in listed_ids(store.shards.dead_letters().values())]
-        if not listed:
-            hint = (
-                " --exhausted replays what has stopped the query" if any(map(exhausted_ids, stores)) else ""
-            )
-            msg = f"there are no dead letters to replay.{hint}"
-            raise ConsoleError(msg)
-        return listed
-    if folder is not None:
-        layouts = [store.layout for store in stores]
-        streams = {stream for store in stores for stream in streams_of(store)}
-        held, expired = folder_ids(folder, layouts[0].application, streams)
-        missing = sorted(set(ids) - set(held))
-        if missing:
-            msg = f"{folder} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
-            raise ConsoleError(msg)
-        if expired and not ids:
-            print(
-                f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr
-            )
-        if not held:
-            msg = f"{folder} holds no dead letter of {layouts[0].application!r} that can be replayed"
-            raise ConsoleError(msg)
-        return ids or held
-    if not ids:
+    if ids and filtered:
+        msg = "--since and --reason cannot be combined with message ids. Give one of them"
+        raise ConsoleError(msg)
+    if not given and folder is None and not choice.again:
         msg = (
             "there is nothing to replay. Give message ids, or --all, or --exhausted, or a dead-letter folder with "
             "--from FOLDER"
         )
         raise ConsoleError(msg)
-    return ids
+    if exhausted:
+        found = [text for store in stores for text in exhausted_ids(store)]
+        if not found:
+            msg = "no record has failed too often and waits for its dead letter. Dead letters are replayed with --all"
+            raise ConsoleError(msg)
+    else:
+        if ids and not choice.again:
+            refuse_replayed(stores, ids)
+        if folder is not None:
+            found = _in_folder_chosen(stores, ids, folder, choice)
+        else:
+            found = ids or _listed(stores, choice, shard)
+    found = [text for text in found if is_of_shard(text, shard)]
+    if not found:
+        msg = f"none of these records is of shard {shard}. Check --shard"
+        raise ConsoleError(msg)
+    return found
+
+
+def _listed(stores: Sequence[SourceStore], choice: Choice, shard: str | None) -> list[str]:
+    nodes = [
+        node
+        for store in stores
+        for name, node in store.shards.dead_letters().items()
+        if shard in (None, store.layout.key_of(name).shard)
+    ]
+    listed = list(listed_ids(nodes, choice))
+    if not listed:
+        hint = " --exhausted replays what has stopped the query" if any(map(exhausted_ids, stores)) else ""
+        if not choice.again and any(node.left < node.count for node in nodes):
+            hint += " --again delivers those once more that were replayed before"
+        where = f" of shard {shard}" if shard else ""
+        msg = f"there are no dead letters{where} to replay.{hint}"
+        raise ConsoleError(msg)
+    return listed
+
+
+def _in_folder_chosen(
+    stores: Sequence[SourceStore], ids: list[str], folder: str, choice: Choice
+) -> list[str]:
+    application = stores[0].layout.application
+    streams = {stream for store in stores for stream in streams_of(store)}
+    held, expired = folder_ids(folder, application, streams, choice)
+    missing = sorted(set(ids) - set(held))
+    if missing:
+        msg = f"{folder} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
+        raise ConsoleError(msg)
+    if expired and not ids:
+        print(f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr)
+    before = replayed_ids(stores)
+    meant = ids or [text for text in held if (text in before) is choice.again]
+    if not meant:
+        hint = " --again delivers those once more that were replayed before" if held else ""
+        msg = f"{folder} holds no dead letter of {application!r} that can be replayed.{hint}"
+        raise ConsoleError(msg)
+    return meant
+
+
+def _cancel(
+    stores: Sequence[SourceStore], ids: Sequence[str], every: bool, shard: str | None, *, as_json: bool
+) -> str:
+    if bool(ids) is every:
+        msg = "cancel needs message ids, or --all"
+        raise ConsoleError(msg)
+    withdrawn, late = withdraw(stores, lambda text: (every or text in ids) and is_of_shard(text, shard))
+    if not withdrawn:
+        msg = "no request waits that could be withdrawn: the query has taken in what was asked for"
+        raise ConsoleError(msg)
+    for store in stores:
+        note_request(store, f"cancel the replay of {', '.join(ids[:3]) or 'all'}")
+    if as_json:
+        return json_line({"records": withdrawn, "late": late})
+    rest = f"; the query has just taken in {late} more" if late else ""
+    return f"{counted(withdrawn, 'record')} will not be delivered again{rest}"
+
+
+def _compact(stores: Sequence[SourceStore], folder: str, *, as_json: bool) -> Iterator[str]:
+    # Only here, because it loads pyarrow, and the other commands must answer at once.
+    from kinesis_trident.spout.failed_records.compacting import compact_letters
+
+    homes: dict[str, set[int]] = {}
+    for store in stores:
+        settled = store.batches.settled()
+        for stream in streams_of(store):
+            homes.setdefault(stream, set()).add(settled.txid if settled is not None else 0)
+    for stream, settled_txids in sorted(homes.items()):
+        # After each of them a batch may be under way.
+        done = compact_letters(
+            absolute_folder(folder),
+            stores[0].layout.application,
+            stream,
+            lambda txid, known=settled_txids: txid <= max(known) and txid - 1 not in known,  # type: ignore[misc]
+        )
+        if as_json:
+            yield json_line({"stream": stream} | asdict(done))
+            continue
+        yield make_visible(
+            f"{stream}: {counted(done.before, 'file')} of settled batches, {done.after} after it"
+        )
+        for path in done.strange:
+            yield make_visible(f"{path} stays: not all of its lines are dead letters")
 
 
 def _letters(
-    target: Target, ids: Sequence[str], folder: str | None, shard: str | None
+    target: Target, ids: Sequence[str], folder: str | None, shard: str | None, *, yes: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield dead letters as JSON values: from the folder, else from where ZooKeeper says that they are.
+    """Yield dead letters as JSON values: from the folder, else from where ZooKeeper says that they are, if agreed.
 
-    What stands in no folder that can be read is given as ZooKeeper lists it, without its data.
+    What stands in no folder that may and can be read is given as ZooKeeper lists it, without its data.
 
     Raises:
         ConsoleError: named ones are not there.
@@ -183,11 +335,10 @@ def _letters(
         for node in nodes
         for record in node.last
     }
-    folders = [folder] if folder else sorted({node.target for node in nodes if "/" in node.target})
+    folders = [folder] if folder else _agreed_folders(nodes, yes=yes)
     found: dict[str, dict[str, Any]] = {}
     for one in folders:
-        if not one.startswith("kinesis://"):
-            found |= _in_folder(one, target.application, streams, given=folder is not None)
+        found |= _in_folder(one, target.application, streams, given=folder is not None)
     whole = listed | found if folder is None else found
     strange = sorted(set(ids) - set(whole))
     if strange:
@@ -195,8 +346,26 @@ def _letters(
         msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids, or give --from FOLDER"
         raise ConsoleError(msg)
     for message_id, letter in whole.items():
-        if (not ids or message_id in ids) and (shard is None or f"/{shard}:" in message_id):
+        if (not ids or message_id in ids) and is_of_shard(message_id, shard):
             yield letter
+
+
+def _agreed_folders(nodes: Sequence[DeadLettersNode], *, yes: bool) -> list[str]:
+    """Return the folders that ZooKeeper names and the person agrees to read, with the person's credentials."""
+    named = {node.target: folder_in_command(node) for node in nodes if "/" in node.target}
+    plain = sorted(target for target in named if plain_folder(target))
+    if plain and not yes and sys.stdin.isatty():
+        question = (
+            f"ZooKeeper says that the data is in {', '.join(plain)}. Read it there, with your permissions?"
+        )
+        yes = typer.confirm(make_visible(question), err=True)
+    agreed = plain if yes else []
+    for target in sorted(named.keys() - set(agreed)):
+        if not target.startswith("kinesis://"):
+            warning = "" if target in plain else ", which chooses who gets your credentials. If it is yours"
+            said = f"the data is not shown. ZooKeeper names {named[target]}{warning}: read it with --from"
+            print(make_visible(said), file=sys.stderr)
+    return agreed
 
 
 def _in_folder(folder: str, application: str, streams: set[str], *, given: bool) -> dict[str, dict[str, Any]]:
@@ -222,7 +391,7 @@ def _shown(letter: dict[str, Any]) -> str:
             data = None if value is None else msgspec.convert(value, bytes)
             lines += [f"data: {payload_text(data)}"]
         elif key == "reasons":
-            lines += [f"failed at {one['time']}: {make_visible(one['reason'])}" for one in value]
+            lines += [make_visible(f"failed at {one['time']}: {one['reason']}") for one in value]
         elif value not in (None, -1):
             lines.append(f"{key}: {make_visible(str(value))}")
     return "\n".join(lines) + "\n"

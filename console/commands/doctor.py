@@ -6,16 +6,14 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.console.commands.application_options import DEFAULT_ROOT
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
 from kinesis_trident.console.examination import Examination
 from kinesis_trident.console.machine import Result, examine_machine
 from kinesis_trident.console.render import json_line, screen
 from kinesis_trident.console.target import AsJson, Login, Root, target_of
-from kinesis_trident.tracker.errors import KinesisTridentError
 from kinesis_trident.tracker.reasons import make_visible
-
-__all__ = ["commands"]
 
 commands = typer.Typer()
 
@@ -44,6 +42,9 @@ def doctor(
     region: Region = None,
     endpoint: Endpoint = None,
     option: QueryOption = None,
+    consumer: Annotated[
+        str | None, typer.Option("--consumer", help="The consumer of a query with consumerMode=efo.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Try ZooKeeper, the ACLs, each call to Kinesis, clocks, Java, the workers' Python and the versions.
@@ -62,7 +63,7 @@ def doctor(
     name = stream or examination.stream
     if name:
         try:
-            results += examination.of_kinesis(source_options(name, region, endpoint, option))
+            results += examination.of_kinesis(source_options(name, region, endpoint, option), consumer)
         except KinesisTridentError as error:
             results.append(Result("kinesis", "failed", str(error), "correct the options"))
     else:

@@ -9,24 +9,20 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
-from kinesis_trident.console.target import Root, ZooKeeper, target_of
-
-__all__ = ["commands"]
+from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.target import Target
 
 commands = typer.Typer()
 
 
-@commands.command("metrics", short_help="Print or serve the metrics of applications, for Prometheus.")
+@add_command(commands, "metrics", short_help="Print or serve the metrics of applications, for Prometheus.")
 def metrics(
     *,
-    context: typer.Context,
     applications: Annotated[
         list[str] | None,
         typer.Argument(metavar="[APP]...", help="The applications; all below the root by default."),
     ] = None,
-    zookeeper: ZooKeeper,
-    root: Root = DEFAULT_ROOT,
+    everything: Target,
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve them over HTTP at this address, until Ctrl-C."),
@@ -39,8 +35,7 @@ def metrics(
     # Only here: it may be missing, and loads more than the other commands need.
     from kinesis_trident.console.metrics.exporter import metrics_text, serve_metrics
 
-    where = target_of(context.obj, zookeeper, root, "", None).zookeeper
-    names = applications or []
+    where, root, names = everything.zookeeper, everything.root, applications or []
     if listen is None:
         print(metrics_text(where, root, names), end="")
         return

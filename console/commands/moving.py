@@ -9,26 +9,20 @@ from typing import Annotated
 import typer
 
 from kinesis_trident.console.changes import copy_of
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
 from kinesis_trident.console.moving.foreign import Row, System
 from kinesis_trident.console.moving.places import Places
 from kinesis_trident.console.render import json_line, screen, to_table
 from kinesis_trident.console.target import (
-    Application,
     AsJson,
     Force,
-    Root,
-    Stream,
+    Target,
     Yes,
-    ZooKeeper,
     open_stores,
-    target_of,
 )
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
-
-__all__ = ["commands"]
 
 commands = typer.Typer()
 
@@ -59,12 +53,9 @@ DynamoDBEndpoint = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 
 
-@commands.command("import", short_help="Take over from KCL, another Spark connector, or Storm.")
+@add_command(commands, "import", short_help="Take over from KCL, another Spark connector, or Storm.")
 def import_command(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
     system: From,
     stream: Annotated[str, typer.Option(help="The stream that both read.")],
     table: TableName = None,
@@ -112,7 +103,7 @@ def import_command(
     region: Region = None,
     endpoint: Endpoint = None,
     option: QueryOption = None,
-    root: Root = DEFAULT_ROOT,
+    target: Target,
     as_json: AsJson = False,
 ) -> None:
     """Let an application begin where another system stopped. Stop that one first; its checkpoint stays as it is."""
@@ -129,7 +120,6 @@ def import_command(
         topology=topology,
         storm_zookeeper=storm_zookeeper,
     )
-    target = target_of(context.obj, zookeeper, root, application, stream)
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
     from kinesis_trident.console.moving.opening import connected, kinesis_of, new_home, read_foreign
@@ -152,7 +142,7 @@ def import_command(
             keys = {store.layout.key_of(shard): record for shard, record in arrival.records.items()}
             there = still_there(kinesis, keys)
             arrival = mark_lost(arrival, {key.shard: found for key, found in there.items()})
-            title = f"move from {system} to {application}, stream {stream}"
+            title = f"move from {system} to {target.application}, stream {stream}"
             _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)
             return
         read = bool(store.shards.checkpoints())
@@ -162,17 +152,14 @@ def import_command(
         return
     _print_notes(arrival.notes)
     for row in arrival.rows:
-        print(f"{row.shard} {_begins(str(row.becomes))}")
+        print(make_visible(f"{row.shard} {_begins(str(row.becomes))}"))
     if read:
-        print(f"{arrival.change.what}: done; backup {backup}")
+        print(make_visible(f"{arrival.change.what}: done; backup {backup}"))
 
 
-@commands.command("export", short_help="Hand over to KCL, or to a Storm spout.")
+@add_command(commands, "export", short_help="Hand over to KCL, or to a Storm spout.")
 def export_command(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
     system: To,
     table: TableName = None,
     dynamodb_region: DynamoDBRegion = None,
@@ -190,8 +177,7 @@ def export_command(
     region: Region = None,
     endpoint: Endpoint = None,
     option: QueryOption = None,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> None:
     """Write the checkpoints of a stopped query as another system does, so that it goes on from there."""
@@ -203,17 +189,16 @@ def export_command(
         prefix=prefix,
         topology=topology,
     )
-    target = target_of(context.obj, zookeeper, root, application, stream)
     from kinesis_trident.console.moving.opening import one_home, open_target
     from kinesis_trident.console.moving.outgoing import hand_over, plan_departure
 
     with open_stores(target) as stores:
-        store = one_home(application, stores)
+        store = one_home(target.application, stores)
         there = open_target(places, target, store, named_options(region, endpoint, option))
         departure = plan_departure(store, there)
         if dry_run:
             notes = [*departure.notes, *(f"{one}: needs --overwrite" for one in departure.further)]
-            title = f"move from {application} to {system}, stream {store.layout.stream}"
+            title = f"move from {target.application} to {system}, stream {store.layout.stream}"
             _print_plan(title, there.place, departure.rows, notes, as_json)
             return
         written = hand_over(store, there, departure, overwrite=overwrite, force=force)
@@ -222,7 +207,7 @@ def export_command(
         return
     _print_notes(departure.notes)
     for path in written.values():
-        print(path)
+        print(make_visible(path))
 
 
 def _print_plan(title: str, place: str, rows: Sequence[Row], notes: Sequence[str], as_json: bool) -> None:

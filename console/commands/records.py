@@ -9,28 +9,22 @@ from typing import Annotated
 import typer
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
-from kinesis_trident.console.dead_letter_replay import waiting_ids
+from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.dead_letter_replay import is_of_shard, waiting_ids
 from kinesis_trident.console.redelivery import deliver_again
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
-    Application,
     AsJson,
     ConsoleError,
     Limit,
-    Root,
     Shard,
-    Stream,
+    Target,
     Watch,
-    ZooKeeper,
     action_of,
     open_stores,
-    target_of,
 )
 from kinesis_trident.console.text import counted
 from kinesis_trident.console.views import VIEWS
-
-__all__ = ["ask", "commands"]
 
 commands = typer.Typer()
 
@@ -55,32 +49,24 @@ def _add_view(name: str) -> None:
 
     def command(
         *,
-        context: typer.Context,
-        application: Application,
-        zookeeper: ZooKeeper,
-        root: Root = DEFAULT_ROOT,
-        stream: Stream = None,
+        target: Target,
         shard: Shard = None,
         limit: Limit = 0,
         as_json: AsJson = False,
         watch: Watch = 0,
     ) -> None:
-        target = target_of(context.obj, zookeeper, root, application, stream)
         show(VIEWS[name], target, as_json, watch, shard, limit)
 
-    commands.command(name, help=VIEWS[name].__doc__, short_help=_SHORT[name])(command)
+    add_command(commands, name, help=VIEWS[name].__doc__, short_help=_SHORT[name])(command)
 
 
 for _name in _SHORT:
     _add_view(_name)
 
 
-@commands.command("retries", short_help="Show failed records that come back, and why.")
+@add_command(commands, "retries", short_help="Show failed records that come back, and why.")
 def retries(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
     action: Annotated[RetryAction, action_of("retries", RetryAction)] = RetryAction.REASONS,
     message_ids: Annotated[
         list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="now: the records to deliver.")
@@ -89,15 +75,13 @@ def retries(
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="now: all whose reason has this text.")
     ] = None,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     shard: Shard = None,
     limit: Limit = 0,
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
     """Show why failed records come back, or list them, or have them delivered now with a new count of attempts."""
-    target = target_of(context.obj, zookeeper, root, application, stream)
     if action is not RetryAction.NOW:
         if message_ids or every or reason:
             msg = "message ids, --all and --reason choose records to deliver. Write now after the application"
@@ -110,21 +94,26 @@ def retries(
         raise ConsoleError(msg)
     with open_stores(target) as stores:
         waiting = [text for store in stores for text in waiting_ids(store, reason)]
-        chosen = list(message_ids or waiting)
+        chosen = [text for text in message_ids or waiting if is_of_shard(text, shard)][: limit or None]
         if not chosen:
             what = f" for a reason with {reason!r}" if reason else ""
-            msg = (
-                f"no record waits for a retry{what}. kinesis-trident retries {application} shows all that do"
-            )
+            what += f" in shard {shard}" if shard else ""
+            msg = f"no record waits for a retry{what}. kinesis-trident retries {target.application} shows all that do"
             raise ConsoleError(msg)
         ask(stores, chosen, as_json, what="retry now")
 
 
 def ask(
-    stores: Sequence[SourceStore], texts: list[str], as_json: bool, *, what: str, found: bool = False
+    stores: Sequence[SourceStore],
+    texts: list[str],
+    as_json: bool,
+    *,
+    what: str,
+    found: bool = False,
+    again: bool = False,
 ) -> None:
-    """Ask the query for records, note that, and say when they come; `found` as in `ask_for_replay`."""
-    count = deliver_again(stores, texts, what=what, found=found)
+    """Ask the query for records, note that, and say when they come; `found` and `again` as in `ask_for_replay`."""
+    count = deliver_again(stores, texts, what=what, found=found, again=again)
     running = any(store.epochs.owner() for store in stores)
     if as_json:
         print(json_line({"records": count, "running": running}))

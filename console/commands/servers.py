@@ -13,12 +13,10 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident import __version__
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedKinesisLocal, EmbeddedZooKeeper
+from kinesis_trident.common.release import installed_version
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.target import AsJson, ConsoleError
-
-__all__ = ["commands", "serve"]
 
 commands = typer.Typer()
 
@@ -40,15 +38,27 @@ def kinesis_server(
     port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 4566,
     as_json: AsJson = False,
 ) -> None:
-    """Run a local Kinesis on this machine; with the default port, endpointUrl=localstack finds it."""
-    serve(EmbeddedKinesis(port), as_json=as_json)
+    """Run a local Kinesis on this machine; with the default port, endpointUrl=localstack finds it.
+
+    It is kinesis-local if that and Node.js are installed (npm install -g kinesis-local), else moto.
+    """
+    server = EmbeddedKinesisLocal.find(port)
+    if server is None:
+        print(
+            "this Kinesis is moto: it never ends a closed shard, so a reshard cannot be tried on it; after npm install "
+            "-g kinesis-local this command starts that one, which can",
+            file=sys.stderr,
+        )
+    serve(server or EmbeddedKinesis(port), as_json=as_json)
 
 
 _LOOK_SECONDS = 1.0
 _DEMO_NEEDS = ("localstack_client", "moto", "psutil", "pyspark")
 
 
-def serve(server: EmbeddedZooKeeper | EmbeddedKinesis, *, as_json: bool = False) -> None:
+def serve(
+    server: EmbeddedZooKeeper | EmbeddedKinesis | EmbeddedKinesisLocal, *, as_json: bool = False
+) -> None:
     """Start the server, print its address, and stop it when this process is asked to end.
 
     Raises:
@@ -86,8 +96,9 @@ def demo(context: typer.Context) -> None:
     if not program.exists():
         msg = (
             f"the demo is not part of the installed package: there is no {program}. Get the source tree of "
-            f"kinesis-trident {__version__} (git clone, or unpack its archive), and run make demo in it. Without make: "
-            "python3 -m venv .venv && .venv/bin/pip install -e '.[demo,java]' && .venv/bin/kinesis-trident demo"
+            f"kinesis-trident {installed_version()} (git clone, or unpack its archive), and run make demo in it. "
+            "Without make: python3 -m venv .venv && .venv/bin/pip install -e '.[demo,java]' && "
+            ".venv/bin/kinesis-trident demo"
         )
         raise ConsoleError(msg)
     missing = [name for name in _DEMO_NEEDS if find_spec(name) is None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,54 +14,44 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.store.source_store import find_applications, find_layouts
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.finding import Level, Limits
 from kinesis_trident.console.render import json_line, of_shard, repeat, screen, to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
 from kinesis_trident.console.target import (
-    Application,
     AsJson,
     ConsoleError,
-    Root,
     Shard,
-    Stream,
     Target,
     Watch,
-    ZooKeeper,
     open_stores,
-    target_of,
 )
-from kinesis_trident.console.text import iso_time
+from kinesis_trident.console.text import iso_time, now_ms
 from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds
-from kinesis_trident.tracker.errors import KinesisTridentError
 from kinesis_trident.tracker.reasons import make_visible
-
-__all__ = ["DEFAULT_ROOT", "commands"]
-
-DEFAULT_ROOT = "/kinesis-trident"
 
 commands = typer.Typer()
 
+_WORST_FIRST = ("critical", "unknown", "warning", "ok")
 _STYLES = {"critical": "bold red", "unknown": "magenta", "warning": "yellow", "note": "cyan"}
 
 
-@commands.command("apps", short_help="List the applications.")
-def apps(
-    *, context: typer.Context, zookeeper: ZooKeeper, root: Root = DEFAULT_ROOT, as_json: AsJson = False
-) -> None:
+@add_command(commands, "apps", short_help="List the applications.")
+def apps(*, everything: Target, as_json: AsJson = False) -> None:
     """List the applications in ZooKeeper, with the worst that each suffers from."""
-    everything = target_of(context.obj, zookeeper, root, "", None)
     rows: list[dict[str, object]] = []
     problems: list[str] = []
     names: list[str] = []
     client = connect(everything.zookeeper)
     try:
         session = Session(client, everything.zookeeper.session_timeout)
-        for name in find_applications(session, root):
+        for name in find_applications(session, everything.root):
             try:
                 # Other programs may have nodes there.
-                if find_layouts(session, root, name):
+                if find_layouts(session, everything.root, name):
                     names.append(name)
             except KinesisTridentError as error:
                 problems.append(f"{name}: {error}")
@@ -70,7 +60,7 @@ def apps(
         client.close()
     for name in names:
         try:
-            statuses = _look(target_of(context.obj, zookeeper, root, name, None))
+            statuses = _look(replace(everything, application=name))
         except KinesisTridentError as error:
             # One that cannot be read hides no others.
             problems.append(f"{name}: {error}")
@@ -89,7 +79,7 @@ def apps(
                 }
             )
     view = View(
-        f"applications below {root}",
+        f"applications below {everything.root}",
         "kinesis-trident status APP says what to do"
         if rows
         else "there are none: check --zookeeper and --root",
@@ -106,20 +96,15 @@ def apps(
         raise ConsoleError(msg)
 
 
-@commands.command("status", short_help="Show how an application is, and what to do.")
+@add_command(commands, "status", short_help="Show how an application is, and what to do.")
 def status(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     shard: Shard = None,
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
     """Show on one screen the run, its batch, the lag and the totals, what is wrong, and what to do."""
-    target = target_of(context.obj, zookeeper, root, application, stream)
     repeat(
         lambda: _look(target, shard=shard),
         lambda found: list(map(json_line, found)),
@@ -129,12 +114,9 @@ def status(
     )
 
 
-@commands.command("check", short_help="Check an application, for monitoring.")
+@add_command(commands, "check", short_help="Check an application, for monitoring.")
 def check(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
     max_lag: Annotated[
         str | None, typer.Option(metavar="DURATION", help="The oldest unread record may be so old: 5m, 30s.")
     ] = None,
@@ -144,8 +126,7 @@ def check(
     max_dead: Annotated[
         int | None, typer.Option(min=0, help="So many records may be dead-lettered or skipped, in all.")
     ] = None,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> None:
     """Check an application: exit code 0 if all is well, 1 for a warning, 2 if it is critical, 3 if it is unknown.
@@ -155,11 +136,13 @@ def check(
     """
     limits = Limits(_milliseconds(max_lag) if max_lag is not None else None, max_retrying, max_dead)
     try:
-        found = _look(target_of(context.obj, zookeeper, root, application, stream), limits=limits)
+        found = _look(target, limits=limits)
     except KinesisTridentError as error:
         text = make_visible(str(error))
         print(
-            json_line({"level": "unknown", "error": text}) if as_json else f"UNKNOWN - {application}: {text}"
+            json_line({"level": "unknown", "error": text})
+            if as_json
+            else f"UNKNOWN - {target.application}: {text}"
         )
         raise typer.Exit(Level.UNKNOWN) from None
     for one in found:
@@ -169,21 +152,17 @@ def check(
     raise typer.Exit(Level[worst.upper()])
 
 
-@commands.command("owner", short_help="Show who runs an application, and who did.")
+@add_command(commands, "owner", short_help="Show who runs an application, and who did.")
 def owner(
     *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> None:
     """Show the connected run, the runs that had to stop for it, and what people have changed."""
-    with open_stores(target_of(context.obj, zookeeper, root, application, stream)) as stores:
+    with open_stores(target) as stores:
         problems: list[str] = []
         for store in stores:
-            view = _owner_view(take_snapshot(store, stream))
+            view = _owner_view(take_snapshot(store, target.stream))
             unreadable: list[CorruptNodeError] = []
             notes = store.looking(unreadable.append).changes.notes()
             problems += [*view.problems, *map(str, unreadable)]
@@ -234,12 +213,14 @@ def _owner_view(snapshot: Snapshot) -> View:
 def _look(target: Target, shard: str | None = None, limits: Limits | None = None) -> list[Document]:
     with open_stores(target) as stores:
         snapshots = of_shard([take_snapshot(store, target.stream) for store in stores], shard)
-        now = int(time.time() * 1000)
-        return [status_of(one, now, limits) for one in snapshots]
+        now = now_ms()
+        found = [status_of(one, now, limits) for one in snapshots]
+    # Monitoring plugins show the first line.
+    return sorted(found, key=lambda one: _WORST_FIRST.index(one["level"]))
 
 
 def _screen(status: Document) -> RenderableType:
-    now = int(time.time() * 1000)
+    now = now_ms()
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")

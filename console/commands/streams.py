@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis
     from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["Endpoint", "QueryOption", "Region", "commands", "named_options", "source_options"]
-
 commands = typer.Typer()
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name or ARN.")]
@@ -213,10 +211,10 @@ def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> 
 
 def _split(records: Any, deaggregate: bool) -> Iterator[dict[str, Any]]:
     from kinesis_trident.spout.kinesis.aggregation import deaggregated
-    from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
+    from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
+    from kinesis_trident.spout.kinesis.record_batches import UNREADABLE_SUB
 
-    batch = with_sub_sequence(records)
-    for row in (deaggregated(batch) if deaggregate else batch).to_pylist():
+    for row in (deaggregated(records) if deaggregate else records).to_pylist():
         sub = row["subSequenceNumber"]
         yield {
             "sequence": row["sequenceNumber"],
@@ -224,6 +222,7 @@ def _split(records: Any, deaggregate: bool) -> Iterator[dict[str, Any]]:
             "time_at": int(row["approximateArrivalTimestamp"].timestamp() * 1000),
             "key": row["partitionKey"],
             "data": row["data"],
+            **({"unreadable": why_unreadable(row["data"])} if sub == UNREADABLE_SUB else {}),
         }
 
 
@@ -235,4 +234,5 @@ def _line(record: dict[str, Any]) -> str:
         text = f"(base64) {msgspec.to_builtins(data)}"
     sub = f":{record['sub']}" if record["sub"] is not None else ""
     place = f"{record['shard']}:{short(record['sequence'])}{sub}"
-    return make_visible(f"{iso_time(record['time_at'])} {place} {record['key']} {text}")
+    key = record.get("unreadable") or record["key"] or "-"
+    return make_visible(f"{iso_time(record['time_at'])} {place} {key} {text}")

@@ -7,22 +7,18 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.console.commands.status import DEFAULT_ROOT
-from kinesis_trident.console.target import ConsoleError, Root, ZooKeeper, target_of
-
-__all__ = ["commands"]
+from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.target import ConsoleError, Target
 
 commands = typer.Typer()
 
 _NEEDED = ("starlette", "uvicorn", "jinja2")
 
 
-@commands.command("ui", short_help="Show the applications in a browser.")
+@add_command(commands, "ui", short_help="Show the applications in a browser.")
 def ui(
     *,
-    context: typer.Context,
-    zookeeper: ZooKeeper,
-    root: Root = DEFAULT_ROOT,
+    everything: Target,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0 chooses a free one.")] = 8787,
     allowed_host: Annotated[
@@ -32,6 +28,10 @@ def ui(
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Let whoever has the printed token retry and replay.")
     ] = False,
+    letters: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER", help="A dead-letter folder whose payloads the pages show; repeat it."),
+    ] = None,
     refresh: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
 ) -> None:
     """Show the applications as web pages that keep themselves up to date; Ctrl-C ends it.
@@ -46,5 +46,12 @@ def ui(
     # Only here: the packages of the extra may be missing.
     from kinesis_trident.console.web.server import serve_page
 
-    target = target_of(context.obj, zookeeper, root, "", None)
-    serve_page(target, host, port, tuple(allowed_host or ()), allow_changes=allow_changes, refresh=refresh)
+    serve_page(
+        everything,
+        host,
+        port,
+        tuple(allowed_host or ()),
+        allow_changes=allow_changes,
+        refresh=refresh,
+        letters=tuple(letters or ()),
+    )

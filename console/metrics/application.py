@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.console.finding import Level
 from kinesis_trident.console.findings import find
-from kinesis_trident.console.lag import is_read, retention_left, shard_lags, sight_of
+from kinesis_trident.console.lag import is_read, retention_left, shard_lags, sight_of, trend
 from kinesis_trident.console.metrics.readings import Readings
 from kinesis_trident.console.snapshot import Snapshot
-
-__all__ = ["home_of", "read_counts", "read_snapshot"]
 
 
 def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
@@ -19,9 +18,13 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     home = home_of(snapshot.layout.application, snapshot.streams)
     status = snapshot.status
     readings.set("connected", snapshot.owner is not None, *home)
+    ended_well = snapshot.end is not None and snapshot.end.how in ("stopped", "finished")
+    readings.set("run_ended_well", ended_well, *home)
     readings.set("epoch", snapshot.epoch, *home)
     readings.set("settled_txid", snapshot.settled.txid if snapshot.settled else 0, *home)
-    readings.set("batch_age_seconds", _age(snapshot.planned_at, now), *home)
+    # A query that was stopped in a batch is not slow, and nobody refuses what it does not ask for.
+    readings.set("batch_age_seconds", _age(snapshot.planned_at if snapshot.owner else None, now), *home)
+    readings.set("lag_growth", trend(snapshot), *home)
     findings = Counter((one.level, one.code) for one in find(snapshot, now))
     for (level, code), count in findings.items():
         readings.set("findings", count, *home, _word(level), code)
@@ -71,10 +74,11 @@ def _read_lags(readings: Readings, snapshot: Snapshot, now: int) -> None:
             continue
         labels = _labels(snapshot, shard)
         readings.set("lag_seconds", _seconds(lag.ms), *labels)
+        readings.set("lag_unknown", lag.ms is None, *labels)
         readings.set("look_age_seconds", _age(lag.seen_at, now), *labels)
         readings.set("retention_left_seconds", _seconds(retention_left(snapshot, shard, lag)), *labels)
         sight = sight_of(snapshot, shard)
-        if sight.refused is not None:
+        if sight.refused is not None and snapshot.owner is not None:
             readings.set("refused_seconds", _age(sight.refused, now), *labels, sight.why)
 
 
@@ -83,8 +87,17 @@ def _read_records(readings: Readings, snapshot: Snapshot, now: int) -> None:
         readings.set("read_records_total", node.read, *_labels(snapshot, shard))
         # Prometheus sees a rise only of a counter that was there before.
         readings.set("dead_lettered_records_total", 0, *_labels(snapshot, shard))
+    forgotten = 0
     for shard, letters in snapshot.dead_letters.items():
-        readings.set("dead_lettered_records_total", letters.count, *_labels(snapshot, shard))
+        labels = _labels(snapshot, shard)
+        if labels[-1] == PAST_RETENTION:
+            # In the counter they would be counted again as new: the series of their shard ends, and this one rises.
+            forgotten += letters.count
+        else:
+            readings.set("dead_lettered_records_total", letters.count, *labels)
+    readings.set(
+        "forgotten_dead_lettered_records", forgotten, *home_of(snapshot.layout.application, snapshot.streams)
+    )
     for shard in sorted({*snapshot.inflight, *snapshot.pins}):
         labels = _labels(snapshot, shard)
         inflight, pin = snapshot.inflight.get(shard), snapshot.pins.get(shard)

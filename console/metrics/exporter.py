@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from wsgiref.simple_server import WSGIServer
 
+from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry, generate_latest, start_wsgi_server
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -16,13 +17,12 @@ from prometheus_client.registry import Collector
 from kinesis_trident.checkpoint.store.source_store import find_applications
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.metrics.application import read_snapshot
 from kinesis_trident.console.metrics.readings import Readings
 from kinesis_trident.console.snapshot import take_snapshot
-from kinesis_trident.console.target import ConsoleError, Target, open_stores
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = ["ApplicationMetrics", "address_of", "metrics_text", "serve_metrics"]
+from kinesis_trident.console.target import ConsoleError, Target, stores_of
+from kinesis_trident.console.text import now_ms
 
 _PORT = re.compile("[0-9]{1,5}")
 
@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 class ApplicationMetrics(Collector):
     """Collects the metrics of applications; each collection reads ZooKeeper.
 
-    What cannot be read has no samples, and `application_up` or `zookeeper_up` is 0.
+    What cannot be read has no samples, and `application_up` or `zookeeper_up` is 0. One connection serves all
+    collections, until `close`.
 
     Args:
         zookeeper: the servers.
@@ -44,6 +45,7 @@ class ApplicationMetrics(Collector):
         self._zookeeper = zookeeper
         self._root = root
         self._applications = tuple(applications)
+        self._client: KazooClient | None = None
         # A scrape that does not end is not doubled by the next one.
         self._lock = threading.Lock()
 
@@ -65,23 +67,31 @@ class ApplicationMetrics(Collector):
                 readings.set("application_up", names is not None and self._read(readings, name), name)
         yield from readings.families()
 
+    def close(self) -> None:
+        """Close the connection; a later collection opens another one."""
+        with self._lock:
+            if self._client is not None:
+                self._client.stop()
+                self._client.close()
+                self._client = None
+
+    def _connected(self) -> KazooClient:
+        if self._client is None:
+            self._client = connect(self._zookeeper)
+        return self._client
+
     def _known(self) -> list[str]:
-        client = connect(self._zookeeper)
-        try:
-            return find_applications(Session(client, self._zookeeper.session_timeout), self._root)
-        finally:
-            client.stop()
-            client.close()
+        return find_applications(Session(self._connected(), self._zookeeper.session_timeout), self._root)
 
     def _read(self, readings: Readings, application: str) -> bool:
         try:
-            with open_stores(Target(self._zookeeper, self._root, application)) as stores:
-                snapshots = [take_snapshot(store) for store in stores]
+            stores = stores_of(self._connected(), Target(self._zookeeper, self._root, application))
+            snapshots = [take_snapshot(store) for store in stores]
         except KinesisTridentError as error:
             # One that cannot be read hides no others.
             log.warning("application %r: %s", application, error)
             return False
-        now = int(time.time() * 1000)
+        now = now_ms()
         for snapshot in snapshots:
             read_snapshot(readings, snapshot, now)
         return not any(snapshot.problems for snapshot in snapshots)
@@ -92,7 +102,13 @@ def metrics_text(zookeeper: ZooKeeperConfig, root: str, applications: Sequence[s
 
     A web server gives it the type `prometheus_client.CONTENT_TYPE_LATEST`.
     """
-    return generate_latest(_registry(zookeeper, root, applications)).decode()
+    with closing(ApplicationMetrics(zookeeper, root, applications)) as metrics:
+        return text_of(metrics)
+
+
+def text_of(metrics: ApplicationMetrics) -> str:
+    """Return what a collector collects now, in Prometheus' text format."""
+    return generate_latest(_registry(metrics)).decode()
 
 
 def serve_metrics(
@@ -114,7 +130,7 @@ def serve_metrics(
     """
     host, port = address_of(listen)
     try:
-        return start_wsgi_server(port, host, _registry(zookeeper, root, applications))
+        return start_wsgi_server(port, host, _registry(ApplicationMetrics(zookeeper, root, applications)))
     except OSError as error:
         msg = f"cannot listen at {listen}: {error}. Give --listen another address"
         raise ConsoleError(msg) from None
@@ -133,7 +149,7 @@ def address_of(listen: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _registry(zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str]) -> CollectorRegistry:
+def _registry(metrics: ApplicationMetrics) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(ApplicationMetrics(zookeeper, root, applications))
+    registry.register(metrics)
     return registry

@@ -15,8 +15,6 @@ from kinesis_trident.trident.stores.options import require
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-__all__ = ["export_to_opentelemetry"]
-
 _TOGETHER = 1.0
 """Seconds for which one collection serves all instruments: OpenTelemetry asks them one after the other."""
 

@@ -26,8 +26,6 @@ from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
 from kinesis_trident.console.metrics.application import home_of, read_counts
 from kinesis_trident.console.metrics.readings import Readings
 
-__all__ = ["MetricsListener"]
-
 
 @dataclass(slots=True)
 class _Query:

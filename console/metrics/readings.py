@@ -9,8 +9,6 @@ from prometheus_client.metrics_core import Metric as Family
 
 from kinesis_trident.console.metrics.table import METRICS, Metric, metric
 
-__all__ = ["Readings"]
-
 
 class Readings:
     """The values of metrics, by their labels; what is unknown has no value."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["COMMAND", "LISTENER", "METRICS", "TOPOLOGY", "Metric", "metric"]
-
 COMMAND, LISTENER, TOPOLOGY = "command", "listener", "topology"
 
 _HOME = ("application", "stream")
@@ -47,9 +45,20 @@ METRICS: tuple[Metric, ...] = (
         "application_up", ("application",), "1 if the application's nodes could be read, else 0.", COMMAND
     ),
     _gauge("connected", _HOME, "1 while a run holds its session with ZooKeeper, else 0.", COMMAND),
+    _gauge(
+        "run_ended_well",
+        _HOME,
+        "1 after the newest run was stopped or has finished, until the next start; else 0.",
+        COMMAND,
+    ),
     _gauge("epoch", _HOME, "The epoch of the newest run: each start raises it.", COMMAND),
     _gauge("settled_txid", _HOME, "The newest settled batch."),
-    _gauge("batch_age_seconds", _HOME, "Since the batch in hand was planned; absent without one.", COMMAND),
+    _gauge(
+        "batch_age_seconds",
+        _HOME,
+        "Since the batch in hand was planned; absent without one, and without a run.",
+        COMMAND,
+    ),
     _gauge("status_age_seconds", _HOME, "Since the run has last written its status.", COMMAND),
     _gauge(
         "findings",
@@ -62,15 +71,28 @@ METRICS: tuple[Metric, ...] = (
     _counter(
         "dead_lettered_records_total",
         _SHARD,
-        "Records dead-lettered or skipped, by all runs; those of removed shards have the shard `past-retention`.",
+        "Records dead-lettered or skipped, by all runs.",
+    ),
+    _gauge(
+        "forgotten_dead_lettered_records",
+        _HOME,
+        "Records dead-lettered or skipped of shards that retention has removed: no longer in the counter.",
+        COMMAND,
     ),
     _gauge("lag_seconds", _SHARD, "The age of the oldest unread record; absent where it is unknown."),
+    _gauge("lag_unknown", _SHARD, "1 while the lag of a shard that is read is unknown, else 0.", COMMAND),
+    _gauge(
+        "lag_growth",
+        _HOME,
+        "Seconds by which the lag grows in a second, over the last minutes; negative while the query catches up.",
+        COMMAND,
+    ),
     _gauge("look_age_seconds", _SHARD, "Since the end of the shard was last looked at.", COMMAND),
     _gauge("retention_left_seconds", _SHARD, "Until the oldest unread record expires; absent where unknown."),
     _gauge(
         "refused_seconds",
         (*_SHARD, "reason"),
-        "Since when Kinesis refuses each look: throttled, unavailable.",
+        "Since when Kinesis refuses the looks of the run, but for short breaks: throttled, unavailable.",
     ),
     _gauge(
         "shard_blocked", _SHARD, "1 while the shard reads nothing new because too much has failed, else 0."

@@ -11,8 +11,6 @@ from prometheus_client.registry import Collector
 from kinesis_trident.console.metrics.readings import Readings
 from kinesis_trident.trident.topology import RunningTopology
 
-__all__ = ["TopologyMetrics"]
-
 
 class TopologyMetrics(Collector):
     """Collects what the updates of a topology's states have asked of their stores since its start.

@@ -10,8 +10,6 @@ from pyarrow import fs
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.spout.failed_records.folders import filesystem
 
-__all__ = ["Folder"]
-
 _ALIASES = {"s3a://": "s3://", "s3n://": "s3://", "dbfs:/": "/dbfs/"}
 """Hadoop's names for places that pyarrow knows by another."""
 

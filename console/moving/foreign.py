@@ -19,8 +19,6 @@ from kinesis_trident.spout.positions import (
 )
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["ForeignCheckpoint", "OwnShard", "Row", "System", "Target", "progress"]
-
 
 class System(StrEnum):
     """Another system that reads Kinesis, and keeps how far it is."""
@@ -95,7 +93,7 @@ class Row:
     what: str
 
 
-class Target(Protocol):
+class ForeignTarget(Protocol):
     """The place where another system keeps the checkpoint of one stream."""
 
     system: System

@@ -27,11 +27,9 @@ from kinesis_trident.spout.positions import (
 )
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Arrival", "bring_in", "mark_lost", "plan_arrival"]
-
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ImportPlan:
     """The changes of an import: the rows for people, the change, and what to know before."""
 
     rows: tuple[Row, ...]
@@ -48,7 +46,7 @@ def plan_arrival(
     *,
     deaggregate: bool = True,
     accept_loss: bool = False,
-) -> Arrival:
+) -> ImportPlan:
     """Return what lets an application go on from a foreign checkpoint. Pure.
 
     The ancestors of the shards that it names are done, and all others are new: they are read from their oldest record,
@@ -121,10 +119,10 @@ def plan_arrival(
         for shard, position in starts.items()
         if isinstance(position, After | At) and position.record is not None
     }
-    return Arrival(rows, change, tuple(notes), ask)
+    return ImportPlan(rows, change, tuple(notes), ask)
 
 
-def bring_in(store: SourceStore, arrival: Arrival, *, overwrite: bool, yes: bool, force: bool) -> str:
+def bring_in(store: SourceStore, arrival: ImportPlan, *, overwrite: bool, yes: bool, force: bool) -> str:
     """Carry out an import; return the name of the backup of what stood there.
 
     Raises:
@@ -144,7 +142,7 @@ def bring_in(store: SourceStore, arrival: Arrival, *, overwrite: bool, yes: bool
     return carry_out(store, arrival.change, yes=yes or not read, force=force)
 
 
-def mark_lost(arrival: Arrival, there: Mapping[str, bool | None]) -> Arrival:
+def mark_lost(arrival: ImportPlan, there: Mapping[str, bool | None]) -> ImportPlan:
     """Return the plan with what is known of its records: False for one that the stream does not hold."""
     lost = {shard for shard, found in there.items() if found is False}
     rows = tuple(

@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kinesis_trident.checkpoint.errors import MigrationError
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.console.moving.folder import Folder
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
 from kinesis_trident.console.moving.tables import Table
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec
-from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import shorten
-
-__all__ = ["Ends", "ends_in_folder", "ends_in_table", "read_offset_log"]
 
 Ends = Callable[[int, int], Mapping[str, str]]
 """Returns where a batch of the source of an index ended: JSON by shard id; empty if nothing is kept of it."""

@@ -12,8 +12,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.moving.folder import Folder
-from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
-from kinesis_trident.console.moving.foreign import Target as ForeignTarget
+from kinesis_trident.console.moving.foreign import ForeignCheckpoint, ForeignTarget, System
 from kinesis_trident.console.moving.kcl import KclTarget, read_kcl
 from kinesis_trident.console.moving.offset_log import ends_in_folder, ends_in_table, read_offset_log
 from kinesis_trident.console.moving.places import STORM, Places
@@ -23,8 +22,6 @@ from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
-
-__all__ = ["connected", "kinesis_of", "new_home", "one_home", "open_target", "read_foreign"]
 
 
 @contextmanager

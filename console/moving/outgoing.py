@@ -10,12 +10,10 @@ from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import note_request, refuse_running
-from kinesis_trident.console.moving.foreign import OwnShard, Row, System, Target, progress
+from kinesis_trident.console.moving.foreign import ForeignTarget, OwnShard, Row, System, progress
 from kinesis_trident.console.text import counted, iso_time
 from kinesis_trident.spout.positions import After, AtTimestamp, parse_position
 from kinesis_trident.tracker.records import Run
-
-__all__ = ["Departure", "hand_over", "own_shards", "plan_departure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def own_shards(store: SourceStore) -> list[OwnShard]:
     return found
 
 
-def plan_departure(store: SourceStore, target: Target) -> Departure:
+def plan_departure(store: SourceStore, target: ForeignTarget) -> Departure:
     """Return what another system would be told.
 
     The position of a shard is its safe checkpoint: every record up to it is done. Failed records after it come again
@@ -109,7 +107,7 @@ def plan_departure(store: SourceStore, target: Target) -> Departure:
 
 
 def hand_over(
-    store: SourceStore, target: Target, departure: Departure, *, overwrite: bool, force: bool = False
+    store: SourceStore, target: ForeignTarget, departure: Departure, *, overwrite: bool, force: bool = False
 ) -> dict[str, str]:
     """Carry out an export; return the places written, by shard id.
 
@@ -121,10 +119,7 @@ def hand_over(
             there at this moment.
     """
     if not force:
-        refuse_running(
-            store,
-            "Stop its query and its Spark application first, or give --force: what it does meanwhile is done twice",
-        )
+        refuse_running(store, ", or give --force: what it does meanwhile is done twice")
     if departure.further and not overwrite:
         msg = f"{departure.further[0]}; nothing was written. Export with --overwrite to go back"
         raise MigrationError(msg)

@@ -8,8 +8,6 @@ from kinesis_trident.console.moving.foreign import System
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.options.times import timestamp
 
-__all__ = ["STORM", "Places"]
-
 STORM = (System.KINESIS_STORM_SPOUT, System.STORM_KINESIS)
 
 _SPARK = ("checkpoint_location", "metadata_path", "source")

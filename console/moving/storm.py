@@ -23,12 +23,10 @@ from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.zookeeper.client import session_timeout
 from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, Create, Refused, Write
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, OwnShard, System
 from kinesis_trident.spout.positions import After, parse_position
-from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.records import RecordPosition
-
-__all__ = ["StormPaths", "StormTarget", "read_storm"]
 
 _SHARD_LIST = "shardList"
 

@@ -15,8 +15,6 @@ from kinesis_trident.spout.options.connection import ConnectionOptions
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-__all__ = ["Item", "Table", "dynamodb_client"]
-
 Item = dict[str, Any]
 """An item as DynamoDB's API has it: `{"leaseKey": {"S": "..."}}`."""
 

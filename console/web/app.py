@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -20,19 +20,24 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.console.dead_letter_replay import waiting_ids
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.console.dead_letter_replay import refuse_replayed, waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import counted, duration, iso_time, short
 from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
 from kinesis_trident.console.web.page import application_values, list_values
-from kinesis_trident.console.web.watcher import Watcher
-from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.console.web.watcher import ApplicationView, Watcher
 from kinesis_trident.tracker.reasons import make_visible
 
-__all__ = ["Site", "make_app", "routes"]
+if TYPE_CHECKING:
+    from kinesis_trident.console.metrics.exporter import ApplicationMetrics
+
+REQUEST_SECONDS = 10.0
+"""The time that a request has to come to its end: whoever sends a half one holds a connection."""
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -79,6 +84,9 @@ class Site:
     guard: Guard | None = None
     said: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     listeners: int = 0
+    metrics: ApplicationMetrics | None = None
+    _values: dict[str, tuple[ApplicationView, dict[str, Any]]] = field(default_factory=dict)
+    _building: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def now(self) -> int:
         """Return the time in epoch milliseconds."""
@@ -97,19 +105,29 @@ class Site:
             }
         )
 
-    def main(self, request: Request, application: str | None) -> str | None:
+    async def values_of(self, look: ApplicationView) -> dict[str, Any]:
+        """Return the values of a look, made once for all who watch, in a thread: nobody else waits for a large one."""
+        async with self._building:
+            known = self._values.get(look.application)
+            if known is None or known[0] is not look:
+                known = look, await asyncio.to_thread(application_values, look)
+                self._values[look.application] = known
+        return known[1]
+
+    async def main(self, request: Request, application: str | None) -> str | None:
         """Return the content of a page, which the live events repeat; None if there is no such application."""
         if application is None:
-            return self.render("list.html", request, rows=list_values(self.watcher.looks, self.now()))
+            return self.render("list.html", request, rows=list_values(self.watcher.looks))
         look = self.watcher.looks.get(application)
         if look is None:
             return None
         self.watcher.watch(application)
-        values = application_values(look, self.now(), dict(self.watcher.previews))
+        values = await self.values_of(look)
         said = self.said.get(application)
         if said is not None and self.now() - said[2] > _SAID_MS:
             said = None
-        return self.render("application.html", request, said=said, **values)
+        previews = dict(self.watcher.previews)
+        return self.render("application.html", request, said=said, previews=previews, **values)
 
 
 def make_app(site: Site, hosts: Sequence[str]) -> Starlette:
@@ -123,6 +141,8 @@ def make_app(site: Site, hosts: Sequence[str]) -> Starlette:
         with contextlib.suppress(asyncio.CancelledError):
             await watching
         site.watcher.close()
+        if site.metrics is not None:
+            site.metrics.close()
 
     middleware = [
         Middleware(SafeHeaders),
@@ -138,17 +158,17 @@ def routes(site: Site) -> list[BaseRoute]:
         token = request.query_params.get("token")
         if token is not None:
             return _log_in(site, request, token)
-        return _page(site, request, None)
+        return await _page(site, request, None)
 
     async def application(request: Request) -> Response:
-        return _page(site, request, request.query_params.get("name", ""))
+        return await _page(site, request, request.query_params.get("name", ""))
 
     async def events(request: Request) -> Response:
         if site.listeners >= _LISTENERS_MOST:
             return _error("too many pages are open on this server. Close some of them", 503)
-        headers = {"x-accel-buffering": "no"}
-        content = _events(site, request, request.query_params.get("name"))
-        return StreamingResponse(content, media_type="text/event-stream", headers=headers)
+        # Counted before anything is awaited: very many that come at once are not all let in.
+        site.listeners += 1
+        return _Events(site, _events(site, request, request.query_params.get("name")))
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
@@ -160,10 +180,10 @@ def routes(site: Site) -> list[BaseRoute]:
         # Only here: the packages of the extra may be missing.
         from prometheus_client import CONTENT_TYPE_LATEST
 
-        from kinesis_trident.console.metrics.exporter import metrics_text
+        from kinesis_trident.console.metrics.exporter import text_of
 
-        target = site.watcher.target
-        return Response(metrics_text(target.zookeeper, target.root), media_type=CONTENT_TYPE_LATEST)
+        assert site.metrics is not None
+        return Response(text_of(site.metrics), media_type=CONTENT_TYPE_LATEST)
 
     async def change(request: Request) -> Response:
         return await _change(site, request)
@@ -175,14 +195,18 @@ def routes(site: Site) -> list[BaseRoute]:
         Route("/assets/{name}", asset),
     ]
     if find_spec("prometheus_client") is not None:
+        from kinesis_trident.console.metrics.exporter import ApplicationMetrics
+
+        # One for all scrapes: it keeps its connection.
+        site.metrics = ApplicationMetrics(site.watcher.target.zookeeper, site.watcher.target.root)
         found.append(Route("/metrics", metrics))
     if site.guard is not None:
         found.append(Route("/change", change, methods=["POST"]))
     return found
 
 
-def _page(site: Site, request: Request, application: str | None) -> Response:
-    main = site.main(request, application)
+async def _page(site: Site, request: Request, application: str | None) -> Response:
+    main = await site.main(request, application)
     if main is None:
         return _error("there is no such application. The first page lists those there are", 404)
     title = f"{application} · Kinesis-Trident" if application else "Kinesis-Trident"
@@ -193,21 +217,32 @@ def _page(site: Site, request: Request, application: str | None) -> Response:
     return HTMLResponse(page)
 
 
+class _Events(StreamingResponse):
+    """A stream of events, which is no listener any more when it ends, in whatever way."""
+
+    def __init__(self, site: Site, content: AsyncIterator[str]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._site.listeners -= 1
+
+
 async def _events(site: Site, request: Request, application: str | None) -> AsyncIterator[str]:
     """Yield the content of a page as events, each time that it has changed."""
-    site.listeners += 1
     before = None
-    try:
-        async for _ in site.watcher.changes():
-            main = site.main(request, application)
-            if main is not None and main != before:
-                yield f"data: {json.dumps(main)}\n\n"
-                before = main
-            else:
-                # A comment: it shows whether anybody is still there.
-                yield ":\n\n"
-    finally:
-        site.listeners -= 1
+    async for _ in site.watcher.changes():
+        main = await site.main(request, application)
+        if main is not None and main != before:
+            yield f"data: {json.dumps(main)}\n\n"
+            before = main
+        else:
+            # A comment: it shows whether anybody is still there.
+            yield ":\n\n"
 
 
 def _log_in(site: Site, request: Request, token: str) -> Response:
@@ -230,10 +265,14 @@ async def _change(site: Site, request: Request) -> Response:
     """Carry out one change; what came of it stands on the page that follows."""
     assert site.guard is not None
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _BODY_MOST:
-            return _error("the request is too long. Choose fewer records", 413)
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _BODY_MOST:
+                    return _error("the request is too long. Choose fewer records", 413)
+    except TimeoutError:
+        return _error("the request did not come to its end. Send it again", 408)
     fields = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
     refusal = site.guard.refusal(request, fields.get("form", ""))
     if refusal:
@@ -267,6 +306,8 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
             ids = [text for store in stores for text in waiting_ids(store, reason, exact=True)]
         elif action in {"retry", "replay"}:
             ids = [one]
+            if action == "replay":
+                refuse_replayed(stores, ids)
         else:
             msg = "there is no such change. Load the page again"
             raise ConsoleError(msg)

@@ -13,8 +13,6 @@ from markupsafe import Markup
 from kinesis_trident.console.text import duration
 from kinesis_trident.tracker.reasons import make_visible
 
-__all__ = ["Box", "draw_curve", "draw_lineage", "draw_phases"]
-
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 168, 46, 64, 14
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 170, 72, 14, 28
 

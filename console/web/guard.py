@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "SafeHeaders"]
-
 _PORT = re.compile("[0-9]{1,5}")
 
 _HEADERS = {
@@ -53,11 +51,11 @@ class Guard:
         return self._derive("form")
 
     def is_token(self, given: str) -> bool:
-        """Tell whether this is the token."""
+        """Return whether this is the token."""
         return _same(given, self.token)
 
     def knows(self, request: Request) -> bool:
-        """Tell whether the request comes from a browser that has opened the address with the token."""
+        """Return whether the request comes from a browser that has opened the address with the token."""
         return _same(request.cookies.get(cookie_name(request), ""), self.session)
 
     def refusal(self, request: Request, field: str) -> str:

@@ -9,8 +9,6 @@ from kinesis_trident.console.lag import totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
-__all__ = ["BatchTimes", "History", "Sample"]
-
 _SAMPLES = 900
 _BATCHES = 30
 
@@ -36,15 +34,15 @@ class BatchTimes:
 
     Attributes:
         txid: of the batch.
-        records: new ones, as far as they were seen.
-        again: records of it that were delivered again.
+        records: new ones, as far as they were seen; None if the batch was not seen with any of them.
+        again: records of it that were delivered again, likewise.
         planned_at, read_at, finished_at, settled_at: None if the phase has not ended, or nobody saw it.
         done: the batch is settled.
     """
 
     txid: int
-    records: int = 0
-    again: int = 0
+    records: int | None = None
+    again: int | None = None
     planned_at: int | None = None
     read_at: int | None = None
     finished_at: int | None = None
@@ -108,8 +106,8 @@ class History:
             whole = set(plan.shards) <= set(snapshot.pins)
             self._batches[plan.txid] = BatchTimes(
                 plan.txid,
-                sum(pin.fresh for pin in pins),
-                sum(pin.count - pin.fresh for pin in pins),
+                sum(pin.fresh for pin in pins) if pins else None,
+                sum(pin.count - pin.fresh for pin in pins) if pins else None,
                 snapshot.planned_at,
                 snapshot.read_at if whole else None,
                 snapshot.finished_at if snapshot.finished else None,

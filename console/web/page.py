@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kinesis_trident.console.lag import shard_lags, sight_of
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import status_of
 from kinesis_trident.console.text import counted, duration
-from kinesis_trident.console.views import VIEWS, Row
+from kinesis_trident.console.views import VIEWS, Row, inflight, retries
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage, draw_phases
 from kinesis_trident.console.web.history import BatchTimes, History
-from kinesis_trident.console.web.watcher import Look, Part
-
-__all__ = ["application_values", "list_values"]
+from kinesis_trident.console.web.watcher import ApplicationView, HomeView
 
 _ROWS = 100
 _DRAWN = 120
 _PHASES = ("reading", "processing", "settling")
 
 
-def list_values(looks: Mapping[str, Look], now: int) -> list[Row]:
-    """Return a row for each application, or for each of its homes, those in trouble first."""
+def list_values(looks: Mapping[str, ApplicationView]) -> list[Row]:
+    """Return a row for each application, or for each of its homes, those in trouble first.
+
+    Each look is judged at its own time: an application that nobody watches is not looked at for a while, and is no
+    less healthy for that.
+    """
     rows: list[Row] = []
     for name, look in sorted(looks.items()):
         if not look.parts:
             rows.append({"application": name, "level": "unknown", "wrong": look.problem, "streams": []})
         for part in look.parts:
-            status = status_of(part.snapshot, now)
-            wrong = [one["sentence"] for one in status["findings"] if one["level"] != "note"]
+            wrong = [one["sentence"] for one in part.status["findings"] if one["level"] != "note"]
             rows.append(
-                status | {"wrong": look.problem or (wrong[0] if wrong else ""), "more": len(wrong) - 1}
+                part.status | {"wrong": look.problem or (wrong[0] if wrong else ""), "more": len(wrong) - 1}
             )
     order = {"critical": 0, "unknown": 1, "warning": 2}
     rows.sort(key=lambda row: (order.get(row["level"], 3), row["application"]))
     return rows
 
 
-def application_values(look: Look, now: int, previews: Mapping[str, str]) -> Row:
-    """Return everything that the page of an application shows."""
+def application_values(look: ApplicationView) -> Row:
+    """Return everything that the page of an application shows, but the payloads; of a large one this takes a while."""
     return {
         "application": look.application,
         "at": look.at,
         "problem": look.problem,
-        "parts": [_part(part, now, previews) for part in look.parts],
+        "parts": [_part(part, look.at) for part in look.parts],
     }
 
 
-def _part(part: Part, now: int, previews: Mapping[str, str]) -> Row:
-    snapshot, history = part.snapshot, part.history
-    status = status_of(snapshot, now)
+def _part(part: HomeView, now: int) -> Row:
+    snapshot, history, status = part.snapshot, part.history, part.status
+    shards = _shards(snapshot, now)
+    waiting = sum(len(held.waiting) for held in snapshot.inflight.values())
     newest = history.samples[-1] if history.samples else None
     letters = VIEWS["dead-letters"](snapshot, now)
     return {
@@ -60,18 +62,14 @@ def _part(part: Part, now: int, previews: Mapping[str, str]) -> Row:
         "read_rate": newest.read_rate if newest else None,
         "fail_rate": newest.fail_rate if newest else None,
         "curves": _curves(history),
-        "lineage": _lineage(snapshot, now),
-        "shards": _cut(_shards(snapshot, now)),
+        "lineage": _lineage(snapshot, [row["name"] for row in shards], now),
+        "shards": _cut(shards),
         "batches": _batches(history, now),
         "unseen": sum(batch.planned_at is None for batch in history.batches),
-        "reasons": _cut(list(VIEWS["retry-reasons"](snapshot, now).rows)),
-        "retries": _cut(_retries(snapshot, now)),
-        "inflight": _cut(
-            [row for row in VIEWS["inflight"](snapshot, now).rows if row["state"] not in ("waiting", "dead")]
-        ),
-        "letters": _cut(
-            [row | {"preview": previews.get(row["message_id"])} for row in letters.rows],
-        ),
+        "reasons": _cut(VIEWS["retry-reasons"](snapshot, now).rows),
+        "retries": _cut(_retries(snapshot, now), waiting),
+        "inflight": _cut(inflight(snapshot, now, failed=False).rows),
+        "letters": _cut(letters.rows),
         "letters_note": letters.note,
         "takeovers": [{"at": at, "note": note} for at, note in reversed(snapshot.takeovers)],
         "changes": part.changes[:20],
@@ -91,10 +89,10 @@ def _curves(history: History) -> list[Row]:
     ]
 
 
-def _lineage(snapshot: Snapshot, now: int) -> Row:
-    """Return the picture of the lineage; of very many shards those that are still read, and the newest of the rest."""
+def _lineage(snapshot: Snapshot, worst_first: Sequence[str], now: int) -> Row:
+    """Return the picture of the lineage; of very many shards the worst, then the others that are still read."""
     lags = shard_lags(snapshot, now)
-    names = sorted(snapshot.shards, key=lambda name: (snapshot.shards[name].state == "drained", name))
+    names = [name for name in worst_first if name in snapshot.shards]
     drawn = sorted(names[:_DRAWN])
     boxes = []
     for name in drawn:
@@ -103,10 +101,11 @@ def _lineage(snapshot: Snapshot, now: int) -> Row:
         line = "done" if lineage.state == "drained" else f"lag {said}"
         parents = tuple(map(snapshot.label_of, lineage.parents))
         boxes.append(Box(snapshot.label_of(name), lineage.state, line, parents))
-    left = len(names) - len(drawn)
+    left = Counter(snapshot.shards[name].state for name in names[_DRAWN:])
+    more = " and ".join(counted(count, f"{state} shard") for state, count in sorted(left.items()))
     return {
         "svg": draw_lineage(boxes) if boxes else None,
-        "note": f"{counted(left, 'drained shard')} more, not drawn" if left else "",
+        "note": f"{more} more, not drawn" if more else "",
     }
 
 
@@ -116,15 +115,21 @@ def _shards(snapshot: Snapshot, now: int) -> list[Row]:
     for name, row in zip(snapshot.shard_ids, rows, strict=True):
         sight = sight_of(snapshot, name)
         refused = now - sight.refused if sight.refused is not None else None
-        found.append(row | {"refused_ms": refused, "why": sight.why})
-    # Drained shards have nothing more to say.
-    return sorted(found, key=lambda row: row["state"] == "drained")
+        found.append(row | {"name": name, "refused_ms": refused, "why": sight.why})
+    return sorted(found, key=_health)
+
+
+def _health(row: Row) -> tuple[bool, bool, bool, int, int]:
+    """Order the rows of shards: refused or blocked ones first, then by lag; drained ones have nothing more to say."""
+    lag = row["lag_ms"]
+    fine = row["refused_ms"] is None and not row["blocked"]
+    return row["state"] == "drained", fine, lag is not None, -(lag or 0), -row["retrying"]
 
 
 def _retries(snapshot: Snapshot, now: int) -> list[Row]:
     """Return the rows of waiting runs, with the id of the last record of each, which names the run in a change."""
     rows = []
-    for row in VIEWS["retries"](snapshot, now).rows:
+    for row in retries(snapshot, now, _ROWS).rows:
         source, _, records = row["message_id"].partition(":")
         rows.append(row | {"id": f"{source}:{records.rpartition('..')[2]}"})
     return rows
@@ -178,6 +183,6 @@ def _state(batch: BatchTimes) -> str:
     return "processing" if batch.read_at is not None else "reading"
 
 
-def _cut(rows: list[Any]) -> Row:
-    """Return at most so many rows as a person reads, and how many there are more."""
-    return {"rows": rows[:_ROWS], "more": max(0, len(rows) - _ROWS)}
+def _cut(rows: Sequence[Any], count: int | None = None) -> Row:
+    """Return at most so many rows as a person reads, and how many there are more; `count` is that of all."""
+    return {"rows": rows[:_ROWS], "more": max(0, (len(rows) if count is None else count) - _ROWS)}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,13 +16,12 @@ from kinesis_trident.checkpoint.model.change_nodes import AuditNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_applications
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.console.dead_letter_replay import letters_in, payload_text
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.console.dead_letter_replay import absolute_folder, payload_text
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
+from kinesis_trident.console.status import Document, status_of
 from kinesis_trident.console.target import Target, stores_of
 from kinesis_trident.console.web.history import History
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = ["Look", "Part", "Watcher"]
 
 log = logging.getLogger(__name__)
 
@@ -33,21 +32,22 @@ _PREVIEW = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One home of an application, as it was at a look; `history` grows."""
+class HomeView:
+    """One home of an application and its status, as they were at a look; `history` grows."""
 
     snapshot: Snapshot
     history: History
+    status: Document
     changes: tuple[AuditNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ApplicationView:
     """An application at one time, in epoch milliseconds; `problem` is the error if it could not be read since."""
 
     application: str
     at: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[HomeView, ...] = ()
     problem: str = ""
 
 
@@ -60,20 +60,22 @@ class Watcher:
         period: seconds between two looks at an application that somebody watches; others are looked at less often.
         looks: by application.
         problem: the error, if ZooKeeper cannot be read now.
-        previews: the beginnings of the payloads of dead letters, by message id, as far as their folder can be read.
+        previews: the beginnings of the payloads of dead letters, by message id, as far as `folders` have them.
+        folders: the dead-letter folders that are read.
     """
 
     target: Target
     period: float = 2.0
     clock: Callable[[], float] = time.time
-    looks: dict[str, Look] = field(default_factory=dict)
+    looks: dict[str, ApplicationView] = field(default_factory=dict)
     problem: str = ""
     previews: dict[str, str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
     _client: KazooClient | None = None
     _histories: dict[tuple[str, str], History] = field(default_factory=dict)
     _watched: dict[str, float] = field(default_factory=dict)
-    _folders_read: dict[str, float] = field(default_factory=dict)
-    _sought: set[str] = field(default_factory=set)
+    _folders_read: float = float("-inf")
+    _sought: set[tuple[str, str]] = field(default_factory=set)
     _waiting: set[asyncio.Event] = field(default_factory=set)
     _ended: bool = False
 
@@ -98,22 +100,29 @@ class Watcher:
         self.problem = ""
 
     def read_payloads(self) -> None:
-        """Read the payloads of listed dead letters from their folders; what cannot be read has no preview."""
-        from kinesis_trident.spout.errors import DeadLetterError
+        """Read the payloads of listed dead letters from the given folders; what cannot be read has no preview.
 
-        listed: set[str] = set()
-        for look in list(self.looks.values()):
-            for part in look.parts:
-                for node in part.snapshot.dead_letters.values():
-                    wanted = {record.message_id for record in node.last}
-                    listed |= wanted
-                    if wanted - self._sought and self._may_read(node.target):
-                        self._sought |= wanted
-                        with contextlib.suppress(DeadLetterError):
-                            self._read_folder(node.target, look.application, part.snapshot, wanted)
-        for gone in set(self.previews) - listed:
+        No folder is taken from ZooKeeper: whoever writes there would choose what this server reads, and from whom.
+        """
+        listed: dict[tuple[str, str], tuple[str, int]] = {
+            (look.application, record.message_id): (record.message_id.partition("/")[0], record.txid)
+            for look in list(self.looks.values())
+            for part in look.parts
+            for node in part.snapshot.dead_letters.values()
+            for record in node.last
+        }
+        now = time.monotonic()
+        wanted = listed.keys() - self._sought
+        if wanted and now - self._folders_read >= _FOLDER_SECONDS:
+            self._folders_read = now if self.folders else self._folders_read
+            some = {key: listed[key] for key in wanted}
+            were_read = [self._read_folder(folder, some) for folder in self.folders]
+            # A folder that cannot be read now may be there the next time.
+            if all(were_read):
+                self._sought = set(listed)
+        known = {message_id for _, message_id in listed}
+        for gone in set(self.previews) - known:
             del self.previews[gone]
-        self._sought &= listed
 
     @contextlib.contextmanager
     def stores(self, application: str) -> Iterator[list[SourceStore]]:
@@ -179,34 +188,44 @@ class Watcher:
             return True
         return self._now() - look.at >= _UNWATCHED_SECONDS * 1000
 
-    def _look(self, client: KazooClient, name: str) -> Look:
+    def _look(self, client: KazooClient, name: str) -> ApplicationView:
         before = self.looks.get(name)
+        now = self._now()
         parts = []
         try:
             for store in stores_of(client, replace(self.target, application=name)):
+                now = self._now()
                 snapshot = take_snapshot(store)
                 history = self._histories.setdefault((name, store.layout.base), History())
-                history.add(snapshot, self._now())
-                parts.append(Part(snapshot, history, tuple(store.changes.notes())))
+                history.add(snapshot, now)
+                parts.append(
+                    HomeView(snapshot, history, status_of(snapshot, now), tuple(store.changes.notes()))
+                )
         except KinesisTridentError as error:
             # One that cannot be read hides no others, and shows what was there before.
-            return Look(name, self._now(), before.parts if before else (), str(error))
-        return Look(name, self._now(), tuple(parts))
+            return ApplicationView(name, now, before.parts if before else (), str(error))
+        return ApplicationView(name, now, tuple(parts))
 
-    def _may_read(self, target: str) -> bool:
-        if "/" not in target or target.startswith("kinesis://"):
+    def _read_folder(self, folder: str, wanted: Mapping[tuple[str, str], tuple[str, int]]) -> bool:
+        """Read the files that have these letters, given by application and message id with stream and txid.
+
+        Returns:
+            True if the folder could be read.
+        """
+        from kinesis_trident.spout.errors import DeadLetterError
+        from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+
+        among: dict[tuple[str, str], set[int]] = {}
+        for (application, _), (stream, txid) in wanted.items():
+            among.setdefault((application, stream), set()).add(txid)
+        try:
+            for letter in read_dead_letters(absolute_folder(folder), among):
+                if (letter.application_name, letter.message_id) in wanted:
+                    self.previews[letter.message_id] = payload_text(letter.data)[:_PREVIEW]
+        except DeadLetterError as error:
+            log.warning("the page shows no payloads: %s", error)
             return False
-        now = time.monotonic()
-        if now - self._folders_read.get(target, float("-inf")) < _FOLDER_SECONDS:
-            return False
-        self._folders_read[target] = now
         return True
-
-    def _read_folder(self, folder: str, application: str, snapshot: Snapshot, wanted: set[str]) -> None:
-        streams = set(snapshot.streams)
-        for letter in letters_in(folder, application, streams):
-            if letter.message_id in wanted:
-                self.previews[letter.message_id] = payload_text(letter.data)[:_PREVIEW]
 
     def _now(self) -> int:
         return int(self.clock() * 1000)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.arrow_columns import values_of
+from kinesis_trident.common.arrow_columns import values_of
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import Slice, compact, count_from, keys_in, position_at
@@ -17,9 +17,6 @@ from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
 from kinesis_trident.tracker.position_keys import Keys, counts, key_of, keys_of_texts
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.spread import spread
-
-__all__ = ["DeaggregateChangedError", "Picker", "check_runs", "check_whole", "gather", "start_of"]
-
 
 _PARTS = 8
 """A gap of one such part of the whole is left out."""

@@ -29,12 +29,15 @@ from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.folders import filesystem, replace
 from kinesis_trident.spout.failed_records.retry_ranges import Picker
 from kinesis_trident.spout.failed_records.run_records import RunRecords
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, position_at, with_own_keys
+from kinesis_trident.spout.kinesis.record_batches import (
+    RECORD_SCHEMA,
+    position_at,
+    readable,
+    with_own_keys,
+)
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
-
-__all__ = ["RetrySpool", "spool_of"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ _DOTTED = SEQUENCE.replace(":", "[.]")
 _NAME = re.compile(
     rf"(?P<txid>[0-9]{{12,19}})-(?P<first>{_DOTTED})-(?P<last>{_DOTTED})-(?P<digest>[0-9a-f]{{16}})\.arrow"
 )
+_COLUMNS = RECORD_SCHEMA.names, RECORD_SCHEMA.types
 _TROUBLE = (OSError, ValueError, pa.ArrowException)
 
 
@@ -76,10 +80,12 @@ class RetrySpool:
     def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:
         """Keep records of one shard (in `RECORD_SCHEMA`) that batch `txid` has delivered; durable on return.
 
+        One that cannot be decoded is not kept: the next version may decode it.
+
         Raises:
             SpoolError: the file cannot be written.
         """
-        records = _in_order([with_own_keys(batch) for batch in batches])
+        records = _in_order([with_own_keys(readable(batch)) for batch in batches])
         if records is None:
             return
         sink = pa.BufferOutputStream()
@@ -188,10 +194,11 @@ class RetrySpool:
                 "cannot read %s of %s: %s; reading from the stream instead", file.path, self._where, error
             )
             return []
-        if any(batch.schema != RECORD_SCHEMA for batch in batches):
+        if any((batch.schema.names, batch.schema.types) != _COLUMNS for batch in batches):
             log.warning("%s has unknown columns; reading from the stream instead", file.path)
             return []
-        return batches
+        # Release 1.0.0 wrote that a partition key is never null.
+        return [pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA) for batch in batches]
 
 
 def spool_of(

@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from kinesis_trident.spout.kinesis.record_batches import Slice
 
-__all__ = ["RunRecords"]
-
 
 class RunRecords:
     """The records of runs, in the order of the runs.

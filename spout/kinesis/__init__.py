@@ -74,7 +74,9 @@ class Unavailable(KinesisError):
 class StreamInfo:
     """The identity and the limits of a stream. Times are epoch milliseconds by the server's clock.
 
-    `max_record_bytes` covers payload and partition key together; None if the service does not report it.
+    `max_record_bytes` covers payload and partition key together; None if the service does not report it. `is_auto`: the
+    stream distributes records by itself, whatever their keys, and takes records without a key
+    (`RecordDistributionStrategy` AUTO).
     """
 
     name: str
@@ -84,6 +86,7 @@ class StreamInfo:
     status: str
     server_time: int
     max_record_bytes: int | None = None
+    is_auto: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +119,10 @@ Since = TrimHorizon | AtTimestamp | AfterShard
 class Page:
     """One GetRecords answer, or one event of a subscription, where `next_iterator` is its continuation.
 
-    `records` has the columns partitionKey (string), data (binary), sequenceNumber (string) and
-    approximateArrivalTimestamp (timestamp[us, UTC]), in shard order. `next_iterator` is None at the end of a closed
-    shard (`spout.reader.closing`). `behind_ms` is None if the answer does not report it. `size` is the sum of the
-    payloads in bytes. `server_time` is the time of the answer by the server's clock, in epoch milliseconds rounded
-    down, None if unknown. `closed`: the answer names child shards.
+    `records` has the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`, in shard order. `next_iterator` is None
+    at the end of a closed shard (`spout.reader.closing`). `behind_ms` is None if the answer does not report it. `size`
+    is the sum of the payloads in bytes. `server_time` is the time of the answer by the server's clock, in epoch
+    milliseconds rounded down, None if unknown. `closed`: the answer names child shards.
     """
 
     records: pa.RecordBatch

@@ -23,11 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_trident.arrow_columns import values_of
+from kinesis_trident.common.arrow_columns import values_of
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
 from kinesis_trident.tracker.spread import spread
-
-__all__ = ["MAGIC", "deaggregated", "first_deaggregated"]
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +99,7 @@ def first_deaggregated(records: pa.RecordBatch, most: int | None) -> tuple[pa.Re
 
 def _with_users(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.RecordBatch:
     """Return the records, with opened ones replaced by their user records."""
-    key, data, sequence, _, arrival = records.columns
+    key, data, sequence, sub, arrival = records.columns
     # The number of user records in each record, 0 for a plain one.
     users = np.zeros(records.num_rows, dtype=np.int64)
     for at, found in opened.items():
@@ -130,7 +128,7 @@ def _with_users(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.Re
             pa.DictionaryArray.from_arrays(pa.array(keys), table),
             payloads,
             sequence.take(pa.array(record)),
-            pa.array(np.where(is_user, index, -1)),
+            pa.array(np.where(is_user, index, values_of(sub)[record])),
             arrival.take(pa.array(record)),
         ],
         schema=SHARED_KEYS_SCHEMA,

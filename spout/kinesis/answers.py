@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -16,16 +17,6 @@ from botocore.parsers import ResponseParserError
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.tracker.reasons import shorten
-
-__all__ = [
-    "ListedShard",
-    "consumer_of",
-    "iterator_of",
-    "open_shards_of",
-    "shard_of",
-    "shards_of",
-    "stream_of",
-]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,6 +34,7 @@ class _Summary(msgspec.Struct, rename="pascal"):
     stream_creation_timestamp: datetime
     retention_period_hours: _Count
     stream_status: _Text
+    record_distribution_strategy: str | None = None
     max_record_size_in_ki_b: _Count | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
 
 
@@ -112,6 +104,7 @@ def stream_of(answer: Mapping[str, Any], server_time: int) -> StreamInfo:
         status=found.stream_status,
         server_time=server_time,
         max_record_bytes=largest * 1024 if largest else None,
+        is_auto=found.record_distribution_strategy == "AUTO",
     )
 
 
@@ -125,6 +118,22 @@ def shards_of(answer: Mapping[str, Any], tokens: Set[str]) -> tuple[Sequence[Lis
         msg = f"NextToken {found.next_token[:40]!r} has come before"
         raise _unreadable(msg)
     return found.shards, found.next_token or None
+
+
+def refuse_circles(listed: Sequence[ListedShard]) -> None:
+    """Check a whole listing: a shard that is read after itself would never be read.
+
+    Raises:
+        ResponseParserError: a shard is among its own ancestors.
+    """
+    parents = {
+        one.shard_id: [*filter(None, (one.parent_shard_id, one.adjacent_parent_shard_id))] for one in listed
+    }
+    try:
+        TopologicalSorter(parents).prepare()
+    except CycleError as error:
+        msg = f"shard {error.args[1][0]} is among its own ancestors"
+        raise _unreadable(msg) from error
 
 
 def open_shards_of(listed: Sequence[ListedShard]) -> list[tuple[int, str]]:

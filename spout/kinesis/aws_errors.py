@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from http import HTTPStatus
 
 from botocore import exceptions
 from botocore.eventstream import ParserError
@@ -19,9 +20,8 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
+from kinesis_trident.spout.kinesis.remedies import is_of_the_clock
 from kinesis_trident.tracker.reasons import make_visible, shorten
-
-__all__ = ["translated"]
 
 _TOO_MANY_CALLS = (
     "the service limits calls of this kind: run fewer queries at a time with these credentials, or list the shards "
@@ -94,12 +94,14 @@ _SUBSCRIBED = (
     "a consumer can have one subscription to a shard, and a new one only after 5 seconds: use this consumer in one "
     "application only"
 )
+_CLOCK = (
+    "the request arrived minutes before or after the time at which it was signed: check this machine's clock"
+)
 _PASSING = {
     "ExpiredNextTokenException": "a listing took longer than five minutes: try again",
     "InternalFailure": "",
     "InternalFailureException": "",
     "InternalServerError": "",
-    "RequestExpired": "the request arrived minutes after it was signed: check this machine's clock",
     "RequestTimeout": "the request arrived incomplete: check the network",
     "RequestTimeoutException": "the request arrived incomplete: check the network",
     "ServiceUnavailable": "",
@@ -151,11 +153,11 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
 )
 
 
-_REQUEST_TIMEOUT = 408
+_EMPTY = "the answer is empty, as Kinesis gives none: check the proxy and the network"
 
 
 def _is_verification(error: BaseException) -> bool:
-    """Tell whether a TLS handshake failed for the server's certificate, which is permanent."""
+    """Return whether a TLS handshake failed for the server's certificate, which is permanent."""
     seen: list[BaseException] = []
     ask: list[object] = [error]
     while ask:
@@ -192,10 +194,15 @@ def _refused(error: exceptions.ClientError, place: str) -> KinesisError:
     answer = error.response.get("Error", {})
     # Any endpoint may have said this, at any length.
     code, message = (make_visible(shorten(str(answer.get(name, "")))) for name in ("Code", "Message"))
+    is_blank = not str(answer.get("Message", "")).strip()
     kind: type[KinesisError]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "ResourceNotFoundException" and message.startswith("Shard "):
         kind, hint = ShardMissingError, "it is past the stream's retention, or belongs to another stream"
+    elif is_of_the_clock(code, message):
+        kind, hint = Unavailable, _CLOCK
+    elif status == HTTPStatus.BAD_REQUEST and code in ("", str(status)) and is_blank:
+        kind, hint = Unavailable, _EMPTY
     else:
         kind, hint = _meaning(code, status)
         if kind is InUseError and error.operation_name == "SubscribeToShard":
@@ -207,8 +214,8 @@ def _refused(error: exceptions.ClientError, place: str) -> KinesisError:
 def _meaning(code: str, status: int) -> tuple[type[KinesisError], str]:
     if code in _DENIALS:
         return AccessDeniedError, _DENIALS[code]
-    if code in _THROTTLES:
-        return ThrottledError, _THROTTLES[code]
-    if code in _PASSING or status >= 500 or status == _REQUEST_TIMEOUT:
+    if code in _THROTTLES or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return ThrottledError, _THROTTLES.get(code, _TOO_MANY_CALLS)
+    if code in _PASSING or status >= 500 or status == HTTPStatus.REQUEST_TIMEOUT:
         return Unavailable, _PASSING.get(code) or f"HTTP {status}"
     return _REFUSALS.get(code, (KinesisError, f"HTTP {status}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,17 @@ from botocore.credentials import (
     CredentialProvider,
     CredentialResolver,
     DeferredRefreshableCredentials,
+    RefreshableCredentials,
 )
 from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
 from kinesis_trident.spout.errors import OptionsError
-from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
 from kinesis_trident.spout.kinesis.pages.decoding import parsed_page
 from kinesis_trident.spout.kinesis.pages.parser import PageParserFactory
-from kinesis_trident.spout.kinesis.put_bodies import parsed_results
-from kinesis_trident.spout.kinesis.service_models import ServiceModels
+from kinesis_trident.spout.kinesis.put_bodies import encode_puts_of, parsed_results
+from kinesis_trident.spout.kinesis.remedies import RequestClock, sign_by
 from kinesis_trident.spout.kinesis.transport import read_at_once
 from kinesis_trident.spout.options.connection import ConnectionOptions
-
-__all__ = ["create_client", "create_clients"]
 
 _LOCALSTACK = "localstack"
 _LOCALSTACK_REGION = "us-east-1"
@@ -34,13 +34,48 @@ _READ_SECONDS = 30
 """Seconds; an answer has up to 10 MiB."""
 
 
-def create_clients(options: ConnectionOptions, *retries: int, connections: int = 64) -> list[Any]:
-    """Create boto clients of Kinesis in one session, one for each of `retries`, the retries of a failed call.
+def open_session(options: ConnectionOptions, clock: RequestClock | None = None) -> botocore.session.Session:
+    """Open a session, which finds the credentials anew; its clients sign by `clock`.
 
     Raises:
-        botocore.exceptions.BotoCoreError: unknown profile, no region, or no credentials to assume a role with.
+        botocore.exceptions.BotoCoreError: unknown profile, or no credentials to assume a role with.
     """
-    session = _session(options)
+    clock = clock or RequestClock()
+    session = _own_session(options, clock)
+    return session if options.role_arn is None else _with_role(session, options.role_arn, options, clock)
+
+
+def fixed_keys(session: botocore.session.Session) -> tuple[str | None, ...] | None:
+    """Return the credentials of a session that keeps them as they are; None if there are none, or it renews them.
+
+    Raises:
+        botocore.exceptions.BotoCoreError: their source does not answer.
+    """
+    found = session.get_credentials()
+    if found is None or isinstance(found, RefreshableCredentials):
+        return None
+    return found.access_key, found.secret_key, found.token
+
+
+def create_clients(
+    session: botocore.session.Session,
+    options: ConnectionOptions,
+    *retries: int,
+    connections: int = 64,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Any]:
+    """Create boto clients of Kinesis in a session, one for each of `retries`, the retries of a failed call.
+
+    Args:
+        session: has the credentials.
+        options: of the connection.
+        retries: see above.
+        connections: of each client, that are kept.
+        clock: seconds that never step back, for the deadlines of answers.
+
+    Raises:
+        botocore.exceptions.BotoCoreError: no region, or the source of the credentials does not answer.
+    """
     session.register_component("response_parser_factory", PageParserFactory())
     clients = [
         session.create_client(
@@ -60,9 +95,8 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
     ]
     for client in clients:
         if _protocol(client) == "json":
-            read_at_once(client, "GetRecords", parsed_page)
-            read_at_once(client, "PutRecords", parsed_results)
-            fix_requests(client)
+            read_at_once(client, {"GetRecords": parsed_page, "PutRecords": parsed_results}, clock)
+            encode_puts_of(client)
     return clients
 
 
@@ -72,10 +106,10 @@ def create_client(
     """Create a boto client of another service, with the credentials of the options, and by default their region.
 
     Raises:
-        botocore.exceptions.BotoCoreError: as `create_clients`.
+        botocore.exceptions.BotoCoreError: as `open_session` and `create_clients`.
     """
     local = _LOCALSTACK if options.endpoint_url == _LOCALSTACK else None
-    return _session(options).create_client(
+    return open_session(options).create_client(
         service,
         region_name=region or _region(options),
         endpoint_url=_endpoint(service, endpoint_url or local),
@@ -95,22 +129,14 @@ def _protocol(client: Any) -> str:
     return str(getattr(model, "resolved_protocol", None) or model.metadata["protocol"])
 
 
-def _session(options: ConnectionOptions) -> botocore.session.Session:
-    session = _own_session(options)
-    return session if options.role_arn is None else _with_role(session, options.role_arn, options)
-
-
-def _new_session(options: ConnectionOptions) -> botocore.session.Session:
+def _new_session(options: ConnectionOptions, clock: RequestClock) -> botocore.session.Session:
     session = botocore.session.Session(profile=options.profile)
-    # Its paths are botocore's own and those of AWS_DATA_PATH.
-    paths = session.get_component("data_loader").search_paths
-    models = ServiceModels(extra_search_paths=paths, include_default_search_paths=False)
-    session.register_component("data_loader", models)
+    sign_by(clock, session)
     return session
 
 
-def _own_session(options: ConnectionOptions) -> botocore.session.Session:
-    session = _new_session(options)
+def _own_session(options: ConnectionOptions, clock: RequestClock) -> botocore.session.Session:
+    session = _new_session(options, clock)
     if options.aws_access_key_id is not None and options.aws_secret_access_key is not None:
         session.set_credentials(
             options.aws_access_key_id, options.aws_secret_access_key, options.session_token
@@ -144,7 +170,7 @@ def _endpoint(service: str, given: str | None) -> str | None:
 
 
 def _with_role(
-    source: botocore.session.Session, role: str, options: ConnectionOptions
+    source: botocore.session.Session, role: str, options: ConnectionOptions, clock: RequestClock
 ) -> botocore.session.Session:
     """Return a session with the role's credentials, which it refreshes before they expire.
 
@@ -168,7 +194,7 @@ def _with_role(
         if credentials is None:
             raise NoCredentialsError
         fetcher = AssumeRoleCredentialFetcher(create, credentials, role, extra_args=given)
-    session = _new_session(options)
+    session = _new_session(options, clock)
     session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
     return session
 

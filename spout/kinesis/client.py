@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from kinesis_trident.per_process import PerProcess
+from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     ConsumerMissingError,
@@ -31,19 +31,21 @@ from kinesis_trident.spout.kinesis.answers import (
     consumer_of,
     iterator_of,
     open_shards_of,
+    refuse_circles,
     shard_of,
     shards_of,
     stream_of,
 )
 from kinesis_trident.spout.kinesis.aws_errors import translated
-from kinesis_trident.spout.kinesis.aws_session import create_clients
+from kinesis_trident.spout.kinesis.aws_session import create_clients, fixed_keys, open_session
 from kinesis_trident.spout.kinesis.consumers import Consumer
-from kinesis_trident.spout.kinesis.event_stream import EventStream
+from kinesis_trident.spout.kinesis.event_stream import EventStream, of_consumer
 from kinesis_trident.spout.kinesis.pages.decoding import page_from_response
 from kinesis_trident.spout.kinesis.pages.parser import EVENTS, PAGE, server_time
 from kinesis_trident.spout.kinesis.put_bodies import results_of
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
+from kinesis_trident.spout.kinesis.remedies import Remedy, Renewed, RequestClock, remedy_of
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import (
     After,
@@ -54,8 +56,6 @@ from kinesis_trident.spout.positions import (
     TrimHorizon,
     parse_position,
 )
-
-__all__ = ["BotoKinesis", "kinesis_client"]
 
 T = TypeVar("T")
 
@@ -70,7 +70,18 @@ _CREATIONS = 4
 _LISTINGS = 3
 """Attempts to list shards when a next page was requested too late."""
 
+_READS = {"get_records", "get_shard_iterator", "subscribe_to_shard"}
+"""The calls that botocore does not retry."""
+
 _INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
+
+
+class _Clients(NamedTuple):
+    """Two boto clients, and their credentials if these stay as they are."""
+
+    keys: tuple[str | None, ...] | None
+    calls: Any
+    reads: Any
 
 
 class BotoKinesis:
@@ -78,6 +89,16 @@ class BotoKinesis:
 
     botocore never retries reads of records: `spout.reader.fetch` decides what a throttle or a fault means for the
     shard's turn. It retries all other calls `clientNumRetries` times.
+
+    A call whose credentials are refused is made once more if there are newer ones: files, processes and containers
+    replace them while this process lives. One that is refused for the machine's clock is made once more with AWS's.
+
+    Args:
+        options: of the connection.
+        sleep: seconds.
+        rng: draws the waits.
+        clock: the time to sign with.
+        steady: seconds that never step back, for the deadlines of answers.
 
     Raises:
         KinesisError: the options name no usable region, profile or endpoint.
@@ -89,36 +110,49 @@ class BotoKinesis:
         *,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
+        clock: RequestClock | None = None,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rng = rng or random.Random()
         self._options = options
         self._sleep = sleep
+        self._clock = clock or RequestClock()
+        self._steady = steady
         self._arns = options.arns
-        self._calls, self._reads = self._created()
-        self._where = f"{self._calls.meta.region_name} ({self._calls.meta.endpoint_url})"
+        self._clients = Renewed(self._create_patiently(), self._create)
+        meta = self._clients.value.calls.meta
+        self._where = f"{meta.region_name} ({meta.endpoint_url})"
 
-    def _created(self) -> tuple[Any, Any]:
+    def _create_patiently(self) -> _Clients:
         """Create the clients; retry for some seconds while the source of the credentials does not answer."""
-        options = self._options
-        for failures in range(1, _CREATIONS + 1):
+        for failures in range(1, _CREATIONS):
             try:
-                calls, reads = create_clients(options, options.client_num_retries, 0)
-            except (BotoCoreError, ValueError) as error:
-                where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
-                said = translated(error, f"stream {options.stream_name!r}", where)
-                if failures == _CREATIONS or not isinstance(said, Unavailable):
-                    raise said from error
+                return self._create()
+            except Unavailable:
                 self._sleep(full_jitter(failures, self._rng, base=1.0))
-            else:
-                return calls, reads
-        raise AssertionError
+        return self._create()
+
+    def _create(self, last: _Clients | None = None) -> _Clients:
+        """Create the clients; return the `last` ones if their credentials are still the ones to use."""
+        options = self._options
+        try:
+            session = open_session(options, self._clock)
+            keys = fixed_keys(session)
+            if last is not None and keys is not None and keys == last.keys:
+                return last
+            return _Clients(
+                keys, *create_clients(session, options, options.client_num_retries, 0, clock=self._steady)
+            )
+        except (BotoCoreError, ValueError) as error:
+            where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
+            raise translated(error, f"stream {options.stream_name!r}", where) from error
 
     def __repr__(self) -> str:
         return f"BotoKinesis({self._where})"
 
     def describe(self, stream: str) -> StreamInfo:
         """See `Kinesis.describe`."""
-        answer = self._call(f"stream {stream!r}", self._calls.describe_stream_summary, **self._stream(stream))
+        answer = self._call(f"stream {stream!r}", "describe_stream_summary", **self._stream(stream))
         answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"]) or int(time.time() * 1000)
         return self._read(f"stream {stream!r}", stream_of, answer, answered)
 
@@ -159,12 +193,13 @@ class BotoKinesis:
         tokens: set[str] = set()
         page = self._stream(stream) | which
         while page:
-            answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
+            answer = self._call(f"stream {stream!r}", "list_shards", **page)
             listed, token = self._read(f"stream {stream!r}", shards_of, answer, tokens)
             shards += listed
             tokens |= {token} if token else set()
             # The token identifies the stream; Kinesis refuses both together.
             page = {"NextToken": token} if token else {}
+        self._read(f"stream {stream!r}", refuse_circles, shards)
         return shards
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
@@ -176,7 +211,7 @@ class BotoKinesis:
         what = f"stream {stream!r}, shard {shard}, position {position}"
         answer = self._call(
             what,
-            self._reads.get_shard_iterator,
+            "get_shard_iterator",
             **self._stream(stream),
             ShardId=shard,
             **_start(parse_position(position)),
@@ -189,7 +224,7 @@ class BotoKinesis:
         several = len(self._arns) > 1
         stream, of, token = iterator.partition(_OF) if several else (next(iter(self._arns), ""), "", iterator)
         which = {"StreamARN": self._arns[stream]} if stream else {}
-        answer = self._call("GetRecords", self._reads.get_records, ShardIterator=token, Limit=limit, **which)
+        answer = self._call("GetRecords", "get_records", ShardIterator=token, Limit=limit, **which)
         page: Page | None = answer.get(PAGE)
         if page is None:
             answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
@@ -202,9 +237,7 @@ class BotoKinesis:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
         what = f"consumer {name!r} of {stream_arn}"
         try:
-            answer = self._call(
-                what, self._calls.describe_stream_consumer, StreamARN=stream_arn, ConsumerName=name
-            )
+            answer = self._call(what, "describe_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
         except StreamMissingError as error:
             raise ConsumerMissingError(str(error)) from error
         return self._read(what, consumer_of, answer)
@@ -213,7 +246,7 @@ class BotoKinesis:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
         self._call(
             f"consumer {name!r} of {stream_arn}",
-            self._calls.register_stream_consumer,
+            "register_stream_consumer",
             StreamARN=stream_arn,
             ConsumerName=name,
         )
@@ -230,19 +263,18 @@ class BotoKinesis:
         try:
             answer = self._call(
                 what,
-                self._reads.subscribe_to_shard,
+                "subscribe_to_shard",
                 ConsumerARN=consumer,
                 ShardId=shard,
                 StartingPosition=_starting(parse_position(position)),
             )
         except StreamMissingError as error:
-            msg = f"{error}. If the consumer was deregistered, consumerLifecycle=managed registers it at the next start"
-            raise ConsumerMissingError(msg) from error
+            raise of_consumer(error) from error
         if EVENTS not in answer:
             msg = f"{what} in {self._where}: the events are not JSON. Set consumerMode=polling"
             raise KinesisError(msg)
         began = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
-        return EventStream(answer[EVENTS], what, self._where, began)
+        return EventStream(answer[EVENTS], what, self._where, began, self._steady)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`; after a broken connection a request may be written twice.
@@ -274,9 +306,7 @@ class BotoKinesis:
         """
         entries = Entries.of(entries)
         try:
-            answer = self._call(
-                f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
-            )
+            answer = self._call(f"stream {stream!r}", "put_records", Records=entries, **self._stream(stream))
         except KinesisError as error:
             from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
 
@@ -292,16 +322,29 @@ class BotoKinesis:
         arn = name if name.startswith("arn:") else self._arns.get(name)
         return {"StreamName": name} if arn is None else {"StreamARN": arn}
 
-    def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = method(**arguments)
-        # A TypeError: botocore takes the `__type` of any refusal for a text.
-        except (BotoCoreError, ClientError, ResponseParserError, TypeError) as error:
-            if isinstance(error, NoCredentialsError):
-                # A client created without credentials never gets any: the next call uses a new one.
-                self._calls, self._reads = self._created()
-            raise translated(error, what, self._where) from error
-        return answer
+    def _call(self, what: str, call: str, **arguments: Any) -> dict[str, Any]:
+        untried = set(Remedy)
+        while True:
+            clients = self._clients.value
+            try:
+                answer: dict[str, Any] = getattr(clients.reads if call in _READS else clients.calls, call)(
+                    **arguments
+                )
+            # A TypeError: botocore takes the `__type` of any refusal for a text.
+            except (BotoCoreError, ClientError, ResponseParserError, TypeError) as error:
+                remedy = remedy_of(error)
+                if remedy not in untried or not self._apply(remedy, error, clients):
+                    raise translated(error, what, self._where) from error
+                untried.remove(remedy)
+            else:
+                return answer
+
+    def _apply(self, remedy: Remedy, error: Exception, refused: _Clients) -> bool:
+        """Apply a remedy; tell whether the call is worth another try."""
+        if remedy is Remedy.SERVER_TIME:
+            self._clock.correct(error)
+            return True
+        return self._clients.renew(refused) is not refused
 
     def _read(self, what: str, read: Callable[..., T], answer: object, *more: Any) -> T:
         """Read an answer, or a part of it, that botocore has parsed."""
@@ -322,7 +365,7 @@ def _filter(since: Since) -> dict[str, Any]:
 
 
 def _is_invalid(error: KinesisError) -> bool:
-    """Tell whether Kinesis refused a call as invalid."""
+    """Return whether Kinesis refused a call as invalid."""
     return _code(error) in _INVALID
 
 

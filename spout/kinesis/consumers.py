@@ -18,8 +18,6 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["Consumer", "ConsumerCalls", "ready_consumers"]
-
 log = logging.getLogger(__name__)
 
 _PATIENCE = 300.0

@@ -7,7 +7,7 @@ botocore signs and sends the call, and its `EventStreamBuffer` splits the messag
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -16,13 +16,20 @@ from botocore.exceptions import EventStreamError
 from botocore.response import StreamingBody
 from urllib3.exceptions import HTTPError
 
-from kinesis_trident.spout.kinesis import Page, Unavailable
+from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.private_names import limit_wait
+from kinesis_trident.spout.kinesis import (
+    ConsumerMissingError,
+    KinesisError,
+    Page,
+    StreamMissingError,
+    Unavailable,
+)
 from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.pages.decoding import page_of_event
-from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.spout.kinesis.transport import parts_of
+from kinesis_trident.spout.patience import Deadline
 from kinesis_trident.tracker.reasons import make_reason
-
-__all__ = ["Body", "EventStream"]
 
 _LEAST_SECONDS = 0.001
 """A socket with a timeout of 0 does not wait at all, and raises other errors."""
@@ -31,8 +38,13 @@ _LEAST_SECONDS = 0.001
 class Body(Protocol):
     """The body of an answer, as urllib3 provides it."""
 
-    def stream(self) -> Iterator[bytes]:
-        """The parts of the body as they arrive."""
+    def read1(self, size: int) -> bytes:
+        """What has arrived, at most `size` bytes; waits for some. Empty at the end."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether all of it was received."""
         ...
 
     def close(self) -> None:
@@ -48,13 +60,22 @@ class EventStream:
         what: the subscription, for errors.
         where: region and endpoint, for errors.
         answered: the start of the subscription by the server's clock (epoch milliseconds): events do not include it.
+        clock: seconds that never step back.
     """
 
-    def __init__(self, body: Body, what: str, where: str, answered: int | None) -> None:
+    def __init__(
+        self,
+        body: Body,
+        what: str,
+        where: str,
+        answered: int | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._body = body
+        self._clock = clock
         self._what, self._where = what, where
         self._answered = answered
-        self._parts = body.stream()
+        self._parts = parts_of(body)
         # The class of botocore that can reach the socket.
         self._socket = StreamingBody(body, None)  # type: ignore[arg-type]
         # The stubs have its messages wrong.
@@ -63,16 +84,17 @@ class EventStream:
         self._begun = 0
 
     def next(self, seconds: float) -> Page | None:
-        """Wait at most `seconds` for the next event; None when the subscription has ended normally.
+        """Wait at most `seconds` for the next event, longer for a large one; None when the subscription has ended.
 
         After an error the subscription cannot be used any more.
 
         Raises:
-            Unavailable: the connection broke, possibly within an event, or no event arrived in time.
+            Unavailable: the connection broke, possibly within an event, or no event arrived in time, or one trickled.
             InUseError: another subscription has replaced this one.
+            ConsumerMissingError: the consumer was deregistered.
             KinesisError: the subscription ended for another reason.
         """
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds, self._clock)
         try:
             while True:
                 while (message := self._message()) is not None:
@@ -80,15 +102,17 @@ class EventStream:
                     page = self._page(message)
                     if page is not None:
                         return page
-                if _is_open(self._body):
-                    self._socket.set_socket_timeout(max(_LEAST_SECONDS, deadline - time.monotonic()))
+                left = deadline.left(self._begun)
+                # http.client gives up the socket with the last byte of a known length.
+                if not self._body.closed:
+                    limit_wait(self._socket, max(_LEAST_SECONDS, left))
                 part = next(self._parts, None)
                 if part is None:
                     break
                 self._begun += len(part)
                 self._buffer.add_data(part)
         except (EventStreamError, HTTPError, OSError, ParserError) as error:
-            raise translated(error, self._what, self._where) from error
+            raise of_consumer(translated(error, self._what, self._where)) from error
         if self._begun:
             msg = f"{self._what} in {self._where}: the connection closed in the middle of an event"
             raise Unavailable(msg)
@@ -123,9 +147,13 @@ class EventStream:
             raise Unavailable(msg) from error
 
 
-def _is_open(body: Any) -> bool:
-    """Return True if a body still has its socket: http.client gives it up with the last byte of a known length."""
-    return body._fp.fp is not None
+def of_consumer(error: KinesisError) -> KinesisError:
+    """Return the error of a subscription: what is not found is its consumer."""
+    if not isinstance(error, StreamMissingError):
+        return error
+    return ConsumerMissingError(
+        f"{error}. If the consumer was deregistered, consumerLifecycle=managed registers it at the next start"
+    )
 
 
 def _error(message: Any) -> dict[str, Any]:

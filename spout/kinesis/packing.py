@@ -15,8 +15,6 @@ from typing import Any
 
 from kinesis_trident.spout.kinesis.aggregation import MAGIC
 
-__all__ = ["MOST_USERS", "ROUTED_KEY", "Pack", "User", "digests_of", "hash_key"]
-
 MOST_USERS = 50_000
 """The maximum of user records in an aggregate: with the longest keys, so many are within the reader's memory limit."""
 

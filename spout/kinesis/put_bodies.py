@@ -1,7 +1,7 @@
 """Makes the bodies of PutRecords and reads the answers, bypassing botocore's serializer and parser.
 
-botocore checks each record, copies it, and encodes it in Python (docs/benchmarks.md has what that costs).
-`spout.kinesis.fixed_requests` puts the bodies into its requests; it keeps endpoints, credentials, retries and errors.
+botocore checks each record, copies it, and encodes it in Python (docs/benchmarks.md has what that costs). Handlers of
+its events put the bodies into its requests; it keeps endpoints, credentials, signatures, retries and errors.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, TypedDict
 import msgspec
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.tracker.errors import UNREADABLE
-
-__all__ = ["RESULTS", "encode_put", "parsed_results", "results_of"]
 
 RESULTS = "KinesisTridentResults"
 """The key under which a parsed PutRecords response holds its results, each with the types of `_Result`."""
+
+_GIVEN = "kinesis_trident_put"
+"""The key under which the context of a call holds its parameters."""
 
 _SMALL = 320
 """Bytes of a record, on average, below which msgspec encodes data in less time than a call for each takes."""
@@ -31,11 +32,11 @@ _PLACE = msgspec.Raw(b'"\n"')
 _encoder = msgspec.json.Encoder()
 
 
-class _Record(msgspec.Struct, gc=False, omit_defaults=True, rename="pascal"):
+class _PutRecord(msgspec.Struct, gc=False, omit_defaults=True, rename="pascal"):
     """One record of a body."""
 
     data: bytes | msgspec.Raw
-    partition_key: str
+    partition_key: str | None = None
     explicit_hash_key: str | None = None
 
 
@@ -47,11 +48,28 @@ class _Result(TypedDict, total=False):
     ErrorMessage: str | None
 
 
-class _Answer(TypedDict):
+class _PutAnswer(TypedDict):
     Records: list[_Result]
 
 
-_decoder = msgspec.json.Decoder(_Answer)
+_decoder = msgspec.json.Decoder(_PutAnswer)
+
+
+def encode_puts_of(client: Any) -> None:
+    """Make a boto client of Kinesis, whose protocol is JSON, send the bodies of `encode_put`."""
+    events = client.meta.events
+    events.register("provide-client-params.kinesis.PutRecords", _keep_records)
+    events.register("before-call.kinesis.PutRecords", _replace_body)
+
+
+def _keep_records(params: dict[str, Any], context: dict[str, Any], **_: object) -> dict[str, Any]:
+    """Give botocore one small record in place of all."""
+    context[_GIVEN] = params
+    return params | {"Records": [{"Data": b"", "PartitionKey": "-"}]}
+
+
+def _replace_body(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
+    params["body"] = encode_put(context.pop(_GIVEN))
 
 
 def encode_put(params: dict[str, Any]) -> bytes:
@@ -75,9 +93,9 @@ def encode_put(params: dict[str, Any]) -> bytes:
     return body.getvalue()
 
 
-def _records(entries: Entries, data: Iterable[bytes | msgspec.Raw]) -> list[_Record]:
+def _records(entries: Entries, data: Iterable[bytes | msgspec.Raw]) -> list[_PutRecord]:
     hashes = repeat(None) if entries.hashes is None else entries.hashes.tolist()
-    return list(map(_Record, data, entries.keys.tolist(), hashes))
+    return list(map(_PutRecord, data, entries.keys.tolist(), hashes))
 
 
 def parsed_results(body: bytes | memoryview) -> list[_Result] | bytes:

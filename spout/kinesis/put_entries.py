@@ -8,10 +8,8 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-__all__ = ["Column", "Entries", "Entry", "Rows", "column_of"]
-
 Entry = dict[str, Any]
-"""One record of PutRecords: Data, PartitionKey and, optionally, ExplicitHashKey."""
+"""One record of PutRecords: Data and, optionally, PartitionKey and ExplicitHashKey."""
 
 Column = np.ndarray[Any, np.dtype[np.object_]]
 
@@ -33,7 +31,7 @@ class Entries(Sequence[Entry]):
 
     Args:
         data: the payloads, bytes.
-        keys: the partition keys, text.
+        keys: the partition keys, text; None for a record without one, which only some streams take.
         sizes: the bytes that count towards the limits: payloads and partition keys.
         hashes: the explicit hash keys, None for a record without one; None if no record has one.
     """
@@ -52,9 +50,10 @@ class Entries(Sequence[Entry]):
         hashes = [entry.get("ExplicitHashKey") for entry in given]
         return cls(
             column_of(entry["Data"] for entry in given),
-            column_of(entry["PartitionKey"] for entry in given),
+            column_of(entry.get("PartitionKey") for entry in given),
             np.array(
-                [len(entry["Data"]) + len(entry["PartitionKey"].encode()) for entry in given], dtype=np.int64
+                [len(entry["Data"]) + len((entry.get("PartitionKey") or "").encode()) for entry in given],
+                dtype=np.int64,
             ),
             column_of(hashes) if any(one is not None for one in hashes) else None,
         )
@@ -81,6 +80,11 @@ class Entries(Sequence[Entry]):
         """The bytes that count towards the limits."""
         return int(self.sizes.sum())
 
+    @property
+    def lack_keys(self) -> bool:
+        """Return whether a record has no partition key."""
+        return None in self.keys.tolist()
+
     def pick(self, rows: Rows | slice) -> Self:
         """Return some of the records, in the order given."""
         hashes = None if self.hashes is None else self.hashes[rows]
@@ -102,7 +106,9 @@ class Entries(Sequence[Entry]):
     def __getitem__(self, at: int | slice) -> Entry | Self:
         if isinstance(at, slice):
             return self.pick(at)
-        entry = {"Data": self.data[at], "PartitionKey": self.keys[at]}
+        entry = {"Data": self.data[at]}
+        if self.keys[at] is not None:
+            entry["PartitionKey"] = self.keys[at]
         if self.hashes is not None and self.hashes[at] is not None:
             entry["ExplicitHashKey"] = self.hashes[at]
         return entry

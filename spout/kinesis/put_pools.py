@@ -9,18 +9,6 @@ import numpy as np
 
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "REQUEST_BYTES",
-    "REQUEST_RECORDS",
-    "SMALLER_REQUEST_BYTES",
-    "Filling",
-    "Pool",
-    "RecordPool",
-    "RequestBound",
-    "is_refused",
-]
-
 REQUEST_RECORDS = 500
 REQUEST_BYTES = 10 * 2**20
 """Payloads and partition keys together: the limit of Kinesis since 2025."""
@@ -111,16 +99,27 @@ class Pool(Protocol):
         ...
 
     def is_cut(self) -> bool:
-        """Tell whether the last `take` was a single record, which no smaller request could carry."""
+        """Return whether the last `take` was a single record, which no smaller request could carry."""
         ...
 
     def settle(self, results: Sequence[dict[str, Any]]) -> None:
         """Remove the records of the last `take` that were accepted; `results` has one answer for each entry."""
         ...
 
+    def pause(self) -> float:
+        """Return the seconds until something may be sent."""
+        ...
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the other records need not wait for the refused ones."""
+        ...
+
 
 class RecordPool:
     """A pool whose records are sent as they are."""
+
+    goes_on = False
 
     def __init__(self, records: Sequence[Entry]) -> None:
         self._left = Entries.of(records)
@@ -143,3 +142,7 @@ class RecordPool:
         """See `Pool.settle`."""
         refused, rest = is_refused(results), self._left[self._sent :]
         self._left = Entries.joined([self._left[: self._sent].pick(refused), rest]) if refused.any() else rest
+
+    def pause(self) -> float:
+        """See `Pool.pause`."""
+        return 0.0

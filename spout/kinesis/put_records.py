@@ -19,8 +19,7 @@ from kinesis_trident.spout.kinesis.put_pools import (
     RecordPool,
     RequestBound,
 )
-
-__all__ = ["Patience", "Send", "put_all", "put_pool", "put_request", "requests_of"]
+from kinesis_trident.spout.patience import Patience
 
 _PATIENCE = 120.0
 """Seconds without an accepted record: a shard accepts the largest request within 10."""
@@ -37,32 +36,6 @@ Record = tuple[bytes, str]
 
 Send = Callable[[Entries], Sequence[dict[str, Any]]]
 """Calls PutRecords once and returns one result per entry."""
-
-
-class Patience:
-    """Limits the time without an accepted record. Thread-safe; progress of one thread counts for all.
-
-    Args:
-        seconds: the longest time without an accepted record.
-        clock: seconds, monotonic.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self.seconds = seconds
-        self._clock = clock
-        self._since = clock()
-
-    def excuse(self, seconds: float) -> None:
-        """Leave out time in which nothing was to be sent."""
-        self._since = min(self._clock(), self._since + seconds)
-
-    def renew(self) -> None:
-        """Restart the time: a record was accepted, or is sent for the first time."""
-        self._since = self._clock()
-
-    def spent(self) -> bool:
-        """Tell whether it is time to give up."""
-        return self._clock() - self._since >= self.seconds
 
 
 def requests_of(records: Sequence[Record]) -> Iterator[Entries]:
@@ -113,7 +86,7 @@ def put_pool(
     """Write all records of a pool; retry refused ones in order, with backoff and full jitter.
 
     The bound of the wait doubles with each attempt that writes nothing, and halves with each that writes something, so
-    that a busy shard is not left idle.
+    that a busy shard is not left idle. A pool that goes on without the refused records is not waited for.
 
     Within one request Kinesis may have accepted a later record of the same partition key already: a batch call
     guarantees no stricter order. A request refused for its size is sent in smaller ones, one after the other, and
@@ -133,6 +106,9 @@ def put_pool(
 
     def attempt() -> None:
         nonlocal refusals, stuck
+        if (pause := pool.pause()) > 0:
+            sleep(pause)
+            return
         stuck += 1
         results = _answered(send, pool, bound)
         pool.settle(results)
@@ -148,7 +124,8 @@ def put_pool(
                 f"{len(refused)} of {len(results)} records were refused, the last with {code}: "
                 f"{last.get('ErrorMessage', '')}; {_HINTS.get(code, _HINT).format(where)}"
             )
-            raise ThrottledError(msg)
+            if not pool.goes_on or patience.spent():
+                raise ThrottledError(msg)
 
     while pool:
         Retrying(
@@ -165,6 +142,8 @@ def _answered(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str,
     """Send the next records of a pool, fewer of them as long as the server says that they are too large."""
     while True:
         entries = pool.take(bound)
+        if not len(entries):
+            return ()
         try:
             return send(entries)
         except RequestTooLargeError as error:
@@ -172,7 +151,7 @@ def _answered(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str,
             if pool.is_cut():
                 msg = (
                     f"{error}; it was one record alone, of {size} bytes with its partition key "
-                    f"{entries[0]['PartitionKey'][:64]!r}"
+                    f"{str(entries.keys[0])[:64]!r}"
                 )
                 raise RequestTooLargeError(msg) from error
             bound.lower(size)

@@ -13,22 +13,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from kinesis_trident.per_process import PerProcess
+from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.options.source import SourceOptions
-
-__all__ = [
-    "SHORTEST_PERIOD",
-    "ShardBudget",
-    "ShardLimiter",
-    "calls_a_second",
-    "full_jitter",
-    "shard_limiter",
-]
-
 
 SHORTEST_PERIOD = 0.2
 """Seconds: a shard allows five calls in each one."""
+
+_UNDER_WAY = 0.05
+"""Seconds until it is seen again whether one of as many calls as are allowed has ended."""
 
 
 def calls_a_second(period: float) -> int:
@@ -41,13 +35,35 @@ def full_jitter(failures: int, rng: random.Random, *, base: float = 0.2, cap: fl
     return rng.random() * min(cap, base * 2.0 ** min(failures - 1, 32))
 
 
+_Turn = tuple[str, int]
+"""The home of a source, empty in its planning process, and a txid: applications share a worker, and its budgets."""
+
+ROUNDED = 0.001
+"""Milliseconds that may be lost where a time in milliseconds becomes one in seconds, and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What the planning process knows to be used up of a shard's limits, in milliseconds.
+
+    Each entry names the turn by its txid, 0 for a look of the planning process.
+
+    Attributes:
+        calls: the time since the end of each call that counts.
+        blocks: the time for which the bytes that were read allow no call.
+    """
+
+    calls: tuple[tuple[int, int], ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+
+
 class ShardBudget:
     """The remaining calls and bytes of a shard; pure, times are seconds of any one clock.
 
-    Any window of a second has at most `1 / period` calls (5 with 0.2 s), so a few short reads need not wait for each
-    other; with a longer period the calls of others that are known leave it the rest of the shard's 5. Bytes are charged
-    afterwards: an answer of n bytes blocks for n / `rate` seconds. Unused calls and bytes do not accumulate, because
-    the service refuses bursts.
+    A call counts from its beginning until a second after its end: when in between it has reached the service is not
+    known, and so no second of the service has more than `1 / period` calls (5 with 0.2 s). With a longer period the
+    calls of others that are known leave it the rest of the shard's 5. Bytes are charged afterwards: an answer of n
+    bytes blocks for n / `rate` seconds. Unused calls and bytes do not accumulate: the service refuses bursts.
 
     Args:
         period: average seconds between calls; 0 for no limit.
@@ -56,13 +72,15 @@ class ShardBudget:
     """
 
     def __init__(self, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> None:
-        calls = calls_a_second(period)
-        self._window = calls * period
-        self._calls: deque[float] = deque(maxlen=calls)
         shortest = min(period, SHORTEST_PERIOD)
-        self._all: deque[float] = deque(maxlen=calls_a_second(shortest))
-        self._own: deque[float] = deque(maxlen=calls_a_second(shortest))
-        self._shard_window = calls_a_second(shortest) * shortest
+        self._most, self._own_most = calls_a_second(shortest), calls_a_second(period)
+        self._window, self._own_window = self._most * shortest, self._own_most * period
+        self._ends: deque[tuple[float, _Turn]] = deque(maxlen=max(self._most, self._own_most))
+        self._others: list[tuple[float, _Turn]] = []
+        self._blocks: dict[_Turn, float] = {}
+        self._begun: deque[_Turn] = deque(maxlen=64)
+        self._under_way = 0
+        self._turn = "", 0
         self._rate = rate
         self._free = -math.inf
         self._failures = 0
@@ -70,35 +88,89 @@ class ShardBudget:
 
     def wait(self, now: float) -> float:
         """Return the seconds until the next call is allowed, 0 for at once."""
-        free = self._free
-        if self._calls and len(self._calls) == self._calls.maxlen:
-            free = max(free, self._calls[0] + self._window)
-        if self._all and len(self._all) == self._all.maxlen:
-            free = max(free, self._all[0] + self._shard_window)
-        return max(0.0, free - now)
+        own = [end for end, _ in self._ends]
+        return max(self.wait_of_all(now), self._wait(own, self._own_most, self._own_window, 1, now))
 
-    def called(self, now: float) -> None:
-        """Count a call."""
-        self._calls.append(now)
-        self._all.append(now)
-        self._own.append(now)
+    def wait_of_all(self, now: float, calls: int = 1) -> float:
+        """Return the seconds until the shard allows so many calls, one after the other, whatever the own period."""
+        ends = [end for end, _ in (*self._ends, *self._others)]
+        return max(0.0, self._free_at - now, self._wait(sorted(ends), self._most, self._window, calls, now))
 
-    def shared(self, calls: int, now: float, busy: float = 0.0) -> None:
-        """Count so many calls in the last second in all, with those of others; 0 if nothing is known of these.
+    @property
+    def _free_at(self) -> float:
+        return max(self._free, *self._blocks.values()) if self._blocks else self._free
 
-        When the others called is not known: they count from now on, in place of those that were told before. `busy`:
-        the seconds for which the bytes that they have read allow no call.
+    def _wait(self, ends: list[float], most: int, window: float, calls: int, now: float) -> float:
+        if not most:
+            return 0.0
+        left = max(0, most - self._under_way - calls)
+        if self._under_way and self._under_way + calls > most:
+            return _UNDER_WAY
+        return ends[-1 - left] + window - now if len(ends) > left else 0.0
+
+    def used(self, now: float) -> Used:
+        """Return what is used up, for another process; times are rounded to the safe side."""
+        ends = [*self._ends, *self._others, *[(now, self._turn)] * self._under_way] if self._most else []
+        blocks = ((self._free, self._turn[1]), *((until, turn) for (_, turn), until in self._blocks.items()))
+        return Used(
+            tuple(
+                (int((now - end) * 1000 + ROUNDED), turn)
+                for end, (_, turn) in sorted(ends)[-self._most :]
+                if now - end < self._window
+            ),
+            tuple(
+                (wait, turn)
+                for until, turn in blocks
+                if until > now and (wait := math.ceil((until - now) * 1000 - ROUNDED))
+            ),
+        )
+
+    def called(self) -> None:
+        """Count a call that begins."""
+        self._under_way += 1
+
+    def ended(self, now: float) -> None:
+        """Count the end of a call, answered or not."""
+        self._under_way -= 1
+        self._ends.append((now, self._turn))
+
+    def begin_turn(self, turn: int, used: Used, at: float, home: str = "") -> None:
+        """Count what the planning process knew at a time of the calls of others, in place of what it said before.
+
+        The calls of turns that were read here are known better. `turn` marks the own calls that follow; it is a txid of
+        the source with this home.
         """
-        self._free = max(self._free, now + busy) if busy else self._free
-        if calls:
-            own = [at for at in self._own if at > now - self._shard_window]
-            self._all.clear()
-            self._all.extend([*own, *[now] * (calls - len(own))])
+        told = ((at - ago / 1000, (home, mark)) for ago, mark in used.calls)
+        others = (one for one in self._others if one[1][0] != home and at - one[0] < self._window)
+        self._others = [*others, *(one for one in told if one[1] not in self._begun)]
+        blocks = (((home, mark), at + wait / 1000) for wait, mark in used.blocks)
+        self._blocks |= {mark: until for mark, until in blocks if mark not in self._begun}
+        self._blocks = {mark: until for mark, until in self._blocks.items() if until > at}
+        self._turn = home, turn
+        self._begun.append(self._turn)
+
+    def read_by(self, turn: int, calls: int, at: float, wait: float) -> None:
+        """Count the calls of a turn in another process: it has ended at a time, `wait` seconds before the next call.
+
+        What was said of that turn before no longer counts.
+        """
+        if not calls:
+            return
+        count = min(calls, self._most)
+        mark = "", turn
+        others = [one for one in self._others if one[1] != mark]
+        ends = [(at, mark)] * count
+        if count and count == self._most:
+            # The first of them is what the next call waits for.
+            ends[0] = min(at, at + wait - self._window), mark
+        self._others = sorted([*others, *ends])[-self._most :] if count else []
+        self._blocks = {one: until for one, until in self._blocks.items() if until > at} | {mark: at + wait}
 
     def answered(self, size: int, now: float) -> None:
         """Count the `size` bytes of an answer."""
         self._failures = 0
-        self._free = max(self._free, now) + size / self._rate
+        if size:
+            self._free = max(self._free_at, now) + size / self._rate
 
     def refused(self, now: float, rng: random.Random) -> None:
         """Count a throttled or temporarily failed call: the more in a row, the longer the wait."""
@@ -117,32 +189,51 @@ class ShardLimiter:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        wall: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
         self._budget = budget
+        self.wall = wall
         self.sleep = sleep
         self._rng = rng or random.Random()
         self._lock = threading.Lock()
         self.clock = clock
 
     def acquire(self, patience: float = math.inf) -> bool:
-        """Wait until the next call is allowed; return False at once if that takes longer than `patience` seconds."""
+        """Wait until the next call is allowed; return False at once if that takes longer than `patience` seconds.
+
+        The call is under way until `ended`.
+        """
         deadline = self.clock() + patience
         while True:
             with self._lock:
                 now = self.clock()
                 wait = self._budget.wait(now)
                 if wait <= 0:
-                    self._budget.called(now)
+                    self._budget.called()
                     return True
             if now + wait > deadline:
                 return False
             self.sleep(wait)
 
-    def shared(self, calls: int, busy: float = 0.0) -> None:
-        """See `ShardBudget.shared`."""
+    def ended(self) -> None:
+        """See `ShardBudget.ended`."""
         with self._lock:
-            self._budget.shared(calls, self.clock(), busy)
+            self._budget.ended(self.clock())
+
+    def begin_turn(self, turn: int, used: Used, told: int, home: str = "") -> None:
+        """See `ShardBudget.begin_turn`; `told`: epoch milliseconds.
+
+        The wall clocks of two machines differ: a call that is allowed too early may be refused, and is tried again.
+        """
+        with self._lock:
+            at = self.clock() - max(0.0, self.wall() - (told + 1) / 1000)
+            self._budget.begin_turn(turn, used, at, home)
+
+    def wait_of_all(self) -> float:
+        """See `ShardBudget.wait_of_all`."""
+        with self._lock:
+            return self._budget.wait_of_all(self.clock())
 
     def answered(self, size: int) -> None:
         """See `ShardBudget.answered`."""

@@ -14,49 +14,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from kinesis_trident.arrow_columns import numbers, values_of
-from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
+from kinesis_trident.common.arrow_columns import numbers, values_of
+from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.position_keys import Keys, keys_of
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = [
-    "RECORD_SCHEMA",
-    "SHARED_KEYS_SCHEMA",
-    "Slice",
-    "arrival_at",
-    "beyond",
-    "compact",
-    "count_from",
-    "count_through",
-    "digest_of",
-    "fitting",
-    "keys_in",
-    "memory_of",
-    "most_memory",
-    "payload_size",
-    "portions",
-    "position_at",
-    "through",
-    "with_own_keys",
-    "with_sub_sequence",
-]
-
 RECORD_SCHEMA = pa.schema(
     [
-        pa.field("partitionKey", pa.string(), nullable=False),
+        pa.field("partitionKey", pa.string()),
         pa.field("data", pa.binary(), nullable=False),
         pa.field("sequenceNumber", pa.string(), nullable=False),
         pa.field("subSequenceNumber", pa.int64(), nullable=False),
         pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""The columns of all batches of a turn; `subSequenceNumber` is -1 for a record that is not aggregated."""
+"""The columns of all pages, and of all batches of a turn. An arrival in 1970 is not known."""
 
-_NONE = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA)
+PLAIN_SUB = -1
+"""Stands in `subSequenceNumber` for a record that is not aggregated."""
 
-SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(
-    0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string()), nullable=False)
-)
+UNREADABLE_SUB = -2
+"""Stands in `subSequenceNumber` for a record that cannot be decoded; its data is the JSON that Kinesis sent for it."""
+
+SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string())))
 """The same columns for batches with user records of aggregates, where many share a key."""
 
 _PORTION = 8 * 2**20
@@ -85,28 +65,31 @@ class Slice(NamedTuple):
         return self.batch.slice(self.start, self.num_rows)
 
 
-def with_sub_sequence(page: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a page's records in the columns of `RECORD_SCHEMA`."""
-    if page.num_rows == 0:
-        return _NONE
-    key, data, sequence, arrival = page.columns
-    sub = numbers(np.full(page.num_rows, -1, dtype=np.int64))
-    return pa.RecordBatch.from_arrays([key, data, sequence, sub, arrival], schema=RECORD_SCHEMA)
+def unreadable_in(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the indexes of the records that cannot be decoded."""
+    return np.flatnonzero(values_of(batch.column(_SUB)) == UNREADABLE_SUB)
+
+
+def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch without records that cannot be decoded."""
+    left_out = unreadable_in(batch)
+    return compact(batch, np.delete(np.arange(batch.num_rows), left_out)) if len(left_out) else batch
 
 
 def position_at(batch: pa.RecordBatch, index: int) -> RecordPosition:
     """Return the position of one record; negative indexes count from the end."""
-    return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), batch.column(_SUB)[index].as_py())
+    sub = batch.column(_SUB)[index].as_py()
+    return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), max(sub, PLAIN_SUB))
 
 
 def arrival_at(batch: pa.RecordBatch, index: int) -> int:
-    """Return the arrival of one record in epoch milliseconds."""
+    """Return the arrival of one record in epoch milliseconds, 0 if it is not known."""
     return int(batch.column(_ARRIVAL)[index].value) // 1000
 
 
 def keys_in(batch: pa.RecordBatch) -> Keys:
     """Return the keys of all records, in order."""
-    sequence, sub = batch.column(_SEQUENCE), values_of(batch.column(_SUB))
+    sequence, sub = batch.column(_SEQUENCE), np.maximum(values_of(batch.column(_SUB)), PLAIN_SUB)
     at = _offsets(sequence)
     n, width = len(sequence), int(at[1] - at[0]) if len(sequence) else 0
     if n and (np.diff(at) == width).all():
@@ -126,19 +109,33 @@ def count_from(batch: pa.RecordBatch, first: RecordPosition) -> int:
     return bisect_left(range(batch.num_rows), first, key=lambda index: position_at(batch, index))
 
 
-def beyond(records: pa.RecordBatch, position: Position) -> pa.RecordBatch:
-    """Return the records that are not before a position: an iterator may start at its record, or a second early."""
+def beyond(records: pa.RecordBatch, start: Position) -> pa.RecordBatch:
+    """Return the records that are not before a start: an iterator may start at its record, or a second early."""
+    # One whose arrival is not known is no reason to leave a record out, nor does it end a range.
+    before = _count_before(records, start, arrival_if_unknown=_ALL)
+    return records.slice(before) if before else records
+
+
+def until(records: pa.RecordBatch, end: Position) -> pa.RecordBatch:
+    """Return the records before an end."""
+    return records.slice(0, _count_before(records, end, arrival_if_unknown=0))
+
+
+def _count_before(records: pa.RecordBatch, position: Position, arrival_if_unknown: int) -> int:
     if records.num_rows == 0:
-        return records
+        return 0
     match position:
         case After(record) if position_at(records, 0) <= record:
-            return records.slice(count_through(records, record))
+            return count_through(records, record)
         case At(record) if position_at(records, 0) < record:
-            return records.slice(count_from(records, record))
+            return count_from(records, record)
         case AtTimestamp(time):
-            late = np.flatnonzero(values_of(records.column(_ARRIVAL)) >= time * 1000)
-            return records.slice(int(late[0]) if len(late) else records.num_rows)
-    return records
+            arrivals = values_of(records.column(_ARRIVAL))
+            late = np.flatnonzero(np.where(arrivals == 0, arrival_if_unknown, arrivals) >= time * 1000)
+            return int(late[0]) if len(late) else int(records.num_rows)
+        case ShardEnd():
+            return int(records.num_rows)
+    return 0
 
 
 def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.RecordBatch]:

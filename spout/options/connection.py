@@ -8,8 +8,6 @@ from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.table import option, options_of
 
-__all__ = ["ConnectionOptions"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConnectionOptions:

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = [
-    "AckMode",
-    "ConsumerLifecycle",
-    "ConsumerMode",
-    "LogFormat",
-    "OnCheckpointMismatch",
-    "OnExhausted",
-    "ShardOrdering",
-    "SpoutMode",
-]
-
 SpoutMode = Literal["opaque", "transactional", "nontransactional"]
 AckMode = Literal["batch", "explicit"]
 OnExhausted = Literal["deadLetter", "skip", "fail"]

@@ -10,36 +10,11 @@ import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import get_args
+from urllib.parse import urlsplit
 
 from kinesis_trident.spout.options.redaction import has_credentials
 from kinesis_trident.tracker.errors import BackoffError
 from kinesis_trident.tracker.retry import Backoff
-
-__all__ = [
-    "Parser",
-    "aggregate_size",
-    "always_true",
-    "arn",
-    "arns",
-    "auto_count",
-    "backoff",
-    "boolean",
-    "choice",
-    "consumer_name",
-    "count",
-    "duration",
-    "endpoint",
-    "folder",
-    "folder_or_stream",
-    "megabytes",
-    "milliseconds",
-    "rate",
-    "single_name",
-    "size",
-    "stream_names",
-    "text",
-    "timeout",
-]
 
 Parser = Callable[[str], object]
 
@@ -265,6 +240,9 @@ def endpoint(given: str) -> str:
     if re.fullmatch(r"https?://[^/\s]+/?\S*", given.strip()) is None:
         msg = "a URL such as https://kinesis.eu-west-1.amazonaws.com, or localstack"
         raise ValueError(msg)
+    if not _has_host(given) and "@" not in given:
+        msg = "a URL with a host, and a port if it has one; an IPv6 address is in brackets: http://[::1]:4567"
+        raise ValueError(msg)
     if has_credentials(given):
         msg = (
             "a URL without credentials, because plans and logs show the URL. Give credentials in the environment of "
@@ -272,6 +250,15 @@ def endpoint(given: str) -> str:
         )
         raise ValueError(msg)
     return given.strip()
+
+
+def _has_host(url: str) -> bool:
+    """Return whether a URL has a host, and no port or a number up to 65535."""
+    try:
+        parts = urlsplit(url.strip())
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def folder(given: str) -> str:

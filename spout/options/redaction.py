@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["has_credentials", "shown"]
-
 _SECRET = re.compile(r"secret|password|token|key|sig|credential", re.IGNORECASE)
 """Words in the name of a secret query parameter; more than Spark's own redaction looks for."""
 
@@ -27,7 +25,7 @@ def shown(text: str) -> str:
 
 
 def has_credentials(text: str) -> bool:
-    """Tell whether a URI contains a password or a key."""
+    """Return whether a URI contains a password or a key."""
     if "://" not in text:
         return False
     scheme, user, host, _, parameters = _parts(text)

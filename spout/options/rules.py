@@ -14,8 +14,6 @@ from kinesis_trident.spout.options.table import Option
 from kinesis_trident.spout.options.times import timestamp
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
-__all__ = ["OTHER_WAYS", "check", "check_connection", "fold", "fold_stream", "warn_of_unused"]
-
 log = logging.getLogger(__name__)
 
 

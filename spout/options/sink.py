@@ -21,8 +21,6 @@ from kinesis_trident.spout.options.table import (
     read_options,
 )
 
-__all__ = ["TABLE", "WriteOptions"]
-
 _SPARKS = {"checkpointlocation", "queryname"}
 """Spark's own options of a streaming write; Spark passes them to the sink too."""
 

@@ -255,6 +255,12 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "maxRetryIntervalMs",
         "client.maxRetryIntervalMs",
     )
+    read_timeout: float = option(
+        "readTimeout",
+        parsers.timeout,
+        "2m",
+        "How long a task retries a read that Kinesis does not answer; then it fails, and Spark retries the task.",
+    )
     shards_per_task: int | None = option(
         "shardsPerTask",
         parsers.auto_count,

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.times import timestamp
 from kinesis_trident.spout.positions import (
@@ -29,11 +30,8 @@ from kinesis_trident.spout.positions import (
     ShardEnd,
     parse_position,
 )
-from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import RecordPosition
-
-__all__ = ["LATEST", "REST", "PositionSpec", "position_spec", "resolved"]
 
 LATEST = "LATEST"
 """A word in the place of a position: whoever uses it resolves it to a time."""

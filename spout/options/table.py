@@ -1,20 +1,23 @@
-"""The table of options: each dataclass field is a line, used to parse values and to render the documentation."""
+"""The table of options: each dataclass field is a line, used to parse values and to render the documentation.
+
+`other_connectors.toml` says of options of other connectors, which do not exist here, what to use instead of each.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.other_connectors import sentence_for
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.tracker.reasons import shorten
-
-__all__ = ["Option", "by_field", "by_name", "find", "option", "options_of", "read_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +127,33 @@ def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") 
     lowered = " (Spark passes names in lower case)" if name.islower() else ""
     msg = f"unknown option {name}{lowered}{hint}"
     raise OptionsError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOption:
+    """Names as their connectors spell them, without the prefix `kinesis.`, and one sentence; `*` is any text.
+
+    An option of other sinks that is an alias of one of ours (`spout.options.sink`) is refused by a read alone.
+    """
+
+    names: tuple[str, ...]
+    sentence: str
+    is_ours_of_writes: bool = False
+
+
+@cache
+def other_options() -> tuple[OtherOption, ...]:
+    """Return all options of other connectors, in the order of the documentation."""
+    text = files(__package__).joinpath("other_connectors.toml").read_text("utf-8")
+    return tuple(
+        OtherOption(tuple(one["names"]), one["sentence"], kind == "write")
+        for kind, options in tomllib.loads(text).items()
+        for one in options
+    )
+
+
+def sentence_for(key: str) -> str | None:
+    """Return what to use instead of another connector's option, by its name in lower case; None if unknown."""
+    named = {name.lower(): other.sentence for other in other_options() for name in other.names}
+    starts = (sentence for name, sentence in named.items() if name[-1] == "*" and key.startswith(name[:-1]))
+    return named.get(key) or next(starts, None)

@@ -6,8 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["timestamp"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS_FROM = 10**11
 """A number this large is in milliseconds: in seconds it would be a date after the year 5000."""

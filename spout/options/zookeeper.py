@@ -8,8 +8,6 @@ from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConf
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.table import option
 
-__all__ = ["ZooKeeperOptions"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ZooKeeperOptions:

@@ -1,4 +1,4 @@
-"""Removes the remains of settled batches from ZooKeeper and the spool, in the background."""
+"""Removes the remains of settled batches from ZooKeeper and the spool, and keeps copies of the shards' nodes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["Purger"]
-
 log = logging.getLogger(__name__)
 
 _EVERY = 20
 """The number of batches between two purges of nodes that settling did not remove."""
+
+_DAY_MS = 24 * 3_600_000
 
 
 class Purger:
@@ -45,6 +45,7 @@ class Purger:
         self._spool = spool
         self._epoch = epoch
         self._purged = -_EVERY
+        self._copied = 0
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="purge")
 
     def purge(self) -> None:
@@ -54,6 +55,15 @@ class Purger:
             self._purged = state.settled
             left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
             self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
+
+    def keep_copy(self, now: int) -> None:
+        """Keep a copy of the shards' nodes for `checkpoints APP import`, if the last one is a day old."""
+        if self._state.settled and now - self._copied >= _DAY_MS:
+            self._copied = now
+            try:
+                self._store.changes.keep(self._state.copy(), self._epoch)
+            except CheckpointError as error:
+                log.warning("cannot keep a backup of the checkpoints, trying again tomorrow: %s", error)
 
     def close(self) -> None:
         """Wait for the purge in progress."""

@@ -9,8 +9,6 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 
-__all__ = ["IdleWait", "SteadyClock", "due_in_time"]
-
 _AWAY = 0.1
 """Seconds from an answer to Spark's next call, of which more say that Spark waits for its trigger."""
 

@@ -11,8 +11,6 @@ from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["merge_dead_letters", "add_dead_letters", "refuse_exhausted"]
-
 _LAST_LETTERS = 20
 """The number of dead letters per shard that ZooKeeper keeps for display; the dead letter has the records."""
 
@@ -25,11 +23,12 @@ def add_dead_letters(
         count=(before.count if before else 0) + sum(letter.count for letter in letters),
         target=shown(options.dead_letter or options.on_exhausted),
         last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
+        replays=before.replays if before else (),
     )
 
 
 def merge_dead_letters(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
-    """Merge the nodes of dead letters of several shards; there is at least one."""
+    """Merge the nodes of dead letters of several shards, which retention has removed; there is at least one."""
     last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
     return DeadLettersNode(
         count=sum(node.count for node in nodes), target=nodes[-1].target, last=tuple(last[-_LAST_LETTERS:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,20 +12,22 @@ import msgspec
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import naming
-from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
+from kinesis_trident.checkpoint.model.replays import held, mark_asked, marked, settle_replays
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.operations import Refused
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.settled_records import Explicit, blocked_by, inflight_of, tracker_of
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.position_keys import unpack
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, joined, keys_of_texts, unpack
 from kinesis_trident.tracker.reasons import TIMEOUT
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["Amender", "Tally", "take_in"]
-
 log = logging.getLogger(__name__)
+
+Letters = MutableMapping[str, DeadLettersNode]
 
 _REQUESTS_AT_A_TIME = 1_000
 """The number of other processes' nodes that one multi applies and removes; more would not fit."""
@@ -35,7 +37,7 @@ class Amender:
     """Amends the shards of a source in ZooKeeper.
 
     Its methods are iterators that give each shard as it stands in ZooKeeper once it is amended there; the caller takes
-    it over into `states` before it asks for the next one.
+    it over into `states` before it asks for the next one. They change `letters`, the dead letters by shard, themselves.
 
     Args:
         store: of the source.
@@ -72,9 +74,20 @@ class Amender:
         self._ignored: set[str] = set()
 
     def take_in_requests(
-        self, states: Mapping[str, ShardState], now: int
+        self, states: Mapping[str, ShardState], letters: Letters, now: int
     ) -> Iterator[tuple[str, ShardState]]:
         """Take in what other processes ask for: replays, acks and fails."""
+        while True:
+            try:
+                yield from self._take_in_requests(states, letters, now)
+            except Refused:
+                # Somebody has withdrawn a request after we have read it.
+                continue
+            return
+
+    def _take_in_requests(
+        self, states: Mapping[str, ShardState], letters: Letters, now: int
+    ) -> Iterator[tuple[str, ShardState]]:
         requests = self._store.external.read()
         for path, why in requests.unreadable.items():
             self._put_aside(path, why)
@@ -88,13 +101,16 @@ class Amender:
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: asked[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
                 taken = some if self._buries else _without_burials(shard, some)
+                with naming(self._store.layout.deadletters_of(shard)):
+                    taken, anew = sift_replays(shard, taken, states[shard], letters.get(shard))
                 tracker = self._tracker(shard, states[shard])
                 tally, unreadable = take_in(shard, tracker, taken, now, self._rng, self._explicit.timeout)
                 for name, why in unreadable.items():
                     del some[name]
                     path = f"{self._store.layout.external_of(shard)}/{name}"
                     self._put_aside(path, f"{path}: {why}")
-                yield shard, self._amend(shard, states[shard], tracker, consumed=list(some))
+                after = self._amend(shard, states[shard], tracker, letters, anew, now, consumed=list(some))
+                yield shard, after
                 self.tally = self.tally.plus(tally)
 
     def _put_aside(self, path: str, why: str) -> None:
@@ -126,7 +142,9 @@ class Amender:
                 self._store.shards.amend(shard, self._epoch, inflight=inflight)
                 yield shard, replace(state, inflight=inflight)
 
-    def time_out(self, states: Mapping[str, ShardState], now: int) -> Iterator[tuple[str, ShardState]]:
+    def time_out(
+        self, states: Mapping[str, ShardState], letters: Letters, now: int
+    ) -> Iterator[tuple[str, ShardState]]:
         """Fail the records of these shards that were not acked in time."""
         for shard, state in list(states.items()):
             if not any(run.due <= now for run in state.pending):
@@ -134,12 +152,20 @@ class Amender:
             tracker = self._tracker(shard, state)
             late = tracker.explicit.time_out(now, self._rng)
             log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
-            yield shard, self._amend(shard, state, tracker)
+            yield shard, self._amend(shard, state, tracker, letters)
             self.tally = self.tally.plus(Tally(timed_out=late))
 
     def _amend(
-        self, shard: str, state: ShardState, tracker: InflightRecordTracker, consumed: Sequence[str] = ()
+        self,
+        shard: str,
+        state: ShardState,
+        tracker: InflightRecordTracker,
+        letters: Letters,
+        anew: Keys | None = None,
+        now: int = 0,
+        consumed: Sequence[str] = (),
     ) -> ShardState:
+        """Write what the tracker has made of a shard; `anew` are the done records that come again as of `now`."""
         assert state.checkpoint is not None, "a shard that was read has a checkpoint"
         safe = tracker.checkpoint
         checkpoint = msgspec.structs.replace(
@@ -148,10 +174,57 @@ class Amender:
             sub=safe.sub if safe else -1,
         )
         inflight = inflight_of(tracker, checkpoint.txid, self._max_retrying, self._explicit)
+        turns = tracker.explicit.turns_in_use
+        node = letters.get(shard)
+        if node is not None and node.replays:
+            node = settle_replays(node, inflight, turns, (), checkpoint.txid)
+        if anew is not None and len(anew):
+            # A request may name records that never were.
+            node = node or DeadLettersNode(count=0, target="")
+            node = mark_asked(node, anew[held(anew, inflight, turns)], now)
+        changed = node if node is not letters.get(shard) else None
         self._store.shards.amend(
-            shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed
+            shard,
+            self._epoch,
+            checkpoint=checkpoint,
+            inflight=inflight,
+            dead_letters=changed,
+            consumed=consumed,
         )
-        return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
+        if changed is not None:
+            letters[shard] = changed
+        return ShardState(state.start, checkpoint, inflight, turns)
+
+
+def sift_replays(
+    shard: str, asked: Mapping[str, ExternalNode], state: ShardState, letters: DeadLettersNode | None
+) -> tuple[dict[str, ExternalNode], Keys]:
+    """Leave out what was replayed before and is done since, unless somebody asks for it `again`.
+
+    Returns:
+        The requests that are left, by name, and the records of replays that are not in flight yet, sorted.
+    """
+    taken = dict(asked)
+    anew: list[Keys] = []
+    for name, node in asked.items():
+        if node.op != "replay":
+            continue
+        keys = joined([keys_of_texts(node.records)])
+        new = keys[~held(keys, state.inflight, state.turns)]
+        if not node.again and letters is not None and letters.replays:
+            known = find(marked(letters), new)[1]
+            if known.any():
+                log.warning(
+                    "shard %s: %d of the records to replay were replayed before, and are left out: replay --again "
+                    "delivers them once more",
+                    shard,
+                    int(known.sum()),
+                )
+                left = keys[~find(new[known], keys)[1]]
+                taken[name] = msgspec.structs.replace(node, records=tuple(map(str, KeyPositions(left))))
+                new = new[~known]
+        anew.append(new)
+    return taken, joined(anew)
 
 
 def _without_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:

@@ -2,21 +2,177 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, JudgingNode, NotDone, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import deleted, gone_before, replayed_without
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.tracker.reasons import is_held
+from kinesis_trident.tracker.records import RecordPosition, in_shard_order
 
-__all__ = ["Finished"]
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The part of a committed batch that is done.
+
+    Attributes:
+        not_done: the records that are not, by shard.
+        unread: the shards whose turns were never processed, although they are pinned.
+        is_plain_now: a plain query has committed the batch, and the note says that an earlier run judges.
+        warning: what was not as it should be, and what follows; empty where nothing was.
+    """
+
+    not_done: Mapping[str, Sequence[NotDone]]
+    unread: frozenset[str] = frozenset()
+    is_plain_now: bool = False
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How the Spark checkpoint that names a batch as committed came to it.
+
+    Attributes:
+        ours: Spark has committed the batch under this run.
+        same: the run that took the batch over last did so for this Spark checkpoint, not for another one.
+        later: the batch after it, if Spark has logged that: then this one was settled before.
+    """
+
+    ours: bool
+    same: bool = True
+    later: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The nodes that show what became of a batch that Spark has committed. Pure.
+
+    What counts is the kind of the run under which Spark has committed it: one that judges says so before its first job,
+    and publishes an outcome; for a plain one all that it has read is done. Each task marks the pins of the turns that
+    it reads with its run.
+
+    Attributes:
+        layout: of the source.
+        plan: of the batch.
+        run: the newest run that has taken it over.
+        origin: unless the batch is ours, Spark may have committed it under an earlier run: both were alive, and the
+            newer one died before it read a row.
+        pins: of the batch, by shard.
+        outcome: of the batch.
+        judging: the note of the runs that judge.
+    """
+
+    layout: Layout
+    plan: Plan
+    run: int
+    origin: Origin
+    pins: Mapping[str, Pin]
+    outcome: BatchOutcome | None
+    judging: JudgingNode | None
+
+    def weigh(self) -> Verdict:
+        """Decide what of the batch is done.
+
+        Raises:
+            OutcomeMissingError: it cannot be decided, because ZooKeeper's data is older than Spark's checkpoint.
+        """
+        self._refuse_lost_turns()
+        published = self.outcome.not_done if self.outcome is not None else {}
+        if self._judged(self.run) or (self.outcome is not None and self.outcome.epoch == self.run):
+            if self.outcome is None:
+                raise self._missing()
+            return Verdict(published)
+        if not self.origin.same:
+            if self.outcome is None and self._judged_since_planned():
+                by = f", and which the run of epoch {self.run} took over for another Spark checkpoint"
+                raise self._missing(by)
+            if self.outcome is not None or self.pins:
+                return Verdict(published)
+        unread = frozenset(shard for shard, pin in self.pins.items() if self._judged(pin.epoch))
+        if self.origin.ours or any(pin.epoch == self.run for pin in self.pins.values()):
+            # If it is not certain, who has published may have committed too: then the failed records come again.
+            left = {} if self.origin.ours else {s: runs for s, runs in published.items() if s not in unread}
+            return Verdict(left, unread, self.judging is not None, self._change_of_kind(unread, left))
+        if self.outcome is not None:
+            return Verdict(published)
+        if len(unread) < len(self.pins):
+            # Sinks such as Spark's files skip a batch that they hold: then an earlier plain run has read it.
+            return Verdict({}, unread)
+        if self.pins:
+            by = f", and none read by the run of epoch {self.run}, which took it over"
+            raise self._missing(by)
+        return Verdict({}, warning=self._nothing_pinned())
+
+    def _judged(self, run: int) -> bool:
+        return self.judging is not None and self.judging.judged(run)
+
+    def _judged_since_planned(self) -> bool:
+        return self.judging is not None and self.plan.epoch <= self.judging.epoch
+
+    def _refuse_lost_turns(self) -> None:
+        """Check that no turn lacks its pin that Spark's next batch continues."""
+        later, plan = self.origin.later, self.plan
+        if later is None:
+            return
+        lost = [
+            shard
+            for shard in plan.shards
+            if shard not in self.pins
+            and (plan.due(shard) or later.positions.get(shard) != plan.positions[shard])
+        ]
+        if lost:
+            msg = (
+                f"Spark's checkpoint continues after txid {plan.txid}, but {self.layout.pin_of(plan.txid, lost[0])} "
+                "does not exist: ZooKeeper was restored from a copy made before the batch was read"
+            )
+            raise OutcomeMissingError(msg)
+
+    def _nothing_pinned(self) -> str:
+        """Say that no turn was read, as far as ZooKeeper knows: a plain query may have left them out.
+
+        Raises:
+            OutcomeMissingError: the application judges its records, so it reads each turn.
+        """
+        where = self.layout.batch_of(self.plan.txid)
+        what = f"Spark has committed txid {self.plan.txid}, but {where} has no pin"
+        restored = "ZooKeeper was restored from a copy made before the batch was read"
+        if self.judging is not None:
+            msg = f"{what}, although the query judges its records ({self.layout.judging}): {restored}"
+            raise OutcomeMissingError(msg)
+        return (
+            f"{what}: the query ran nothing of the batch, or {restored}. Its records are read under txid "
+            f"{self.plan.txid + 1}, in the second case AGAIN (at least once)"
+        )
+
+    def _change_of_kind(self, unread: Collection[str], left: Mapping[str, Sequence[NotDone]]) -> str:
+        """Say that a batch was begun by a run that judges and committed by a plain one; empty if it was not."""
+        judged = self.plan.epoch and self._judged_since_planned()
+        if self.outcome is None and not unread and not judged:
+            return ""
+        again = (
+            "the records that failed in its outcome" if left else "what only it has read" if unread else ""
+        )
+        return (
+            f"txid {self.plan.txid} was begun by a run that judges its records, and committed by a plain query (epoch "
+            f"{self.run}), for which all that it has read is done. What the first one wrote is written again"
+            + (f"; {again} come AGAIN (at least once)" if again else "")
+        )
+
+    def _missing(self, by: str = "") -> OutcomeMissingError:
+        return OutcomeMissingError(
+            f"Spark has committed txid {self.plan.txid}, whose records were judged ({self.layout.judging}){by}, but "
+            f"{self.layout.acks_of(self.plan.txid)} does not exist: ZooKeeper was restored from a copy made before the "
+            "outcome was published, or the batch function was not called for this batch. Which records failed is "
+            "unknown, so none counts as done"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,46 +181,75 @@ class Finished:
 
     Attributes:
         pins: of its turns, by shard; empty if Spark has left the scan out.
-        not_done: the outcome, by shard.
+        not_done: the records that are not done, and those that could not be decoded, by shard.
+        verdict: on what the outcome and the pins show.
         judged: there is an outcome.
         pinned: the shards with a pin of any plan, to be removed.
+        since: the milliseconds from the end of the settling before to each pin, by the clock of ZooKeeper.
     """
 
     pins: Mapping[str, Pin]
     not_done: Mapping[str, Sequence[NotDone]]
+    verdict: Verdict
     judged: bool
     pinned: tuple[str, ...]
+    since: Mapping[str, int]
 
     @classmethod
-    def of(cls, store: SourceStore, plan: Plan, epoch: int, *, judged: bool = False) -> Finished:
-        """Read a batch, and pin its unpinned turns as empty, so that a late task yields no rows.
+    def of(
+        cls,
+        store: SourceStore,
+        plan: Plan,
+        epoch: int,
+        origin: Origin,
+        *,
+        judged: bool = False,
+    ) -> Finished:
+        """Read a batch, and pin the turns that nobody has processed as empty, so that a late task yields no rows.
 
-        If a task has pinned a turn in the meantime, that pin is valid. `judged`: an outcome is expected.
+        If a task has pinned a turn in the meantime, that pin is valid.
+
+        Args:
+            store: of the source.
+            plan: of the batch.
+            epoch: of this run.
+            origin: how Spark's checkpoint came to the batch.
+            judged: an outcome is expected.
 
         Raises:
-            OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
+            OutcomeMissingError: it is not known what of the batch is done; nothing was changed.
             FencedError: a newer run has taken over.
         """
-        found, acks, judging = store.batches.finished(plan.txid, plan.shards, judging=not judged)
-        ours = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
-        if acks is not None and acks.plan == plan.plan:
-            not_done = acks.not_done
-        elif store.judging.owes_outcome(
-            store.judging.get() if judged else judging, plan.txid, {pin.epoch for pin in ours.values()}
-        ):
-            raise _outcome_missing(store, plan)
-        else:
-            not_done = {}
-        missing = [shard for shard in plan.shards if shard not in ours]
+        found, acks, judging, since = store.batches.finished(plan.txid, plan.shards, judging=not judged)
+        pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+        outcome = acks if acks is not None and acks.plan == plan.plan else None
+        run = epoch
+        if not origin.ours and (batch := store.batches.get(plan.txid)) is not None:
+            run = batch.epoch
+        if judged and (outcome is None or outcome.epoch != run):
+            judging = store.judging.get()
+        verdict = Evidence(store.layout, plan, run, origin, pins, outcome, judging).weigh()
+        empty = {
+            shard: empty_turn(plan, shard, epoch)
+            for shard in plan.shards
+            if shard not in pins or shard in verdict.unread
+        }
         try:
             found |= store.batches.create_pins(
-                {shard: empty_turn(plan, shard, epoch) for shard in missing}, epoch
+                {shard: pin for shard, pin in empty.items() if shard not in pins}, epoch
             )
+            for shard in verdict.unread:
+                store.batches.replace_pin(shard, empty[shard], epoch)
+                found[shard] = empty[shard]
         except BatchMissingError:
             # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
             found = {}
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
-        return cls(pins, not_done, acks is not None, tuple(found))
+        not_done = {**verdict.not_done}
+        for shard, pin in pins.items():
+            if pin.unreadable:
+                not_done[shard] = _joined(pin.unreadable, not_done.get(shard, ()))
+        return cls(pins, not_done, verdict, acks is not None, tuple(found), since)
 
     def failures(self) -> dict[str, Counter[str]]:
         """Return how many records failed for each reason, by shard; those that bolts hold have not failed."""
@@ -93,14 +278,18 @@ class Finished:
                 yield replayed_without(key, pin), f"{shard} txid {txid}"
 
 
-def _outcome_missing(store: SourceStore, plan: Plan) -> OutcomeMissingError:
-    layout = store.layout
-    return OutcomeMissingError(
-        f"Spark has committed txid {plan.txid}, whose records were judged ({layout.judging}), but "
-        f"{layout.acks_of(plan.txid)} does not exist: ZooKeeper was restored from a copy made before the outcome was "
-        "published, or the batch function was not called for this batch. Which records failed is unknown, so none "
-        "counts as done"
+def _joined(unreadable: Sequence[NotDone], outcome: Sequence[NotDone]) -> list[NotDone]:
+    """Return both in shard order; an outcome may name, one by one, records that had no row."""
+    firsts, lasts = (
+        RecordPosition.parse_all([getattr(piece, end) for piece in unreadable]) for end in ("first", "last")
     )
+
+    def is_unreadable(piece: NotDone) -> bool:
+        where = RecordPosition.parse(piece.last)
+        at = bisect_left(lasts, where)
+        return at < len(lasts) and firsts[at] <= where
+
+    return in_shard_order([*unreadable, *(piece for piece in outcome if not is_unreadable(piece))])
 
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:

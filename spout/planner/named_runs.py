@@ -14,25 +14,14 @@ from typing import TypeVar
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.tracker.packing import pack_same_runs, packed_size
+from kinesis_trident.tracker.packing import pack
 from kinesis_trident.tracker.records import RecordPosition, Run
-
-__all__ = [
-    "STORED_BYTES",
-    "beginning_of",
-    "due_bytes",
-    "fitting",
-    "lean",
-    "remembered",
-    "waiting_bytes",
-    "with_failures",
-]
 
 Key = TypeVar("Key", bound=Hashable)
 
 _KIB = 1024
 
-STORED_BYTES = 256 * _KIB
+STORED_BYTES = 400 * _KIB
 """The bytes for the runs that a plan in ZooKeeper delivers again."""
 
 _NAME = 64
@@ -143,7 +132,7 @@ def beginning_of(run: Run) -> RecordPosition:
 
 
 def _size(runs: tuple[Run, ...]) -> int:
-    return _NAME + packed_size(pack_same_runs(runs))
+    return _NAME + len(pack(runs))
 
 
 def _longest(runs: Mapping[Key, tuple[Run, ...]]) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 import msgspec
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import LookedAt, few_tasks
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
@@ -23,8 +23,7 @@ from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, Beside, Pins
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
-
-__all__ = ["BatchPlanner"]
+from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon
 
 _TOGETHER_MS = 10
 
@@ -89,7 +88,6 @@ class BatchPlanner:
         )
         self._listings = Listings(state, self._probe, options, steady, rng)
         self._tip = TipWatch(self._probe, state.is_closed, self._pace)
-        self._carried: dict[str, int] = {}
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
             self._prefetcher = Prefetcher(
@@ -139,30 +137,25 @@ class BatchPlanner:
     def learn(self, plan: Plan) -> None:
         """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
         replayed = not self.has_made(plan)
-        now, calls = self._steady_ms(), self._state.read_calls
-        if self._prefetcher is not None:
-            calls = self._prefetcher.uncounted(calls)
+        now, calls = self._steady_ms(), self._state.turn_calls
         self._tip.settled(plan, self._state.shards, now, replayed=replayed, calls=calls)
 
-    def calls_of(self, shard: str) -> int:
-        """Return how many calls of the last second the task that reads a shard next has to count."""
+    def used_of(self, shard: str) -> Used:
+        """Return what the task that reads a shard next has to count as used up of its limits."""
         return self._pace.used(shard, self._steady_ms())
-
-    def busy_of(self, shard: str) -> float:
-        """Return for how many seconds the bytes that were read ahead allow no call to a shard."""
-        return self._pace.busy(shard, self._steady_ms())
 
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
         if self._prefetcher is None or not self.has_made(plan):
             return
-        read, shards = set(plan.read), self._state.shards
+        # A task that reads retries of a shard calls it too.
+        taken, shards = set(plan.shards), self._state.shards
         idle = {
             shard: position
             for shard, position in self._state.positions().items()
-            if shard not in read and not shards[shard].blocked and not self._tip.has_ended(shard)
+            if shard not in taken and not shards[shard].blocked and not self._tip.has_ended(shard)
         }
-        self._prefetcher.begin(plan, idle, self._carried)
+        self._prefetcher.begin(plan, idle)
 
     def end_prefetch(self) -> None:
         """Stop reading beside a batch, because it has ended."""
@@ -181,7 +174,7 @@ class BatchPlanner:
     def seen_by_looks(self, plan: Plan) -> dict[str, LookedAt]:
         """Return what looks have left at the starts of a plan's turns, so that readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
-        seen = {
+        return {
             shard: LookedAt(look.iterator, self._probe.hand_on(shard), look.seconds)
             for shard, look in looks
             if look is not None
@@ -190,8 +183,6 @@ class BatchPlanner:
             and str(look.position) == plan.positions[shard]
             and self._now() - look.noted < FRESH_MS
         }
-        self._carried = {shard: one.page.size for shard, one in seen.items() if one.page is not None}
-        return seen
 
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.
@@ -216,10 +207,13 @@ class BatchPlanner:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
         read = self._listings.shards_to_read(self._tip, self._steady_ms())
+        positions = state.positions()
+        if any(isinstance(positions[shard], TrimHorizon | AtTimestamp) for shard in read):
+            self._listings.describe()
         states = state.named
         plan = make_plan(
             txid=state.settled + 1,
-            plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
+            plan=mark_of(state.epoch, now, self._layout.digest, self._rng.getrandbits(96)),
             streams=state.streams.created,
             states=states,
             read=read,

@@ -12,8 +12,6 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["adopted_nodes", "from_where_shards_stand", "stands_further"]
-
 log = logging.getLogger(__name__)
 
 

@@ -7,20 +7,16 @@ from typing import Any
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.contents import flaw_of
+from kinesis_trident.checkpoint.model.codec import NewerVersionError, encode, read
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.checkpoint.model.nodes import VERSION, Plan
-from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, PackedPlan, packed, unpacked
+from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.errors import OffsetError
-from kinesis_trident.tracker.errors import UNREADABLE, OrderError
 from kinesis_trident.tracker.reasons import shorten
-
-__all__ = ["Offsets", "in_home", "offset_from_plan", "plan_from_offset"]
 
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
     """Return the plan as the JSON object that Spark logs; very many runs are packed."""
-    offset: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(packed(plan)))
+    offset: dict[str, Any] = msgspec.json.decode(encode(plan))
     return offset
 
 
@@ -59,29 +55,23 @@ def plan_from_offset(offset: object) -> Plan:
     """Read an offset from Spark's log.
 
     Raises:
-        OffsetError: another version, or not an offset of this source.
+        OffsetError: a newer release has written it, or it is not an offset of this source.
     """
     if not isinstance(offset, dict):
         # Spark parses the JSON of its log, and passes on whatever that is.
         msg = f"it is no object, but {offset!r}"
         raise _not_ours(msg)
-    version = offset.get("v")
-    if version not in (VERSION, PACKED_VERSION):
-        found = shorten(repr(version), 40)
-        msg = (
-            f"Spark's checkpoint has an offset of version {found}, but this release reads versions {VERSION} and "
-            f"{PACKED_VERSION}. Use the release that wrote it, or start with a new checkpointLocation"
-        )
-        raise OffsetError(msg)
     try:
-        plan = unpacked(msgspec.convert(offset, Plan if version == VERSION else PackedPlan))
-        assert isinstance(plan, Plan)
-        wrong = flaw_of(plan)
-    except (*UNREADABLE, OrderError) as error:
+        return read(msgspec.json.encode(offset), Plan)
+    except NewerVersionError as error:
+        msg = (
+            f"Spark's checkpoint has an offset that {error}. Use the newer release again, or start with a new "
+            "checkpointLocation"
+        )
+        raise OffsetError(msg) from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        # Half of a surrogate pair, or a number of a hundred digits: no JSON of ours has them.
         raise _not_ours(error) from error
-    if wrong:
-        raise _not_ours(wrong)
-    return plan
 
 
 def _not_ours(why: object) -> OffsetError:

@@ -22,18 +22,6 @@ from kinesis_trident.tracker.position_keys import Keys, position_of
 from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 
-__all__ = [
-    "MAX_DUE_RUNS",
-    "RUNS_A_SHARD",
-    "ShardState",
-    "make_plan",
-    "per_shard_limit",
-    "starting_plan",
-    "still_due",
-    "add_waiting",
-    "with_all_due",
-]
-
 MAX_DUE_RUNS = 1000
 """The maximum of runs of one shard in a plan; the others are due in the next plan."""
 

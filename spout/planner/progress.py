@@ -13,8 +13,6 @@ from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms, sight_of
 from kinesis_trident.spout.planner.state import SourceState
 
-__all__ = ["progress_of"]
-
 _LAST = 5
 """The number of losses that the progress describes."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from kinesis_trident.checkpoint.model.nodes import Plan
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.finished_batch import Origin
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.offset_recovery import from_where_shards_stand, stands_further
 from kinesis_trident.spout.planner.plan import add_waiting, still_due
@@ -22,12 +25,11 @@ from kinesis_trident.spout.planner.reconciliation import (
     decide,
     decide_replay,
     decide_without_outcome,
+    past_in,
 )
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.tracker.garbage import collections_paused
-
-__all__ = ["Reconciler"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class Reconciler:
         planner: learns of the shards' tips from each settled batch.
         recreated: knows the streams that were deleted and created again.
         now: epoch milliseconds.
+        past: what was used before, and is not in ZooKeeper.
+        epoch: of the run.
 
     Attributes:
         planned: the plan that Spark got last; None before the first.
@@ -55,7 +59,12 @@ class Reconciler:
         planner: BatchPlanner,
         recreated: RecreatedStreams,
         now: Callable[[], int],
+        past: PastNode,
+        epoch: int,
     ) -> None:
+        self._past = past
+        self._epoch = epoch
+        self._identical = options.spout == "transactional"
         self._store = store
         self._place = store.layout.base
         self._state = state
@@ -81,12 +90,13 @@ class Reconciler:
         while not isinstance(decision := decide(offset, self._facts_after(offset)), Resume):
             self._carry_out(decision)
         _warn(decision.warning)
-        begun = decision.plan
+        begun = self._leave_out_used(decision.plan)
         if begun is not None:
             whose = f"The unsettled txid {begun.txid} in ZooKeeper ({self._place})"
             self._recreated.check(begun, whose)
             # What waits besides is not kept with a stored plan, because ZooKeeper has it already.
             begun = add_waiting(begun, self._state.active)
+            begun = msgspec.structs.replace(begun, adopter=self._state.epoch)
         self._agreed = begun is None
         return begun
 
@@ -100,11 +110,14 @@ class Reconciler:
             stored = self._stored_next() if 1 <= end.txid - self._state.settled <= 2 else None
             decision = decide_replay(start, end, self._facts(stored), overtaken=overtaken)
             match decision:
-                case Resume(plan):
+                case Resume(plan, warning):
+                    _warn(warning)
                     self._agreed = True
                     return plan if plan is stored else self._as_it_stands(end)
-                case Skip(warning):
+                case Skip(warning, settled):
                     _warn(warning)
+                    if settled is not None:
+                        self._state.leave_out(settled.txid, settled.plan)
                     return None
                 case Adopt(settled=settled):
                     self._carry_out(decision)
@@ -113,15 +126,35 @@ class Reconciler:
                 case _:
                     self._carry_out(decision)
 
+    def _leave_out_used(self, begun: Plan | None) -> Plan | None:
+        """Make the next txid one that was never used; return the batch that comes first, if its txid may be used."""
+        past, settled = self._past, self._state.settled
+        if past.txid <= settled or (begun is not None and past.plan in ("", begun.plan)):
+            return begun
+        self._state.leave_out(past.txid, self._state.settled_plan)
+        if past.plan:
+            log.error(
+                "batches up to txid %d were run, of which ZooKeeper (%s) knows nothing after txid %d: its data was "
+                "lost, or restored from an older copy. What they read is READ AGAIN, from txid %d on (at least once)",
+                past.txid,
+                self._place,
+                settled,
+                past.txid + 1,
+            )
+        return None
+
     def _as_it_stands(self, plan: Plan) -> Plan:
         """Return a plan that Spark has logged and nobody has stored, as it is for the shards now."""
+        if plan.positions.keys() - self._state.lineage.keys():
+            # ZooKeeper was restored from a copy made before they were listed: that they are read must be noted.
+            self._state.list_shards(everything=False)
         return from_where_shards_stand(still_due(plan, self._state.shards), self._state.shards)
 
     def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
         match decision:
-            case Settle(plan, offset):
+            case Settle(plan, offset, later):
                 try:
-                    self._settle(plan)
+                    self._settle(plan, offset, later)
                 except OutcomeMissingError as error:
                     self._carry_out(decide_without_outcome(offset, str(error), may_go_on=self._may_go_on))
                 self._agreed = True
@@ -129,7 +162,10 @@ class Reconciler:
                 _warn(warning)
                 self._state.adopt(offset, settled=settled)
                 self._adopted = True
-            case Stop(error):
+            case Stop(error, unknown):
+                if unknown is not None:
+                    # A person may go on with a new checkpointLocation, which does not name this batch.
+                    self._store.epochs.note_past(past_in([unknown]), self._epoch)
                 raise error
 
     def _facts_after(self, offset: Plan) -> Facts:
@@ -145,9 +181,12 @@ class Reconciler:
             state.settled_plan,
             stored,
             place=self._place,
+            whose=self._store.layout.digest,
             may_go_on=self._may_go_on,
             agreed=self._agreed,
             untouched=not (self._agreed or self._adopted) and not state.begun,
+            lost=self._past.lost_upto,
+            identical=self._identical,
         )
 
     def _stored_next(self) -> Plan | None:
@@ -155,9 +194,12 @@ class Reconciler:
         batch = self._store.batches.get(self._state.settled + 1)
         return batch.plan if batch is not None else None
 
-    def _settle(self, plan: Plan) -> None:
+    def _settle(self, plan: Plan, offset: Plan, later: Plan | None) -> None:
+        # This run's Spark asks for what comes after a plan that it got from this run once it has committed it.
+        ours = self.planned is not None and self.planned.plan == plan.plan
+        origin = Origin(ours=ours, same=ours or offset.adopter == plan.adopter, later=later)
         with collections_paused():
-            self._state.settle(plan, self._now())
+            self._state.settle(plan, self._now(), origin)
         self._planner.learn(plan)
 
 

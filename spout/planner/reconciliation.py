@@ -5,29 +5,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.spout.errors import CheckpointMismatchError, SettledBatchError, SpoutError
+from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
+from kinesis_trident.spout.errors import (
+    CheckpointMismatchError,
+    OutcomeMissingError,
+    SettledBatchError,
+    SpoutError,
+)
 
-__all__ = [
-    "Adopt",
-    "Facts",
-    "Resume",
-    "Settle",
-    "Skip",
-    "Standing",
-    "Stop",
-    "decide",
-    "decide_replay",
-    "decide_without_outcome",
-    "stands",
-]
+_START_MS = 30_000
+_MOST_STARTS = 10_000
+_NO_PLAN = "none"
+"""The mark for an offset before any batch, which is no plan."""
 
-_CHOICES = (
+_ZOOKEEPER_IS_RIGHT = (
     "Restore the matching checkpointLocation, or start with a new checkpointLocation to go on from ZooKeeper's "
     "position, or set onCheckpointMismatch=continue"
+)
+
+_OUTCOME_IS_MADE_AGAIN = (
+    "Start with a new checkpointLocation, and the batch comes once more, with its txid and its rows; or set "
+    "onCheckpointMismatch=continue, and it is read again under a new txid (at least once)"
 )
 
 _OR_NEVER_RUN = (
@@ -35,6 +37,23 @@ _OR_NEVER_RUN = (
     "loses and repeats nothing)"
 )
 """Spark asks for no partitions of a scan that it can leave out, so no plan is stored; the two look the same."""
+
+
+def past_in(offsets: Sequence[Plan]) -> PastNode:
+    """Return what offsets of Spark's checkpoint show of a past that ZooKeeper does not know."""
+    epoch = max(plan.epoch for plan in offsets)
+    last = max(offsets, key=lambda plan: plan.txid)
+    return PastNode(epoch=epoch, txid=last.txid, plan=last.plan or _NO_PLAN, lost_upto=epoch)
+
+
+def epochs_upto(plan: Plan, now: int) -> int:
+    """Return the highest epoch under which a batch that is not finished may have been run, though nobody knows.
+
+    Runs that start it over plan nothing, so that Spark's checkpoint does not name them, and an older copy of ZooKeeper
+    does not either. A start is assumed to take half a minute. `now`: epoch milliseconds.
+    """
+    starts = (now - plan.made_at) // _START_MS if plan.made_at else 0
+    return plan.epoch + min(max(starts, 0), _MOST_STARTS)
 
 
 class Standing(Enum):
@@ -55,6 +74,9 @@ def stands(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -
     """
     if not offset.plan and offset.txid <= settled:
         return Standing.AGREES
+    if settled_plan and offset.plan == settled_plan:
+        # Also where txids were left out since, because they were used before.
+        return Standing.AGREES
     if offset.txid == settled:
         same = not settled_plan or offset.plan == settled_plan
         return Standing.AGREES if same else Standing.SPARK_BEHIND
@@ -74,18 +96,37 @@ class Facts:
         settled_plan: its plan's mark; empty where that is not known.
         stored: the plan of the next txid that ZooKeeper holds, or that this run has made; None where there is none.
         place: the source's home in ZooKeeper, for errors.
+        whose: `Layout.digest` of this application.
         may_go_on: `onCheckpointMismatch=continue`.
         agreed: the run has gone on from an offset already; what Spark names then is what the run told it.
         untouched: no record of the streams was read, and the run has adopted no offset.
+        lost: the highest epoch of a run whose work is not in ZooKeeper, because its data was lost or is older; 0 for
+            none.
+        identical: `spout=transactional`: a batch that comes again has the same rows.
     """
 
     settled: int
     settled_plan: str
     stored: Plan | None
     place: str
+    whose: str = ""
     may_go_on: bool = False
     agreed: bool = False
     untouched: bool = False
+    lost: int = 0
+    identical: bool = False
+
+    def is_lost(self, end: Plan) -> bool:
+        """Return True if a batch that Spark has logged was planned, and perhaps run, while ZooKeeper has lost that."""
+        return not self.knows(end) and self.lost > 0 and end.epoch <= self.lost
+
+    def knows(self, end: Plan) -> bool:
+        """Return True if ZooKeeper holds a batch that Spark has logged, or has settled its txid."""
+        return end.txid <= self.settled or (self.stored is not None and _is_same(self.stored, end))
+
+    def is_foreign(self, plan: Plan) -> bool:
+        """Return True if another application made a plan that is not here; plans of release 1.0.0 do not tell."""
+        return plan.whose not in ("", self.whose) and not self.knows(plan)
 
     def begins_anew(self, offset: Plan) -> bool:
         """Return True if an offset is that of a recreated stream, and nothing of the new one was read yet."""
@@ -100,10 +141,12 @@ class Settle:
     Attributes:
         plan: of the batch as it was stored; what it takes up again can be less than Spark's offset names.
         offset: of the batch as Spark names it: to be adopted where its outcome is missing.
+        later: of the batch after it, if Spark has logged that.
     """
 
     plan: Plan
     offset: Plan
+    later: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +179,15 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Give no rows: the batch is settled.
+    """Give no rows.
 
     Attributes:
         warning: what disagrees, and what follows.
+        settled: the batch that counts as settled from then on, with nothing of it done; None if it is settled.
     """
 
     warning: str
+    settled: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +196,11 @@ class Stop:
 
     Attributes:
         error: to be raised.
+        unknown: the batch that Spark names and ZooKeeper does not know: no later one may have its txid.
     """
 
     error: SpoutError
+    unknown: Plan | None = None
 
 
 def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
@@ -179,7 +226,7 @@ def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
 def decide_without_outcome(offset: Plan, missing: str, *, may_go_on: bool) -> Adopt | Stop:
     """Decide what becomes of a batch that cannot be settled because its outcome is `missing`, as that text says."""
     if not may_go_on:
-        return _stop(missing)
+        return Stop(OutcomeMissingError(f"{_OUTCOME_IS_MADE_AGAIN}. {missing}"))
     return Adopt(offset, offset.txid, _going_on(missing, _read_again(offset.txid)))
 
 
@@ -195,14 +242,17 @@ def decide_replay(
     stored = facts.stored
     if facts.begins_anew(end) and end.txid > facts.settled:
         return Adopt(end, settled=end.txid - 1)
+    if facts.is_foreign(end):
+        return _of_another_application(end, facts)
+    if facts.is_lost(end) and not facts.may_go_on:
+        return _stop_behind(_unknown(end, facts), _comes_again(end, facts), end)
     if end.txid == facts.settled + 1:
         return _replay_next(start, end, facts)
     if end.txid == facts.settled + 2 and stored is not None and _is_same(stored, start):
         # ZooKeeper is older by one settling, and still has all that it takes to do it again.
-        return Settle(stored, start)
-    if end.txid <= facts.settled:
-        return _replay_settled(end, facts)
-    return _replay_unknown(end, facts, overtaken=overtaken)
+        return Settle(stored, start, end)
+    settled = end.txid <= facts.settled
+    return _replay_settled(end, facts) if settled else _replay_unknown(end, facts, overtaken=overtaken)
 
 
 def _with_zookeeper_s_position(offset: Plan, facts: Facts) -> Resume | Stop:
@@ -211,28 +261,49 @@ def _with_zookeeper_s_position(offset: Plan, facts: Facts) -> Resume | Stop:
         f"{facts.settled} is settled already, by another Spark checkpoint or a later state of this one"
     )
     if not facts.may_go_on:
-        return _stop(what)
+        return _stop(_ZOOKEEPER_IS_RIGHT, what)
     return Resume(facts.stored, _going_on(what, "ZooKeeper's position is used and nothing is read again"))
 
 
+def _of_another_application(offset: Plan, facts: Facts) -> Adopt | Stop:
+    what = (
+        f"Spark's checkpoint, at txid {offset.txid}, is of another applicationName or zookeeper.root than ZooKeeper's "
+        f"{facts.place}, where txid {facts.settled} is settled"
+    )
+    own = "Use the checkpointLocation of this application, or a new one to go on from ZooKeeper's position"
+    if not facts.untouched:
+        return _stop(own, what)
+    follows = f"the positions of Spark's offset are used, and {_read_again(offset.txid)}"
+    if not facts.may_go_on:
+        return _stop(
+            f"{own}. If only its name has changed, set onCheckpointMismatch=continue: {follows}", what
+        )
+    return Adopt(offset, offset.txid, _going_on(what, follows))
+
+
 def _with_spark_s_position(offset: Plan, facts: Facts) -> Adopt | Stop:
+    if facts.is_foreign(offset):
+        return _of_another_application(offset, facts)
     what = (
         f"Spark's checkpoint stands at txid {offset.txid}, but ZooKeeper ({facts.place}) knows "
         f"nothing after txid {facts.settled}: its data was lost, or restored from an older copy"
         + (_OR_NEVER_RUN if offset.txid == facts.settled + 1 else "")
     )
-    if not facts.may_go_on:
-        return _stop(what)
     follows = f"the positions of Spark's offset are used, and {_read_again(offset.txid)}"
+    if not facts.may_go_on:
+        return _stop_behind(what, follows, offset)
     return Adopt(offset, offset.txid, _going_on(what, follows))
 
 
-def _replay_next(start: Plan, end: Plan, facts: Facts) -> Resume | Stop:
+def _replay_next(start: Plan, end: Plan, facts: Facts) -> Resume | Skip | Stop:
     # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
     if facts.stored is not None and _is_same(facts.stored, end):
         return Resume(facts.stored)
     if stands(start, facts.settled, facts.settled_plan, None) is not Standing.SPARK_BEHIND:
-        return Resume(end)
+        if not facts.is_lost(end):
+            return Resume(end)
+        warning = _going_on(_unknown(end, facts), _comes_again(end, facts))
+        return Skip(warning, end) if facts.identical else Resume(end, warning)
     return Stop(
         CheckpointMismatchError(
             "Restore the matching checkpointLocation, or start with a new one to go on from ZooKeeper's "
@@ -248,30 +319,43 @@ def _replay_settled(end: Plan, facts: Facts) -> Skip | Stop:
         f"{facts.settled}): its records are done, and no rows are given twice"
     )
     if not facts.may_go_on:
-        return Stop(SettledBatchError(f"{_CHOICES}. {what}"))
+        return Stop(SettledBatchError(f"{_ZOOKEEPER_IS_RIGHT}. {what}"))
     return Skip(f"{what}; the batch is skipped (onCheckpointMismatch=continue)")
 
 
 def _replay_unknown(end: Plan, facts: Facts, *, overtaken: bool) -> Adopt | Stop:
-    what = (
+    # A batch that was overtaken can no longer be settled. What waited for acks before it is read again, so its rows
+    # come once more too, with a later one.
+    never_run = overtaken or bool(end.resume) or facts.identical
+    what, follows = _unknown(end, facts), _comes_again(end, facts, under_a_new_txid=never_run)
+    if not facts.may_go_on:
+        return _stop_behind(what, follows, end)
+    return Adopt(end, end.txid if never_run else end.txid - 1, _going_on(what, follows))
+
+
+def _unknown(end: Plan, facts: Facts) -> str:
+    return (
         f"Spark starts txid {end.txid} over, but ZooKeeper ({facts.place}) knows nothing after txid "
         f"{facts.settled}: its data was lost, or restored from an older copy"
     )
-    if not facts.may_go_on:
-        return _stop(what)
-    follows = f"the plan in Spark's offset is used, and the records of txid {end.txid} may come AGAIN (at least once)"
-    # A batch that was overtaken can no longer be settled. What waited for acks before it is read again, so its rows
-    # come once more too, with a later one.
-    never_run = overtaken or bool(end.resume)
-    return Adopt(end, end.txid if never_run else end.txid - 1, _going_on(what, follows))
 
 
 def _is_same(stored: Plan, offset: Plan) -> bool:
     return (stored.txid, stored.plan) == (offset.txid, offset.plan)
 
 
-def _stop(what: str) -> Stop:
-    return Stop(CheckpointMismatchError(f"{_CHOICES}. {what}"))
+def _stop(remedy: str, what: str, unknown: Plan | None = None) -> Stop:
+    return Stop(CheckpointMismatchError(f"{remedy}. {what}"), unknown)
+
+
+def _stop_behind(what: str, follows: str, unknown: Plan) -> Stop:
+    """Stop where ZooKeeper knows less than Spark's checkpoint, which no new checkpointLocation mends."""
+    remedy = (
+        "If this checkpointLocation is another application's, use your own. Else restore a newer copy of ZooKeeper's "
+        "data. If there is none, and this checkpointLocation is the newest, set onCheckpointMismatch=continue: "
+        f"{follows}; what Spark's checkpoint has behind it is taken for done"
+    )
+    return _stop(remedy, what, unknown)
 
 
 def _going_on(what: str, consequence: str) -> str:
@@ -280,3 +364,12 @@ def _going_on(what: str, consequence: str) -> str:
 
 def _read_again(txid: int) -> str:
     return f"the records of txid {txid} are READ AGAIN under txid {txid + 1} (at least once)"
+
+
+def _comes_again(end: Plan, facts: Facts, *, under_a_new_txid: bool = False) -> str:
+    if under_a_new_txid or facts.identical:
+        return _read_again(end.txid)
+    return (
+        f"txid {end.txid} comes AGAIN, perhaps with other rows: a sink that replaces it has each record once, another "
+        "at least once"
+    )

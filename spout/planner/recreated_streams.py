@@ -11,8 +11,6 @@ from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.planner.offsets import in_home
 from kinesis_trident.spout.planner.streams import Streams
 
-__all__ = ["RecreatedStreams"]
-
 
 class RecreatedStreams:
     """Compares the streams of plans with those that are read.

@@ -12,17 +12,18 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from kinesis_trident.checkpoint.errors import PlanConflictError
+from kinesis_trident.checkpoint.errors import CheckpointError, PlanConflictError
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home
+from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
+from kinesis_trident.checkpoint.model.run_status import How
+from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home, past_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError
@@ -40,6 +41,7 @@ from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
+from kinesis_trident.spout.planner.reconciliation import epochs_upto, past_in
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.prefetch import Beside
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
@@ -47,9 +49,13 @@ from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first, has_ended
 
-__all__ = ["SourceRun"]
-
 log = logging.getLogger(__name__)
+
+_NO_EPOCH = 2**31 - 1
+"""The highest version of a node, which no run reaches: ZooKeeper's versions have 32 bits."""
+
+_END_SECONDS = 2.0
+"""Seconds that the end of a run waits for ZooKeeper."""
 
 
 class SourceRun:
@@ -73,6 +79,7 @@ class SourceRun:
         status_period: seconds between two notes in ZooKeeper of what this run sees; None for none.
         beside: reads ahead, with `prefetch`; a thread if None.
         relieved: the epoch of a run that was asked to end, from which this one takes over without a warning.
+        offsets: those that Spark's next call names, if they are known: the start, and the end of a batch in hand.
     """
 
     def __init__(
@@ -94,8 +101,10 @@ class SourceRun:
         status_period: float | None = 5.0,
         beside: Beside | None = None,
         relieved: int | None = None,
+        offsets: Sequence[Plan] = (),
     ) -> None:
         self._options = options
+        self._kinesis = kinesis
         self._idle_wait = IdleWait(hold)
         self._wait = wait
         self._consumers = consumers
@@ -103,49 +112,22 @@ class SourceRun:
         self._now = SteadyClock(clock, steady)
         self._steady = steady
         self._rng = rng or random.Random()
+        self._look_period = options.idle_poll_interval if look_period is None else look_period
+        self._executor = executor
+        self._status_period = status_period
+        self._read_beside = beside
         self._wake = threading.Event()
         self._closed = False
+        self._has_noted_end = False
+        self._has_seen_offsets = bool(offsets)
 
         infos = describe_streams(kinesis, options.streams)
-        created = {name: info.created for name, info in infos.items()}
-        self._store = self._open_store(created)
+        self._created = {name: info.created for name, info in infos.items()}
+        self._store = self._open_store(self._created)
         self._layout = layout = self._store.layout
-        me = (socket.gethostname(), os.getpid(), self._now())
+        self._streams = Streams(kinesis, layout, infos)
         before = self._store.looking(lambda _: None).epochs.owner()
-        self._epoch = self._store.epochs.raise_epoch(*me)
-        with fenced_first(self._store, self._epoch):
-            known = (
-                merge_into_shared_home(self._store, client, created, self._epoch, *me)
-                if layout.several
-                else created
-            )
-            streams = Streams(kinesis, layout, infos)
-            self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
-            self._state.load()
-            self._state.check_retention()
-            # What was read while a newer run moved it on does not belong together.
-            self._store.epochs.check_epoch(self._epoch)
-        self._planner = BatchPlanner(
-            options,
-            kinesis,
-            layout,
-            self._state,
-            now=self._now,
-            steady=steady,
-            rng=self._rng,
-            look_period=options.idle_poll_interval if look_period is None else look_period,
-            pins_of=self._store.batches.get_pins,
-            executor=executor,
-            beside=beside,
-        )
-        self._notes = StatusNotes(self._store, self._state, self._epoch, self._now, steady, status_period)
-        self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
-        self._recreated = RecreatedStreams(
-            layout, streams, known, self._state.losses, fail=options.fail_on_data_loss
-        )
-        self._reconciler = Reconciler(
-            options, self._store, self._state, self._planner, self._recreated, self._now
-        )
+        self._take_over(offsets)
         self._tenure = TakeoverWatch(
             self._store,
             client,
@@ -162,7 +144,7 @@ class SourceRun:
             "application %r %s %s: %d shard%s, settled up to txid %d, epoch %d of %s",
             options.application_name,
             "starts on" if relieved is None else "stops, and settles what it has finished of",
-            ", ".join(created),
+            ", ".join(self._created),
             count,
             "s" if count != 1 else "",
             self._state.settled,
@@ -180,6 +162,99 @@ class SourceRun:
                 "has ended" if ended else "is still connected",
             )
 
+    def _own(self, offsets: Sequence[Plan]) -> list[Plan]:
+        """Return the offsets without those of another stream or application, which are refused later."""
+        ours = ("", self._layout.digest)
+        return [plan for plan in offsets if plan.streams.keys() & self._created.keys() and plan.whose in ours]
+
+    def _used_before(self) -> PastNode:
+        """Return what was used in the homes from which this one takes over its streams."""
+        return past_of(self._store, self._created)
+
+    def _take_over(self, offsets: Sequence[Plan]) -> None:
+        """Raise the epoch above all that `offsets` and ZooKeeper name, and load the state."""
+        self._has_taken_over = False
+        options, store, layout, created = self._options, self._store, self._layout, self._created
+        ours = self._own(offsets)
+        me = (socket.gethostname(), os.getpid(), self._now())
+        self._epoch = epoch = store.epochs.raise_epoch(
+            *me,
+            known=past_in(ours) if ours else None,
+            before=self._used_before(),
+            above=self._epochs_upto(ours),
+        )
+        with fenced_first(store, lambda: epoch):
+            known = (
+                merge_into_shared_home(store, self._client, created, epoch, *me)
+                if layout.several
+                else created
+            )
+            self._state = SourceState(options, store, self._streams, epoch, self._rng, self._now)
+            self._state.load()
+            self._state.check_retention()
+            past = store.epochs.past()
+            # What was read while a newer run moved it on does not belong together.
+            store.epochs.check_epoch(epoch)
+        self._planner = BatchPlanner(
+            options,
+            self._kinesis,
+            layout,
+            self._state,
+            now=self._now,
+            steady=self._steady,
+            rng=self._rng,
+            look_period=self._look_period,
+            pins_of=store.batches.get_pins,
+            executor=self._executor,
+            beside=self._read_beside,
+        )
+        self._notes = StatusNotes(store, self._state, epoch, self._now, self._steady, self._status_period)
+        self._purger = Purger(store, self._state, spool_of(options, layout), epoch, self._executor)
+        self._purger.keep_copy(self._now())
+        self._recreated = RecreatedStreams(
+            layout, self._streams, known, self._state.losses, fail=options.fail_on_data_loss
+        )
+        self._reconciler = Reconciler(
+            options, store, self._state, self._planner, self._recreated, self._now, past, epoch
+        )
+        self._has_taken_over = True
+
+    def _epochs_upto(self, offsets: Sequence[Plan]) -> int:
+        """Return the highest epoch that may have been used for the batch that comes first; 0 if there is none."""
+        if not offsets:
+            return 0
+        begun = [*offsets[1:]]
+        batch = self._store.batches.newest()
+        if batch is not None and batch.plan.txid > offsets[0].txid:
+            begun.append(batch.plan)
+        return max((epochs_upto(plan, self._now()) for plan in begun), default=0)
+
+    def _see_offsets(self, *offsets: Plan) -> None:
+        """Take over once more if the first offsets that Spark names may be of a run that ZooKeeper does not know.
+
+        Offsets of later calls are of this run's own plans.
+        """
+        if self._has_seen_offsets:
+            return
+        own = self._own(offsets)
+        used = max((0, *(plan.epoch for plan in own), self._epochs_upto(own)))
+        if self._has_taken_over and used < self._epoch:
+            self._has_seen_offsets = True
+            return
+        drains, planner, purger = self._planner.is_draining, self._planner, self._purger
+        # Until the epoch is raised, nobody takes that for a newer run.
+        self._tenure.epoch = _NO_EPOCH
+        try:
+            # After an error, the next call takes over.
+            self._take_over(offsets)
+            self._has_seen_offsets = True
+        finally:
+            self._tenure.epoch = self._epoch
+            planner.close()
+            purger.close()
+        if drains:
+            self._planner.drain()
+
     @classmethod
     def open(
         cls,
@@ -187,10 +262,11 @@ class SourceRun:
         *,
         on_replaced: Callable[[], None] = lambda: None,
         relieved: int | None = None,
+        offsets: Sequence[Plan] = (),
     ) -> SourceRun:
         """Start a run against the servers that the options name; it takes over from any older one.
 
-        `on_replaced`, `relieved`: as for the class.
+        `on_replaced`, `relieved`, `offsets`: as for the class.
 
         Raises:
             KinesisError, CheckpointError, SpoutError: naming what is missing or disagrees.
@@ -201,7 +277,13 @@ class SourceRun:
         client = connect(options.zookeeper)
         try:
             return cls(
-                options, kinesis, client, on_replaced=on_replaced, consumers=consumers, relieved=relieved
+                options,
+                kinesis,
+                client,
+                on_replaced=on_replaced,
+                consumers=consumers,
+                relieved=relieved,
+                offsets=offsets,
             )
         except BaseException:
             client.stop()
@@ -255,6 +337,7 @@ class SourceRun:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         with self._tenure.call():
+            self._see_offsets(start)
             self._planner.end_prefetch()
             begun = self._reconciler.go_on_from(start)
             if begun is not None:
@@ -277,6 +360,8 @@ class SourceRun:
             plan = self._planner.plan(max_records)
             self._notes.note(self._planner.looks)
             planner = self._planner
+            if plan is None and planner.is_drained:
+                self.note_end("finished")
             if plan is not None or planner.is_drained:
                 return plan
             if not planner.is_draining and self._steady() >= deadline:
@@ -296,6 +381,7 @@ class SourceRun:
         if not end.plan or end == start:
             return []
         with self._tenure.call():
+            self._see_offsets(start, end)
             start, end = self._recreated.as_it_counts(start), self._recreated.as_it_counts(end)
             planned = self._reconciler.planned
             ours = planned is not None and planned.plan == end.plan
@@ -303,7 +389,9 @@ class SourceRun:
             if plan is None:
                 return []
             try:
-                plan = self._store.batches.put(msgspec.structs.replace(plan, notDone={}), self._epoch).plan
+                plan = self._store.batches.put(
+                    msgspec.structs.replace(plan, notDone={}, adopter=end.adopter), self._epoch
+                ).plan
             except PlanConflictError as error:
                 msg = (
                     "Start the query with a new checkpointLocation, and ZooKeeper's batch comes first: another Spark "
@@ -322,8 +410,10 @@ class SourceRun:
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
-                calls_of=self._planner.calls_of,
-                busy_of=self._planner.busy_of,
+                used_of=self._planner.used_of,
+                told=self._now(),
+                described=dict(self._state.streams.infos),
+                known_until=self._state.known_until,
             )
             self._planner.prefetch(plan)
             return tasks
@@ -331,6 +421,7 @@ class SourceRun:
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
         with self._tenure.call():
+            self._see_offsets(plan)
             self._planner.end_prefetch()
             self._reconciler.go_on_from(plan)
 
@@ -338,10 +429,33 @@ class SourceRun:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
         with self._tenure.call():
             self._purger.purge()
+            self._purger.keep_copy(self._now())
 
     def report(self) -> dict[str, Any]:
         """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
         return progress_of(self._state, self._planner.looks, self._now())
+
+    def end(self) -> None:
+        """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""
+        planned = self._reconciler.planned
+        if planned is not None and planned.txid > self._state.settled and not self._tenure.stop_asked:
+            self.note_end("interrupted", f"txid {planned.txid} was not finished, or not settled")
+        else:
+            self.note_end("stopped")
+        self.close()
+
+    def note_end(self, how: How, why: str = "") -> None:
+        """Note in ZooKeeper how this run ends, unless it was noted; an end waits only moments for that."""
+        if self._has_noted_end or self._closed or self._tenure.replaced or not self._client.connected:
+            return
+        try:
+            SourceStore(self._client, self._layout, _END_SECONDS).ends.note(
+                self._epoch, how, self._now(), why
+            )
+        except CheckpointError as error:
+            log.info("how epoch %d has ended is not noted: %s", self._epoch, error)
+        else:
+            self._has_noted_end = True
 
     def close(self) -> None:
         """End the session with ZooKeeper; nothing can be written after this."""
@@ -350,10 +464,12 @@ class SourceRun:
             self._state.life.flush()
             settled = self._state.settled
             log.info("epoch %d of %s ends, settled up to txid %d", self._epoch, self._layout.base, settled)
-        self._planner.close()
-        self._purger.close()
-        self._client.stop()
-        self._client.close()
+        try:
+            self._planner.close()
+            self._purger.close()
+        finally:
+            self._client.stop()
+            self._client.close()
 
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""

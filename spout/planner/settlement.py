@@ -26,8 +26,6 @@ from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["SettledShard", "settle_shard"]
-
 
 class SettledShard(msgspec.Struct, frozen=True):
     """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
@@ -69,7 +67,7 @@ def settle_shard(
     done = pin is not None and not not_done and _nothing_in_flight(state, plan, shard, pin, explicit)
     if done and pin is not None and pin.last is not None:
         node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
-        return SettledShard(node, InflightNode(txid=plan.txid), drained=pin.closed)
+        return SettledShard(node, InflightNode(txid=plan.txid, waiting=()), drained=pin.closed)
     settled = None
     if pin is not None:
         settled = settle_in_one_pass(

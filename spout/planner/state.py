@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.codec import misfit
+from kinesis_trident.checkpoint.model.change_nodes import BackupNode
+from kinesis_trident.checkpoint.model.codec import misfit, naming
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -17,7 +19,9 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
     SettledNode,
     ShardsNode,
+    mark_of,
 )
+from kinesis_trident.checkpoint.model.replays import settle_replays
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import DataLossLog
@@ -25,7 +29,7 @@ from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender, Tally
-from kinesis_trident.spout.planner.finished_batch import Finished
+from kinesis_trident.spout.planner.finished_batch import Finished, Origin
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
@@ -42,6 +46,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
 )
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
+from kinesis_trident.spout.planner.shards.look_pace import TurnCalls
 from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.settled_records import Explicit
 from kinesis_trident.spout.planner.shards.tips import TipNotes
@@ -51,7 +56,7 @@ from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
-__all__ = ["SourceState"]
+log = logging.getLogger(__name__)
 
 _FEW_SHARDS = 500
 """The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
@@ -64,13 +69,14 @@ class SourceState:
     as they are: a batch of theirs may still have to be settled, and the stream may be read again.
 
     Attributes:
+        epoch: of the run.
         settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
         shards: by name; nobody else changes them.
         untidy_upto: the newest batch that this run has settled without removing all that it left.
         life: what is told of the shards in the log.
         sizes: of the last turns.
-        ended: how many shards were read to their end so far; what comes after them is to be listed.
-        read_calls: the GetRecords calls of each turn of the batch that was settled last.
+        ended: how many shards were read to their end so far whose children are not known: they are to be listed.
+        turn_calls: the GetRecords calls of each turn of the batch that was settled last.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class SourceState:
         self._options = options
         self._now = now
         self._store = store
-        self._epoch = epoch
+        self.epoch = epoch
         self._rng = rng
         timeout = round(options.message_timeout * 1000)
         self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout)
@@ -97,7 +103,8 @@ class SourceState:
         self.settled_plan = ""
         self.untidy_upto = 0
         self.ended = 0
-        self.read_calls: dict[str, int] = {}
+        self.turn_calls: dict[str, TurnCalls] = {}
+        self._settled_at = self._now()
         self.losses = DataLossLog(options.fail_on_data_loss)
         what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
@@ -123,6 +130,7 @@ class SourceState:
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
         settled = self._store.batches.settled()
+        self._settled_at = self._now()
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
@@ -139,6 +147,18 @@ class SourceState:
         self.dead_letters = loaded.dead_letters
         self._forgetting.note_stored(loaded.unlisted)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
+
+    def copy(self) -> BackupNode:
+        """Return a copy of the nodes of all shards, as `ChangeStore.keep` stores it."""
+        return BackupNode(
+            application=self._layout.application,
+            home=self._layout.base,
+            time=self._now(),
+            settled=self.settled,
+            checkpoints={name: one.checkpoint for name, one in self.shards.items() if one.checkpoint},
+            inflight={name: one.inflight for name, one in self.shards.items() if one.inflight},
+            lineage=dict(self.lineage),
+        )
 
     @property
     def lineage(self) -> Lineage:
@@ -179,6 +199,10 @@ class SourceState:
                     self._forgetting.note(shard, drained=isinstance(at, ShardEnd))
             self.dead_letters = self._forgetting.forget({*self.lineage, *self.shards}, self.dead_letters)
 
+    def known_until(self, shard: str) -> int:
+        """Return the time up to which no record of a shard was lost, in epoch milliseconds; 0 if unknown."""
+        return self._keeper.known_until(shard, self.shards[shard]) if shard in self.shards else 0
+
     def check_retention(self) -> None:
         """Check that no shard's position has fallen out of the stream.
 
@@ -197,26 +221,27 @@ class SourceState:
 
     def take_in_requests(self, now: int) -> None:
         """Take in what other processes ask for: replays, acks and fails."""
-        for shard, state in self._amender.take_in_requests(self.shards, now):
+        for shard, state in self._amender.take_in_requests(self.shards, self.dead_letters, now):
             self._counter.amend(self.shards[shard], state)
             self.shards[shard] = state
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""
-        for shard, state in self._amender.time_out(self.active, now):
+        for shard, state in self._amender.time_out(self.active, self.dead_letters, now):
             self._counter.amend(self.shards[shard], state)
             self.shards[shard] = state
 
-    def settle(self, plan: Plan, now: int) -> None:
+    def settle(self, plan: Plan, now: int, origin: Origin) -> None:
         """Settle a batch that Spark has committed: move checkpoints and queue failed records, in ZooKeeper first.
 
-        Shards with the batch's stamp were settled before a crash interrupted the earlier settling.
+        Shards with the batch's stamp were settled before a crash interrupted the earlier settling. `origin`: how
+        Spark's checkpoint came to the batch.
 
         Raises:
-            OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
+            OutcomeMissingError: it is not known what of the batch is done; nothing was changed.
         """
         begun = time.monotonic()
-        finished = Finished.of(self._store, plan, self._epoch, judged=self._judged)
+        finished = Finished.of(self._store, plan, self.epoch, origin, judged=self._judged)
         self._judged = finished.judged
         pins, not_done = finished.pins, finished.not_done
         was: dict[str, ShardState] = {}
@@ -247,11 +272,7 @@ class SourceState:
             self.losses.record(what, place)
         ended = [shard for shard, pin in pins.items() if pin.closed]
         lineage = drained(self.lineage, ended)
-        letters = {
-            shard: add_dead_letters(self.dead_letters.get(shard), result.dead_lettered, self._options)
-            for shard, result in done.items()
-            if result.dead_lettered
-        }
+        letters = dict(self._letters_after(done, plan.txid))
         # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
@@ -260,11 +281,15 @@ class SourceState:
             letters,
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
-            self._epoch,
+            self.epoch,
             leftover=self._store.batches.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
             if small
             else (),
         )
+        if finished.verdict.is_plain_now:
+            self._store.judging.forget(self.epoch)
+        if finished.verdict.warning:
+            log.error("%s", finished.verdict.warning)
         self._keeper.lineage = lineage
         self.dead_letters |= letters
         failures = finished.failures()
@@ -284,10 +309,30 @@ class SourceState:
             ended,
             seconds,
         )
-        self.ended += len(ended)
-        self.read_calls = {shard: pin.reads for shard, pin in pins.items()}
+        followed = set[str]().union(*parents_of(lineage).values()) if ended else ()
+        self.ended += sum(shard not in followed for shard in ended)
+        passed = self._now() - self._settled_at
+        ago = {shard: max(0, passed - since) for shard, since in finished.since.items()}
+        self.turn_calls = {
+            shard: TurnCalls(pin.reads, pin.busy_ms, ago.get(shard, 0)) for shard, pin in pins.items()
+        }
+        self._settled_at = self._now()
         if not small:
             self.untidy_upto = plan.txid
+
+    def _letters_after(
+        self, done: Mapping[str, SettledShard], txid: int
+    ) -> Iterator[tuple[str, DeadLettersNode]]:
+        """Yield the nodes of dead letters that a batch changes, by shard."""
+        for shard, result in done.items():
+            before = node = self.dead_letters.get(shard)
+            if node is not None and node.replays:
+                with naming(self._layout.deadletters_of(shard)):
+                    node = settle_replays(node, result.inflight, result.turns, result.dead_lettered, txid)
+            if result.dead_lettered:
+                node = add_dead_letters(node, result.dead_lettered, self._options)
+            if node is not None and node is not before:
+                yield shard, node
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
         """Return a shard of a plan; retention may have removed it from the listing since the planning."""
@@ -304,10 +349,22 @@ class SourceState:
         updates = adopted_nodes(msgspec.structs.replace(plan, positions=whole), self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
         self._store.shards.settle(
-            updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self._epoch
+            updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self.epoch
         )
         self.shards.clear()
         self.load()
+
+    def leave_out(self, txid: int, mark: str) -> None:
+        """Count the txids up to this one as settled, with nothing done; `mark`: of the plan that counts as the last."""
+        settled = SettledNode(
+            txid=txid,
+            plan=mark
+            or mark_of(self.epoch, self._now(), self._store.layout.digest, self._rng.getrandbits(96)),
+        )
+        self._store.shards.settle({}, {}, None, settled, self.epoch)
+        self._settled_at = self._now()
+        self.settled, self.settled_plan = settled.txid, settled.plan
+        self.untidy_upto = txid
 
     def positions(self) -> dict[str, Position]:
         """Return the position of each shard that may be read for new records now."""

@@ -22,8 +22,6 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.positions import At
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Streams", "describe_streams", "still_there"]
-
 _SERVER_SECOND_MS = 1_000
 """Milliseconds: the server reports its time in seconds, rounded down."""
 

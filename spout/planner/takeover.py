@@ -14,13 +14,11 @@ from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, ZooK
 from kinesis_trident.checkpoint.model.nodes import OwnerNode, StopNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
-__all__ = ["TakeoverWatch", "fenced_first", "has_ended"]
-
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
+def fenced_first(store: SourceStore, epoch: Callable[[], int]) -> Iterator[None]:
     """Replace any error of a run's work on the state by `FencedError` if a newer run has taken over.
 
     The run may have read a mixture of both runs' state, which would look like lost or damaged data.
@@ -34,7 +32,7 @@ def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
         raise
     except Exception as error:
         try:
-            store.epochs.check_epoch(epoch)
+            store.epochs.check_epoch(epoch())
         except FencedError as fenced:
             raise fenced from error
         except CheckpointError as trouble:
@@ -69,6 +67,7 @@ class TakeoverWatch:
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
 
     Attributes:
+        epoch: of the run.
         replaced: a newer run was seen.
         stop_asked: the run was asked to plan nothing more.
     """
@@ -87,7 +86,7 @@ class TakeoverWatch:
         self._store = store
         self._client = client
         self._place = store.layout.base
-        self._epoch = epoch
+        self.epoch = epoch
         self._wake = wake
         self._close = close
         self._reconnect = reconnect
@@ -100,7 +99,7 @@ class TakeoverWatch:
 
     def watch(self) -> None:
         """Begin to watch, once the run can be closed."""
-        self._store.epochs.watch_epoch(self._epoch, self._on_epoch_moved)
+        self._store.epochs.watch_epoch(lambda: self.epoch, self._on_epoch_moved)
         self._store.stop.watch(self._on_stop_asked)
 
     @contextmanager
@@ -115,11 +114,11 @@ class TakeoverWatch:
                 self._report(self._note_takeover)
                 raise self._closed_for
             try:
-                with fenced_first(self._store, self._epoch):
+                with fenced_first(self._store, lambda: self.epoch):
                     yield
             except FencedError as error:
                 self._closed_for = error
-                self._report(lambda: self._store.epochs.report_fenced(self._epoch))
+                self._report(lambda: self._store.epochs.report_fenced(self.epoch))
                 self._close()
                 raise
         # A newer run appeared during a call, possibly the last one: nothing else would end the session.
@@ -129,7 +128,7 @@ class TakeoverWatch:
     def raise_if_replaced(self) -> None:
         """Raise `FencedError` if a newer run has appeared and taken over."""
         if self.replaced:
-            self._store.epochs.check_epoch(self._epoch)
+            self._store.epochs.check_epoch(self.epoch)
 
     def _on_epoch_moved(self) -> None:
         if not self.replaced:
@@ -137,7 +136,7 @@ class TakeoverWatch:
                 logging.INFO if self._ends_when_replaced else logging.WARNING,
                 "a newer run has taken over %s: this one, of epoch %d, ends%s",
                 self._place,
-                self._epoch,
+                self.epoch,
                 ", as it was asked to" if self._ends_when_replaced else "",
             )
         self.replaced = True
@@ -147,7 +146,7 @@ class TakeoverWatch:
             self._on_replaced()
 
     def _on_stop_asked(self, request: StopNode | None) -> None:
-        self.stop_asked = request is not None and request.epoch == self._epoch
+        self.stop_asked = request is not None and request.epoch == self.epoch
         if self.stop_asked:
             self._ends_when_replaced = True
             self._wake.set()
@@ -158,7 +157,7 @@ class TakeoverWatch:
     def _on_stop_withdrawn(self) -> None:
         """Forget a request that was withdrawn before the epoch moved: it does not cause a later takeover."""
         with suppress(CheckpointError):
-            self._store.epochs.check_epoch(self._epoch)
+            self._store.epochs.check_epoch(self.epoch)
             self._ends_when_replaced = self.stop_asked
 
     def _leave(self) -> None:
@@ -166,7 +165,7 @@ class TakeoverWatch:
         if self._busy.acquire(blocking=False):
             try:
                 if self._closed_for is None:
-                    self._store.epochs.check_epoch(self._epoch)
+                    self._store.epochs.check_epoch(self.epoch)
             except FencedError as error:
                 self._closed_for = error
                 self._close()
@@ -186,7 +185,7 @@ class TakeoverWatch:
         """Write the note that a run in use had to stop, through a separate connection."""
         client = self._reconnect()
         try:
-            SourceStore(client, self._store.layout).epochs.report_fenced(self._epoch)
+            SourceStore(client, self._store.layout).epochs.report_fenced(self.epoch)
         finally:
             client.stop()
             client.close()

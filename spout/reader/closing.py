@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from kinesis_trident.spout.kinesis import Kinesis, Page
 
-__all__ = ["Closing"]
-
 
 class Closing:
     """Knows whether one shard is closed.
@@ -33,7 +31,7 @@ class Closing:
         self.known = known
 
     def is_end(self, page: Page) -> bool:
-        """Tell whether an answer is the shard's last one; list the shards if the answer names no children.
+        """Return whether an answer is the shard's last one; list the shards if the answer names no children.
 
         A shard that is no longer listed is past retention, and at its end.
 

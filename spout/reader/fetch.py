@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavail
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
@@ -29,8 +31,8 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]
 
-_PATIENCE = 60.0
-"""Seconds without an answer after which reading a required shard fails."""
+_UNDECIDED = 60.0
+"""Seconds of empty answers without MillisBehindLatest after which the end of a required shard is unknown."""
 
 _END_PATIENCE = 10.0
 """Seconds that a turn without records continues through empty answers that indicate neither tip nor end."""
@@ -64,7 +66,7 @@ class ShardFetcher:
         kinesis: the calls.
         stream: its name.
         shard: its id.
-        options: `maxRecordsPerFetch`, `deaggregate`, and the limits of a shard.
+        options: `maxRecordsPerFetch`, `deaggregate`, `readTimeout`, and the limits of a shard.
         closed: the shard was listed as closed.
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
@@ -76,6 +78,7 @@ class ShardFetcher:
     Attributes:
         calls: the counts of the calls so far that gave nothing.
         next_iterator: the iterator at the end of the turn that was polled last; None if it is unknown.
+        answered: the time of the last answer, in epoch milliseconds by the server's clock; 0 if it reports none.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class ShardFetcher:
         self._stream = stream
         self._shard = shard
         self._limit = options.max_records_per_fetch
+        self._read_timeout = options.read_timeout
         self._deaggregate = options.deaggregate
         self._closed = closed
         self._place = options.endpoint_url, options.region, options.deaggregate
@@ -109,6 +113,12 @@ class ShardFetcher:
         self._wall = wall
         self.calls = ShardCalls()
         self.next_iterator: str | None = None
+        self.answered = 0
+
+    @property
+    def busy_ms(self) -> int:
+        """Return the milliseconds until the limits of the shard allow another call."""
+        return math.ceil(1000 * self._limiter.wait_of_all())
 
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
@@ -119,7 +129,7 @@ class ShardFetcher:
         time bound, if there are any records.
 
         Raises:
-            Unavailable: no records were read, and no answer arrived for a minute.
+            Unavailable: no records were read, and no answer arrived for `readTimeout`.
             KinesisError: naming stream, shard and position.
         """
         if isinstance(position, ShardEnd):
@@ -167,6 +177,7 @@ class ShardFetcher:
             page = pager.page
             if records is None or page is None:
                 break
+            self.answered = page.server_time or self.answered
             taken = held.take(records, page.records.num_rows)
             if taken < records.num_rows:
                 pager.give_back(records.slice(taken))
@@ -185,7 +196,8 @@ class ShardFetcher:
         """Return the lag after a page; if no answer reports it, the age of the last record, which is an upper bound."""
         if page.behind_ms is not None or not held.batches:
             return page.behind_ms or 0
-        return max(1, (page.server_time or self._wall()) - arrival_at(held.batches[-1], -1))
+        arrival = arrival_at(held.batches[-1], -1)
+        return max(1, (page.server_time or self._wall()) - arrival) if arrival else 1
 
     def fetch_until(self, position: Position, last: RecordPosition) -> Turn:
         """Read exactly the records from `position` up to and including `last`, without bounds.
@@ -194,14 +206,14 @@ class ShardFetcher:
 
         Raises:
             DeaggregateChangedError: `last` was read under the other value of `deaggregate`.
-            ThrottledError, Unavailable: no answer for a minute.
+            ThrottledError, Unavailable: no answer for `readTimeout`.
             KinesisError: naming stream, shard and position.
         """
         if not self._deaggregate:
             check_runs([Run(first="", last=str(last))], self._where)
         pager = self._pager(position)
         batches: list[pa.RecordBatch] = []
-        given_up = self._clock() + _PATIENCE
+        given_up = self._clock() + _UNDECIDED
         while not self._is_finished(pager, last, given_up):
             batches.append(self._next(pager, self._limit))
             check_whole(batches[-1], [str(last)], self._where)
@@ -214,14 +226,14 @@ class ShardFetcher:
         """Read due runs (sorted, disjoint) again, collected into at most `ranges` ranges.
 
         A range is read to its last record, or until `max_bytes` of payload were read, in whole answers and at least one
-        with a record of the range; then, or when throttled (with `patient`, for a minute), the rest waits for another
-        turn. Where fewer ranges than allowed hold all runs, each may have its share of what the others could read. With
-        `max_bytes` None everything is read.
+        with a record of the range; then, or when throttled (with `patient`, for `readTimeout`), the rest waits for
+        another turn. Where fewer ranges than allowed hold all runs, each may have its share of what the others could
+        read. With `max_bytes` None everything is read.
 
         Raises:
             DeaggregateChangedError: a run was read under the other value of `deaggregate`.
-            ThrottledError: with `max_bytes` None, no answer for a minute.
-            Unavailable: no answer for a minute.
+            ThrottledError: with `max_bytes` None, no answer for `readTimeout`.
+            Unavailable: no answer for `readTimeout`.
             KinesisError: naming stream, shard and position.
         """
         if not self._deaggregate:
@@ -245,7 +257,7 @@ class ShardFetcher:
         pager = self._pager(start_of(group[0]))
         last = group[-1].last_position
         count = size = 0
-        given_up = self._clock() + _PATIENCE
+        given_up = self._clock() + _UNDECIDED
         while not self._is_finished(pager, last, given_up):
             # If it begins after the end of an aggregate, that comes first, however large, with none of its records.
             if max_bytes is not None and size >= max_bytes and count:
@@ -299,7 +311,7 @@ class ShardFetcher:
         return f"stream {self._stream!r}, shard {self._shard}"
 
     def _is_finished(self, pager: ShardPager, last: RecordPosition, given_up: float) -> bool:
-        """Tell whether everything up to `last` was read, or nothing more can be read.
+        """Return whether everything up to `last` was read, or nothing more can be read.
 
         Raises:
             Unavailable: no answer before `given_up` showed it.
@@ -324,7 +336,7 @@ class ShardFetcher:
 
     def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
         """Return the next page of a turn, or None if it ends; without a deadline, no record was read yet."""
-        given_up = self._clock() + _PATIENCE
+        patience = Patience(self._read_timeout, self._clock)
         while deadline is None or pager.unasked or self._clock() <= deadline:
             try:
                 if deadline is None or pager.unasked:
@@ -332,21 +344,21 @@ class ShardFetcher:
                 return pager.next(limit, deadline - self._clock())
             except ThrottledError:
                 # Only empty pages so far: ending here would lose the way through them.
-                if deadline is not None or pager.page is None or pager.in_use or self._clock() >= given_up:
+                if deadline is not None or pager.page is None or pager.in_use or patience.spent():
                     return None
             except Unavailable:
-                if deadline is None and self._clock() >= given_up:
+                if deadline is None and patience.spent():
                     raise
         return None
 
     def _next(self, pager: Pager, limit: int, *, throttled: bool = True) -> pa.RecordBatch:
-        """Return the next page; retry faults, and with `throttled` throttles, for a minute."""
-        given_up = self._clock() + _PATIENCE
+        """Return the next page; retry faults, and with `throttled` throttles, for `readTimeout`."""
+        patience = Patience(self._read_timeout, self._clock)
         while True:
             try:
                 records = pager.next(limit)
             except (ThrottledError, Unavailable) as error:
-                if self._clock() >= given_up or (isinstance(error, ThrottledError) and not throttled):
+                if patience.spent() or (isinstance(error, ThrottledError) and not throttled):
                     raise
                 continue
             if records is not None:
@@ -356,7 +368,8 @@ class ShardFetcher:
 def _cut_short(held: TurnBuffer, page: Page, records: pa.RecordBatch) -> Turn:
     """Return the turn after a page that did not fit: the next turn reads the rest again."""
     last = held.batches[-1]
-    lag = max(1, arrival_at(records, -1) - arrival_at(last, -1))
+    read = arrival_at(last, -1)
+    lag = max(1, arrival_at(records, -1) - read) if read else 1
     return held.turn(After(position_at(last, -1)), behind_ms=(page.behind_ms or 0) + lag)
 
 

@@ -19,12 +19,13 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, arrival_at
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon, parse_position
 from kinesis_trident.spout.reader.fetch import Turn
 
-__all__ = ["EmptyShard", "Recreation", "is_gone"]
+_CREATED_AFTER_MS = 10_000
+"""Milliseconds from a description of a stream until another one of its name may hold a record, at the earliest."""
 
 _OTHER_CAUSES = (AccessDeniedError, IteratorExpiredError, ThrottledError, Unavailable)
 """Errors that are unrelated to the stream's identity."""
@@ -45,11 +46,12 @@ class Recreation:
         self._layout = partition.layout
         self._fail = partition.options.fail_on_data_loss
         self._kinesis = kinesis
+        self._described = partition.described
         self._created: dict[str, int] = {}
         self.said: dict[str, str] = {}
 
     def explains(self, error: KinesisError, turn: ShardTurn) -> bool:
-        """Tell whether a read was refused because the stream was recreated or deleted.
+        """Return whether a read was refused because the stream was recreated or deleted.
 
         Raises:
             StreamRecreatedError: with `failOnDataLoss`, the stream was recreated.
@@ -59,12 +61,17 @@ class Recreation:
         return not isinstance(error, _OTHER_CAUSES) and self._is_another(turn)
 
     def shows(self, read: Turn, turn: ShardTurn) -> bool:
-        """Tell whether the records are from another stream: the start position is valid in any stream.
+        """Return whether the records are from another stream: the start position is valid in any stream.
 
         Raises:
             StreamRecreatedError: with `failOnDataLoss`, they are.
         """
         if not read.count or not isinstance(parse_position(turn.start), TrimHorizon | AtTimestamp):
+            return False
+        described = self._described.get(self._layout.key_of(turn.shard).stream)
+        known = described.server_time if described is not None else 0
+        if arrival_at(read.batches[0], 0) <= known + _CREATED_AFTER_MS:
+            # It is of the stream that was described; the other records come after it, by its iterators.
             return False
         try:
             return self._is_another(turn)
@@ -93,7 +100,7 @@ class Recreation:
 
 
 def is_gone(kinesis: Kinesis, stream: str, shard: str, error: KinesisError) -> bool:
-    """Tell whether a read was refused because the shard no longer exists in an existing stream.
+    """Return whether a read was refused because the shard no longer exists in an existing stream.
 
     Kinesis answers ResourceNotFoundException for both, and only its text differs: so the listing decides.
 
@@ -129,7 +136,7 @@ class EmptyShard:
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """Return a page without records and without a next iterator."""
-        return Page(pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA), None, 0, 0, closed=True)
+        return Page(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA), None, 0, 0, closed=True)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`."""

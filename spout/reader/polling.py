@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from kinesis_trident.per_process import PerProcess
+from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
     Kinesis,
@@ -21,12 +21,10 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.aggregation import first_deaggregated
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
-from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at, with_sub_sequence
+from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.positions import After, Position
 from kinesis_trident.spout.reader.closing import Closing
-
-__all__ = ["Pager", "ShardCalls", "ShardPager"]
 
 log = logging.getLogger(__name__)
 
@@ -97,12 +95,12 @@ class ShardPager(ABC):
 
     @property
     def at_tip(self) -> bool:
-        """Tell whether the last answer reached the tip; a closed shard has an end, not a tip."""
+        """Return whether the last answer reached the tip; a closed shard has an end, not a tip."""
         return self.page is not None and self.page.behind_ms == 0 and not self._closing.known
 
     @property
     def undecided(self) -> bool:
-        """Tell whether the last answer is empty and indicates neither more records, nor the tip, nor the end."""
+        """Return whether the last answer is empty and indicates neither more records, nor the tip, nor the end."""
         return (
             self.page is not None
             and self.page.records.num_rows == 0
@@ -146,7 +144,7 @@ class ShardPager(ABC):
 
     def _give(self, page: Page, ended: bool) -> pa.RecordBatch:
         self._rest = None
-        records = with_sub_sequence(page.records)
+        records = page.records
         if self._deaggregate:
             with _opening.get(None, threading.Lock):
                 records, taken = first_deaggregated(records, _PART)
@@ -204,7 +202,7 @@ class Pager(ShardPager):
 
     @property
     def at_tip(self) -> bool:
-        """Tell whether the last answer reached the tip.
+        """Return whether the last answer reached the tip.
 
         A full answer "0 behind" may still be followed by records of the same millisecond.
         """
@@ -252,9 +250,12 @@ class Pager(ShardPager):
         return records
 
     def _ask(self, limit: int) -> Page:
-        if self._iterator is None:
-            self._iterator = self._kinesis.iterator(self._stream, self._shard, str(self.position))
         try:
-            return self._kinesis.get_records(self._iterator, limit)
-        except KinesisError as error:
-            raise self._located(error) from error
+            if self._iterator is None:
+                self._iterator = self._kinesis.iterator(self._stream, self._shard, str(self.position))
+            try:
+                return self._kinesis.get_records(self._iterator, limit)
+            except KinesisError as error:
+                raise self._located(error) from error
+        finally:
+            self._limiter.ended()

@@ -10,7 +10,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.errors import PinnedRecordsGoneError
+from kinesis_trident.spout.errors import PinnedRecordsGoneError, TurnChangedError
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
@@ -18,12 +18,10 @@ from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["Replay", "holds_all_of", "pin_of_remaining", "served_part"]
-
 log = logging.getLogger(__name__)
 
 
-class Replay:
+class TurnReplay:
     """Reads the rows of pinned turns of one partition again.
 
     Args:
@@ -55,10 +53,24 @@ class Replay:
         rows = self._source.rows(turn, segments)
         if rows.digest() == pin.digest:
             return rows
+        rows.leave_out(pin.unreadable)
+        if rows.digest() == pin.digest:
+            return rows
+        self._refuse_unreadable(turn, pin, rows)
         left = {
             i: count for i, count in zip(retried, found.records.counts.tolist(), strict=True) if count >= 0
         }
         return self._pin_remaining(turn, pin, rows, left)
+
+    def _refuse_unreadable(self, turn: ShardTurn, pin: Pin, rows: TurnRows) -> None:
+        known = {piece.last for piece in pin.unreadable}
+        for piece in rows.unreadable():
+            if piece.last not in known:
+                msg = (
+                    f"{self._source.where(turn.shard)}, record {piece.first}: it was a row of batch {pin.txid}, but a "
+                    f"replay cannot decode it ({piece.reason}). Finish the batch with the release that has read it"
+                )
+                raise TurnChangedError(msg)
 
     def _pin_remaining(
         self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]
@@ -85,7 +97,7 @@ class Replay:
 
 
 def holds_all_of(pin: Pin, other: Pin) -> bool:
-    """Tell whether one pin of a turn has every record of another one."""
+    """Return whether one pin of a turn has every record of another one."""
     if other.closed and not pin.closed:
         return False
     if other.last is not None and (

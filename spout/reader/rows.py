@@ -20,31 +20,29 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kinesis_trident.arrow_columns import numbers, repeated, values_of
+from kinesis_trident.common.arrow_columns import numbers, repeated, values_of
 from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
+    UNREADABLE_SUB,
     Slice,
+    compact,
+    count_from,
+    count_through,
     digest_of,
     keys_in,
     most_memory,
     portions,
+    position_at,
+    unreadable_in,
     with_own_keys,
 )
 from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import Keys, concatenated
-from kinesis_trident.tracker.records import Run
+from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
 
-__all__ = [
-    "ANCHORS",
-    "ARROW_SCHEMA",
-    "MESSAGE_ID",
-    "SCHEMA",
-    "Retried",
-    "Segment",
-    "TurnRows",
-    "untracked_rows",
-]
+_SUB = RECORD_SCHEMA.get_field_index("subSequenceNumber")
 
 _JOINED = 2**18
 """The bytes of batches that are joined, at most: a larger batch stays as it is."""
@@ -54,7 +52,7 @@ MESSAGE_ID = "messageId"
 
 SCHEMA = StructType(
     [
-        StructField("partitionKey", StringType(), nullable=False),
+        StructField("partitionKey", StringType()),
         StructField("data", BinaryType(), nullable=False),
         StructField("stream", StringType(), nullable=False),
         StructField("shardId", StringType(), nullable=False),
@@ -79,7 +77,10 @@ SCHEMA = StructType(
         ),
     ]
 )
-"""The columns, which always exist; `messageId` is `stream/shardId:sequence[:sub]`."""
+"""The columns, which always exist; `messageId` is `stream/shardId:sequence[:sub]`.
+
+A stream that distributes its records by itself (`RecordDistributionStrategy` AUTO) may have records without a key.
+"""
 
 _ANCHOR = pa.struct(
     [pa.field("root", pa.int64(), nullable=False), pa.field("edge", pa.int64(), nullable=False)]
@@ -134,7 +135,7 @@ class TurnRows:
     """The rows of one shard's turn: its segments in shard order, numbered.
 
     Ordinals count up within a segment and skip one between two, so that they are consecutive exactly where records
-    are neighbours in the shard.
+    are neighbours in the shard. A record that cannot be decoded is delivered without a row: it has failed already.
 
     Args:
         stream: the stream.
@@ -163,27 +164,57 @@ class TurnRows:
 
     @property
     def count(self) -> int:
-        """All rows."""
+        """All records, with and without a row."""
         return sum(numbered.batch.num_rows for numbered in self._numbered)
 
+    def unreadable(self) -> tuple[NotDone, ...]:
+        """Return the records without a row, in shard order: neighbours that have one reason together."""
+        found: list[NotDone] = []
+        before, behind = -2, ""
+        for batch, _, ordinals in self._numbered:
+            for at in unreadable_in(batch).tolist():
+                if at:
+                    before, behind = int(ordinals[at - 1]), str(position_at(batch, at - 1))
+                where, reason = str(position_at(batch, at)), why_unreadable(batch.column("data")[at].as_py())
+                prev = behind if before == ordinals[at] - 1 else None
+                if found and found[-1].last == prev and found[-1].reason == reason:
+                    one = found.pop()
+                    found.append(NotDone(one.first, where, one.count + 1, reason, one.prev))
+                else:
+                    found.append(NotDone(where, where, 1, reason, prev))
+            before, behind = int(ordinals[-1]), str(position_at(batch, -1))
+        return tuple(found)
+
+    def leave_out(self, unreadable: Sequence[NotDone]) -> None:
+        """Take these records for ones that cannot be decoded, as the reader that pinned the turn has done."""
+        for index, one in enumerate(self._numbered):
+            subs = values_of(one.batch.column("subSequenceNumber")).copy()
+            for piece in unreadable:
+                first, last = RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)
+                subs[count_from(one.batch, first) : count_through(one.batch, last)] = UNREADABLE_SUB
+            columns = one.batch.columns
+            columns[_SUB] = numbers(subs)
+            batch = pa.RecordBatch.from_arrays(columns, schema=one.batch.schema)
+            self._numbered[index] = one._replace(batch=batch)
+
     def xor(self) -> int:
-        """Return the XOR of all tuple ids, which the acks of the whole turn must equal."""
+        """Return the XOR of the tuple ids of all rows, which the acks of the whole turn must equal."""
         value = 0
-        for _, _, ordinals in self._numbered:
+        for _, _, ordinals in map(_with_rows, self._numbered):
             value ^= xor_of(tuple_ids(self.stream, self._txid, self.shard, ordinals))
         return value
 
     def keys(self) -> Keys:
-        """Return the positions of all rows, in order."""
+        """Return the positions of all records, in order."""
         return concatenated([keys_in(numbered.batch) for numbered in self._numbered])
 
     def digest(self) -> str:
-        """Return a digest of the positions of all rows, in order."""
+        """Return a digest of the positions of all records, in order, and of which have a row."""
         return digest_of(numbered.batch for numbered in self._numbered)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows for Spark, in the columns of `ARROW_SCHEMA`."""
-        for batch, attempts, ordinals in self._numbered:
+        for batch, attempts, ordinals in map(_with_rows, self._numbered):
             given = 0
             for portion in portions(batch):
                 these = slice(given, given + portion.num_rows)
@@ -209,6 +240,15 @@ class _Numbered(NamedTuple):
     batch: pa.RecordBatch
     attempts: np.ndarray
     ordinals: np.ndarray
+
+
+def _with_rows(numbered: _Numbered) -> _Numbered:
+    """Leave out the records that cannot be decoded."""
+    left_out = unreadable_in(numbered.batch)
+    if not len(left_out):
+        return numbered
+    rows = np.delete(np.arange(numbered.batch.num_rows), left_out)
+    return _Numbered(compact(numbered.batch, rows), numbered.attempts[rows], numbered.ordinals[rows])
 
 
 def _numbered(segments: Iterable[Segment | Retried]) -> Iterator[_Numbered]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -20,28 +20,28 @@ from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
-from kinesis_trident.spout.data_loss import DataLossLog, gone_before
+from kinesis_trident.spout.data_loss import DataLossLog, expired_unread, gone_before
 from kinesis_trident.spout.errors import (
     ProtocolMismatchError,
     SettledBatchError,
     TurnChangedError,
 )
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter, reach
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.kinesis.record_batches import position_at
 from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.partition import PROTOCOL, ShardTurn, TurnsPartition
-from kinesis_trident.spout.positions import parse_position
+from kinesis_trident.spout.positions import After, parse_position
 from kinesis_trident.spout.reader.fan_out import Subscriber
 from kinesis_trident.spout.reader.fetch import ShardFetcher
+from kinesis_trident.spout.reader.letter_box import LetterBox
 from kinesis_trident.spout.reader.missing import Recreation, is_gone
-from kinesis_trident.spout.reader.replay import Replay, holds_all_of
+from kinesis_trident.spout.reader.replay import TurnReplay, holds_all_of
 from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
-
-__all__ = ["TurnReader", "read_turns"]
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
         PinnedRecordsGoneError: with `spout=transactional`, records of a pinned turn are no longer in the stream.
         KinesisError, CheckpointError, DeadLetterError, SpoolError: naming the failed read or write.
     """
-    if getattr(partition, "protocol", None) != PROTOCOL:
+    if partition.protocol != PROTOCOL:
         msg = (
             f"this executor uses version {PROTOCOL} of the kinesis-trident protocol, but the driver version "
-            f"{getattr(partition, 'protocol', 'unknown')}. Install the same kinesis-trident on both"
+            f"{partition.protocol}. Install the same kinesis-trident on both"
         )
         raise ProtocolMismatchError(msg)
     options = partition.options
@@ -97,11 +97,13 @@ class TurnReader:
         self._store = store
         self._subscriber = subscriber
         self._source = TurnSource(partition, kinesis, subscriber)
-        self._replay = Replay(partition, self._source, store)
+        self._replay = TurnReplay(partition, self._source, store)
         self._recreation = Recreation(partition, kinesis)
         # If the end is pinned after the last row, only a look at the pin yields the rows of an earlier action. A look
         # costs a millisecond, but a subscription that ends in adopting a pin costs 5 seconds of waiting.
         self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
+        self._writes_again = look_first
+        self._letters = LetterBox(self._letter_groups(), self._write_letters)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
@@ -123,6 +125,7 @@ class TurnReader:
                     # What Arrow keeps of it for later would come on top of what the others hold.
                     pa.default_memory_pool().release_unused()
             finally:
+                self._letters.close()
                 for future in running:
                     future.cancel()
 
@@ -179,7 +182,10 @@ class TurnReader:
             reader = TurnReader(
                 other, self._kinesis, self._store, look_first=self._look_first, subscriber=self._subscriber
             )
+            reader._letters = self._letters
             return reader._hold_as_planned(turn)
+        finally:
+            self._letters.leave(turn.shard)
 
     def _hold_as_planned(self, turn: ShardTurn) -> _ReadTurn:
         try:
@@ -200,12 +206,12 @@ class TurnReader:
     def _read(self, turn: ShardTurn) -> _ReadTurn:
         part = self._partition
         if self._look_first:
-            found = self._store.batches.get_pin(part.txid, turn.shard)
-            if found is not None and found.plan == part.plan:
-                self._store.epochs.check_epoch(part.epoch)
+            found = self._store.batches.adopt_pin(part.txid, turn.shard, part.plan, part.epoch)
+            if found is not None:
                 self._refuse_settled()
                 return _ReadTurn(turn.shard, self._replay.rows(turn, found))
-        rows, pin = self._fetch(turn)
+        rows, pin, letters = self._fetch(turn)
+        self._letters.post(turn.shard, letters)
         if self._options.spout == "nontransactional":
             return _ReadTurn(turn.shard, rows, unpinned=pin)
         try:
@@ -218,8 +224,8 @@ class TurnReader:
         self._refuse_settled()
         return _ReadTurn(turn.shard, rows if stored.digest == pin.digest else self._replay.rows(turn, stored))
 
-    def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin]:
-        """Read a turn for the first time: due records, then new ones; write dead letters."""
+    def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin, list[Letter]]:
+        """Read a turn for the first time: due records, then new ones; return what it is dead-lettered with."""
         gone = turn.read and turn.shard in self._source.gone
         if gone:
             key = self._partition.layout.key_of(turn.shard)
@@ -228,7 +234,7 @@ class TurnReader:
             )
             DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
         fetcher = self._source.fetcher(turn)
-        served, through, missing, again = self._take_up(turn, fetcher)
+        served, through, missing, again, letters = self._take_up(turn, fetcher)
         fresh = (
             fetcher.fetch_new(parse_position(turn.start), self._source.bounds(turn)) if turn.read else None
         )
@@ -236,10 +242,12 @@ class TurnReader:
             self._source.gone.add(turn.shard)
             return self._fetch(turn)
         if fresh is not None:
+            self._check_retention(turn, fetcher.answered)
             self._source.keep_iterator(turn, fresh.end, fetcher)
         new = [Segment(fresh.batches, attempt=1)] if fresh is not None and fresh.count else []
         rows = self._source.rows(turn, [again, *new])
         part, options = self._partition, self._options
+        unnamed = fresh is not None and fresh.count and not isinstance(parse_position(turn.start), After)
         pin = Pin(
             txid=part.txid,
             plan=part.plan,
@@ -247,7 +255,9 @@ class TurnReader:
             start=turn.start,
             end=str(fresh.end) if fresh else turn.start,
             last=str(fresh.last) if fresh and fresh.last else None,
+            first=str(position_at(fresh.batches[0], 0)) if fresh and unnamed else None,
             count=rows.count,
+            unreadable=rows.unreadable(),
             fresh=fresh.count if fresh else 0,
             digest=rows.digest(),
             xor=rows.xor(),
@@ -265,14 +275,34 @@ class TurnReader:
                 fetcher.calls.throttles,
                 fetcher.calls.renewals,
                 fetcher.calls.reads,
+                fetcher.busy_ms if fetcher.calls.reads else 0,
             ),
         )
-        return rows, pin
+        return rows, pin, letters
+
+    def _check_retention(self, turn: ShardTurn, answered: int) -> None:
+        """Check that the start of a turn had not fallen out of the stream by the time of the last answer.
+
+        The planning process has checked that, but a machine may have stood still since then, or no executor was there.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records may have expired before they were read.
+        """
+        key = self._partition.layout.key_of(turn.shard)
+        info = self._partition.described.get(key.stream)
+        if info is None:
+            return
+        position = parse_position(turn.start)
+        what = expired_unread(
+            replace(info, server_time=answered), key.shard, position, None, turn.known_until
+        )
+        if what is not None:
+            DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
 
     def _take_up(
         self, turn: ShardTurn, fetcher: ShardFetcher
-    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], Retried]:
-        """Deliver due runs again and dead-letter the exhausted ones: (served, through, missing, records)."""
+    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], Retried, list[Letter]]:
+        """Read due runs again: (served, through, missing, records, letters of the exhausted ones)."""
         options = self._options
         keep_payload = options.on_exhausted == "deadLetter"
         # With `fail` they stay and the planning process stops there: the option had another value at planning.
@@ -292,21 +322,37 @@ class TurnReader:
             (runs[i], records.of_run(i), i in missing)
             for i in np.flatnonzero(is_dead & records.reached).tolist()
         ]
-        if letters and options.dead_letter:
-            key = self._partition.layout.key_of(turn.shard)
-            DeadLetterWriter(options, self._kinesis).write(
-                stream=key.stream,
-                shard=key.shard,
-                txid=self._partition.txid,
-                letters=letters,
-                plan=f"{self._partition.plan}-{reach(letters)}",
-            )
         if self._source.spool is not None:
-            kept = records.of(found.fetched & ~is_dead).batches()
-            self._source.spool.put(turn.shard, self._partition.txid, kept)
+            self._source.spool.put(
+                turn.shard, self._partition.txid, records.of(found.fetched & ~is_dead).batches()
+            )
         again = Retried.of(runs, records, ~is_dead)
         through = str(found.through) if found.through else None
-        return tuple(served), through, tuple(wanted[i] for i in found.missing), again
+        return tuple(served), through, tuple(wanted[i] for i in found.missing), again, letters
+
+    def _letter_groups(self) -> list[list[str]]:
+        """Return the shards with dead letters among those that are read side by side."""
+        if self._options.on_exhausted != "deadLetter":
+            return []
+        turns, count = self._partition.turns, self._source.at_a_time
+        return [
+            [turn.shard for turn in turns[start : start + count] if any(dead for _, dead in turn.due)]
+            for start in range(0, len(turns), count)
+        ]
+
+    def _write_letters(self, letters: Mapping[str, Sequence[Letter]]) -> None:
+        part = self._partition
+        if not self._options.dead_letter:
+            return
+        streams: dict[str, dict[str, Sequence[Letter]]] = {}
+        for shard, some in letters.items():
+            key = part.layout.key_of(shard)
+            streams.setdefault(key.stream, {})[key.shard] = some
+        writer = DeadLetterWriter(self._options, self._kinesis)
+        for stream, of_stream in streams.items():
+            writer.write(
+                stream=stream, txid=part.txid, letters=of_stream, plan=part.plan, again=self._writes_again
+            )
 
 
 def _cost(*numbers: int) -> tuple[int, ...]:

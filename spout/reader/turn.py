@@ -15,17 +15,19 @@ from kinesis_trident.spout.kinesis.record_batches import (
     payload_size,
     position_at,
     through,
+    unreadable_in,
 )
 from kinesis_trident.spout.positions import After, Position
 from kinesis_trident.tracker.records import RecordPosition
-
-__all__ = ["Bounds", "TurnBuffer", "Turn", "cut"]
 
 _ALL = 2**63 - 1
 
 _UNSEEN = 2048
 """The assumed memory of a record before the first: an answer may exceed the bounds of a turn, and takes three times its
 size while it is parsed."""
+
+_UNREADABLE = 500
+"""The records of a turn that cannot be decoded, at most: its pin names each."""
 
 _WASTE = 2**20
 """Bytes of memory that a turn may keep for records that are not part of it."""
@@ -60,7 +62,7 @@ class Turn:
         end: the position at which the next turn starts.
         closed: the shard is drained: no more records will ever come.
         behind_ms: the lag at the end of the turn, 0 if unknown.
-        arrival: of the last record, epoch milliseconds.
+        arrival: of the last record, epoch milliseconds; None if it is not known.
         seen: when the shard was seen at its tip (epoch milliseconds by the server's clock), else None.
     """
 
@@ -93,6 +95,7 @@ class TurnBuffer:
     memory: int = 0
     answered: int = 0
     """The number of Kinesis records behind the buffered ones: aggregates count once."""
+    unreadable: int = 0
 
     def __post_init__(self) -> None:
         self.count = sum(batch.num_rows for batch in self.batches)
@@ -101,11 +104,12 @@ class TurnBuffer:
 
     @property
     def full(self) -> bool:
-        """Tell whether a bound is reached."""
+        """Return whether a bound is reached."""
         return self.bounds is not None and (
             self.count >= self.bounds.records
             or self.size >= self.bounds.bytes
             or self.memory >= self.bounds.memory
+            or self.unreadable >= _UNREADABLE
         )
 
     @property
@@ -134,7 +138,11 @@ class TurnBuffer:
             self.bounds.memory - self.memory,
             0 if self.batches else 1,
         )
+        odd = unreadable_in(records)[: _UNREADABLE - self.unreadable]
+        if self.unreadable + len(odd) == _UNREADABLE:
+            taken = min(taken, int(odd[-1]) + 1)
         if taken:
+            self.unreadable += int((odd < taken).sum())
             held = records.slice(0, taken)
             if memory_of(records) - memory_of(held) > _WASTE:
                 held = compact(records, np.arange(taken))
@@ -151,5 +159,5 @@ class TurnBuffer:
     ) -> Turn:
         """The turn of what is held."""
         last = position_at(self.batches[-1], -1) if self.batches else None
-        arrival = arrival_at(self.batches[-1], -1) if self.batches else None
+        arrival = (arrival_at(self.batches[-1], -1) or None) if self.batches else None
         return Turn(self.batches, self.count, self.size, last, end, closed, behind_ms, arrival, seen)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +18,10 @@ from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_s
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
-from kinesis_trident.spout.reader.iterators import kept_iterators
 from kinesis_trident.spout.reader.missing import EmptyShard
 from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import RecordPosition, Run
-
-__all__ = ["DueRecords", "TurnSource", "take_up"]
 
 _BUFFERED = 4
 """The part of the memory of a task (a quarter) for events that are pushed before a turn takes them."""
@@ -55,25 +54,26 @@ class TurnSource:
 
     @property
     def pushed(self) -> bool:
-        """Tell whether records are pushed instead of polled."""
+        """Return whether records are pushed instead of polled."""
         return self._subscriber is not None
 
     def fetcher(self, turn: ShardTurn) -> ShardFetcher:
         """Return the fetcher of a turn's shard."""
-        key = self._partition.layout.key_of(turn.shard)
+        partition = self._partition
+        key = partition.layout.key_of(turn.shard)
         if turn.shard in self.gone:
             return ShardFetcher(EmptyShard(self._kinesis), key.stream, key.shard, self._options)
         fan_out = None
         if self._subscriber is not None:
             fan_out = FanOut(
                 self._subscriber,
-                self._partition.consumers[key.stream],
+                partition.consumers[key.stream],
                 open_subscriptions(),
                 self._options.max_fetch_bytes_per_task // _BUFFERED,
             )
         limiter = shard_limiter(self._options, key.stream, key.shard)
-        limiter.shared(turn.calls, turn.busy)
-        kept = self._kept.take((self._partition.layout, turn.shard), parse_position(turn.start))
+        limiter.begin_turn(partition.txid, turn.used, partition.told, partition.layout.base)
+        kept = self._kept.take((partition.layout, turn.shard), parse_position(turn.start))
         return ShardFetcher(
             self._kinesis,
             key.stream,
@@ -190,3 +190,38 @@ def take_up(
     found = RunRecords(turn.records.slices, counts).replaced(kept, spooled)
     missing = tuple(rest[list(turn.missing)].tolist())
     return DueRecords(found, missing, turn.through, found.reached & ~spooled)
+
+
+_AGE = 240.0
+"""Seconds for which an iterator is used: Kinesis keeps it for five minutes."""
+
+
+class KeptIterators:
+    """The iterators at the ends of turns, one a shard. Thread-safe, as each operation is one of a dict.
+
+    An iterator yields what a new one at the same position would, so it does not matter which process read last.
+
+    Args:
+        clock: seconds that never step back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[Hashable, tuple[str, str, float]] = {}
+
+    def keep(self, shard: Hashable, position: Position, iterator: str) -> None:
+        """Keep the iterator at a position of a shard."""
+        self._kept[shard] = str(position), iterator, self._clock()
+
+    def take(self, shard: Hashable, position: Position) -> str | None:
+        """Give back what is kept of a shard: its iterator, if it is at this position and not too old."""
+        at, iterator, since = self._kept.pop(shard, ("", "", 0.0))
+        return iterator if at == str(position) and self._clock() - since < _AGE else None
+
+
+_by_client: WeakKeyDictionary[Kinesis, KeptIterators] = WeakKeyDictionary()
+
+
+def kept_iterators(kinesis: Kinesis) -> KeptIterators:
+    """Return the iterators of a client, which is one of this process, an endpoint and credentials."""
+    return _by_client.setdefault(kinesis, KeptIterators())

@@ -19,15 +19,6 @@ from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.reader.rows import SCHEMA
 
-__all__ = [
-    "KEY_CHARACTERS",
-    "SURE_RECORD_BYTES",
-    "WriteColumns",
-    "entries_of",
-    "has_stream_column",
-    "streams_of",
-]
-
 SURE_RECORD_BYTES = 2**20
 """Every stream accepts a record of this size, payload and partition key together."""
 
@@ -105,7 +96,7 @@ class WriteColumns:
 
 
 def has_stream_column(schema: StructType) -> bool:
-    """Tell whether the rows of a frame name their streams."""
+    """Return whether the rows of a frame name their streams."""
     return STREAM_COLUMN.lower() in (name.lower() for name in schema.names)
 
 
@@ -152,15 +143,23 @@ def _checked_stream(name: str) -> str:
 
 
 def entries_of(
-    batch: pa.RecordBatch, columns: WriteColumns, *, limit: Callable[[], int], rng: random.Random
+    batch: pa.RecordBatch,
+    columns: WriteColumns,
+    *,
+    limit: Callable[[], int],
+    is_auto: Callable[[], bool],
+    rng: random.Random,
 ) -> Iterator[Entries]:
     """Yield the rows of a batch, in order, as entries, some at a time.
+
+    A row without a partition key gets a random one, unless the stream takes records without.
 
     Args:
         batch: the rows.
         columns: the indexes of the columns.
         limit: returns the maximum bytes of a record in this stream; called only for a record above 1 MiB.
-        rng: draws the partition key of a row without one.
+        is_auto: tells whether the stream distributes records by itself; called only for a row without a key.
+        rng: draws partition keys.
 
     Raises:
         WriteError: Kinesis would refuse or change a row; of those before it some were yielded.
@@ -169,7 +168,7 @@ def entries_of(
         data = part.column(columns.data)
         if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
             data = data.cast(pa.large_binary())
-        keys = _keys(part, columns, rng)
+        keys = _keys(part, columns, is_auto, rng)
         hashes = None if columns.explicit_hash_key is None else part.column(columns.explicit_hash_key)
         sizes = _lengths(data) + _lengths(keys)
         entries = Entries(_objects(data), _objects(keys), sizes, None if hashes is None else _objects(hashes))
@@ -189,14 +188,23 @@ def _parts(batch: pa.RecordBatch, data: pa.Array) -> Iterator[pa.RecordBatch]:
         start = end
 
 
-def _keys(part: pa.RecordBatch, columns: WriteColumns, rng: random.Random) -> pa.Array:
-    """Return the partition keys, random ones for rows without."""
+def _keys(
+    part: pa.RecordBatch, columns: WriteColumns, is_auto: Callable[[], bool], rng: random.Random
+) -> pa.Array:
+    """Return the partition keys; a row without one has none, or a random one."""
     given = None if columns.partition_key is None else part.column(columns.partition_key)
     if given is not None and not given.null_count:
         return given
-    digits = rng.randbytes(8 * part.num_rows).hex()
-    drawn = pa.array([digits[start : start + 16] for start in range(0, len(digits), 16)], pa.string())
+    if is_auto():
+        return pa.nulls(part.num_rows, pa.string()) if given is None else given
+    drawn = pa.array(random_keys(part.num_rows, rng), pa.string())
     return drawn if given is None else pc.coalesce(given, drawn.cast(given.type))
+
+
+def random_keys(count: int, rng: random.Random) -> list[str]:
+    """Return partition keys that spread records over the shards."""
+    digits = rng.randbytes(8 * count).hex()
+    return [digits[start : start + 16] for start in range(0, len(digits), 16)]
 
 
 def _objects(column: pa.Array) -> Column:
@@ -217,7 +225,7 @@ def _unsure(
     data: pa.Array, keys: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]], hashes: pa.Array | None
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows are not certain to be accepted."""
-    characters = pc.utf8_length(keys).to_numpy(zero_copy_only=False)
+    characters = pc.utf8_length(keys).fill_null(1).to_numpy(zero_copy_only=False)
     unsure: np.ndarray[Any, np.dtype[np.bool_]] = (
         (sizes > SURE_RECORD_BYTES) | (characters < 1) | (characters > KEY_CHARACTERS)
     )
@@ -236,7 +244,8 @@ def _check(entries: Entries, row: int, limit: Callable[[], int]) -> None:
             f"data is null in {_row(key)}, but Kinesis has no null. Filter out such rows, or write empty data"
         )
         raise WriteError(msg)
-    _check_key(key)
+    if key is not None:
+        _check_key(key)
     if size > SURE_RECORD_BYTES and size > (most := limit()):
         msg = (
             f"{_row(key)} has {size} bytes with its key, but the stream allows at most {most}. Store the "
@@ -257,11 +266,13 @@ def _check_key(key: str) -> None:
         raise WriteError(msg)
 
 
-def _check_hash(given: str, key: str) -> None:
+def _check_hash(given: str, key: str | None) -> None:
     if re.fullmatch(r"0|[1-9][0-9]{0,38}", given) is None or int(given) >= _HASH_KEYS:
         msg = f"{_row(key)}: explicitHashKey is {given[:64]!r}. Expected: digits of a number from 0 to 2**128 - 1"
         raise WriteError(msg)
 
 
-def _row(key: str) -> str:
+def _row(key: str | None) -> str:
+    if key is None:
+        return "a row without a partition key"
     return f"the row with the partition key {key[:64]!r}{'...' if len(key) > 64 else ''}"

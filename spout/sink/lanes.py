@@ -6,7 +6,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -16,11 +16,14 @@ import numpy as np
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling
-from kinesis_trident.spout.kinesis.put_records import Patience, put_pool
+from kinesis_trident.spout.kinesis.put_records import put_pool
+from kinesis_trident.spout.patience import Patience
+from kinesis_trident.spout.sink.busy_shards import ShardPool
 from kinesis_trident.spout.sink.pacing import Pacing
-from kinesis_trident.spout.sink.targets import Target
+from kinesis_trident.spout.sink.targets import StreamTarget
 
-__all__ = ["Lanes", "Sent"]
+_WAITING = 4
+"""The threads for each lane: one sends, the others wait for busy shards of other streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +35,35 @@ class Sent:
     refusals: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Lane:
-    fillings: dict[Target, Filling] = field(default_factory=dict)
-    under_way: Future[int] | None = None
+    """The records of some partition keys: what is collected for a request, and what is being written."""
 
-    def filling(self, target: Target) -> Filling:
+    fillings: dict[StreamTarget, Filling] = field(default_factory=dict)
+    pools: dict[StreamTarget, ShardPool] = field(default_factory=dict)
+
+    def filling(self, target: StreamTarget) -> Filling:
         if target not in self.fillings:
             self.fillings[target] = target.filling()
         return self.fillings[target]
 
-    def finish(self) -> int:
-        """Wait until everything sent is written; return the number of refusals of records, or raise the error."""
-        refusals = self.under_way.result() if self.under_way else 0
-        self.under_way = None
-        return refusals
+    @property
+    def has_room(self) -> bool:
+        """Return whether nothing is being written but what waits for busy shards."""
+        return not any(pool.is_ready for pool in self.pools.values())
 
-
-class _StoppedError(KinesisError):
-    """Another request of the task has failed for good."""
+    @property
+    def waiting(self) -> int:
+        """Return the bytes of memory of what waits for busy shards."""
+        return sum(pool.waiting for pool in self.pools.values())
 
 
 class Lanes:
     """Writes entries to streams, at most `lanes` requests at a time; as a context manager.
 
     A lane sends its next request when the last one is complete, so records of one partition key are written in order,
-    except as `put_pool` says. At most two requests per lane, and the part being divided, are in memory.
+    except as `put_pool` says; records of busy shards wait beside it (`ShardPool`). At most three requests per lane, one
+    of them waiting for busy shards, and the part being divided, are in memory.
 
     Args:
         lanes: the maximum of concurrent requests.
@@ -77,14 +83,17 @@ class Lanes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lanes = [_Lane() for _ in range(lanes)]
+        self._changed = threading.Condition()
+        # A stream whose shards are busy waits in a thread, while others send.
+        self._slots = threading.Semaphore(lanes)
         self._patience = patience
         self._pacing = pacing
         self._wait = wait
         self._clock = clock
         self._stop = threading.Event()
-        self._failed: list[Exception] = []
+        self._failed: list[BaseException] = []
         self._records = self._size = self._refusals = 0
-        self._threads = ThreadPoolExecutor(lanes, thread_name_prefix="put-records")
+        self._threads = ThreadPoolExecutor(_WAITING * lanes, thread_name_prefix="put-records")
 
     def __enter__(self) -> Self:
         return self
@@ -95,10 +104,8 @@ class Lanes:
         if kind is not None:
             self._stop.set()
         self._threads.shutdown()
-        if isinstance(error, _StoppedError):
-            raise self._failed[0] from None
 
-    def add(self, target: Target, parts: Iterable[Entries]) -> None:
+    def add(self, target: StreamTarget, parts: Iterable[Entries]) -> None:
         """Write records to one stream.
 
         Args:
@@ -124,7 +131,9 @@ class Lanes:
         if count == 1:
             yield self._lanes[0], part
             return
-        hashed = map(zlib.crc32, map(str.encode, part.keys.tolist()))
+        # A record without a key has no order to keep: it goes to any lane.
+        keys = [str(at) if key is None else key for at, key in enumerate(part.keys.tolist())]
+        hashed = map(zlib.crc32, map(str.encode, keys))
         lanes = np.fromiter(hashed, np.uint32, len(part)) % count
         for at, lane in enumerate(self._lanes):
             yield lane, part.pick(np.flatnonzero(lanes == at))
@@ -139,7 +148,9 @@ class Lanes:
             for target, filling in lane.fillings.items():
                 if len(filling):
                     self._start(lane, target, filling.take())
-        self._refusals += sum(lane.finish() for lane in self._lanes)
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed or not any(lane.pools for lane in self._lanes))
+            self._raise_failure()
         return Sent(self._records, self._size, self._refusals)
 
     def _bound(self, lane: _Lane) -> None:
@@ -148,38 +159,57 @@ class Lanes:
             target, filling = max(lane.fillings.items(), key=lambda item: item[1].size)
             self._start(lane, target, filling.take())
 
-    def _start(self, lane: _Lane, target: Target, request: Entries) -> None:
-        self._refusals += lane.finish()
+    def _start(self, lane: _Lane, target: StreamTarget, request: Entries) -> None:
+        """Write a request, once the lane has room for it, and the memory too."""
+        most = REQUEST_BYTES * len(self._lanes)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._failed or (lane.has_room and sum(one.waiting for one in self._lanes) <= most)
+            )
+            self._raise_failure()
+            pool = lane.pools.get(target)
+            if pool is None:
+                pool = ShardPool(target.busy, self._clock, self._changed, target.aggregation)
+                lane.pools[target] = pool
+                self._threads.submit(self._put, lane, target, pool)
+            pool.add(request)
+
+    def _raise_failure(self) -> None:
         if self._failed:
             raise self._failed[0]
-        lane.under_way = self._threads.submit(self._put, target, request)
 
-    def _put(self, target: Target, request: Entries) -> int:
+    def _put(self, lane: _Lane, target: StreamTarget, pool: ShardPool) -> None:
+        """Write what is in a pool, and what is added meanwhile."""
+
         def send(entries: Entries) -> Sequence[dict[str, Any]]:
             if self._pacing is not None:
                 seconds = self._pacing.reserve(len(entries), entries.size, self._clock())
                 if seconds > 0:
                     pause(seconds)
                     self._patience.excuse(seconds)
-            return target.send(entries)
+            with self._slots:
+                return target.send(entries)
 
         def pause(seconds: float) -> None:
             self._wait(self._stop, seconds)
             if self._stop.is_set():
                 msg = f"not written to {target.where}: another request of this task failed"
-                raise _StoppedError(msg)
+                raise KinesisError(msg)
 
         try:
-            return put_pool(
-                send,
-                target.pool(request),
-                sleep=pause,
-                patience=self._patience,
-                where=target.where,
-                bound=target.bound,
-            )
-        except Exception as error:
+            while True:
+                refusals = put_pool(
+                    send, pool, sleep=pause, patience=self._patience, where=target.where, bound=target.bound
+                )
+                with self._changed:
+                    self._refusals += refusals
+                    if not pool:
+                        del lane.pools[target]
+                        self._changed.notify_all()
+                        return
+        except BaseException as error:
             # The first failure is the cause; the others only end early because of it.
-            self._failed.append(error)
-            self._stop.set()
-            raise
+            with self._changed:
+                self._failed.append(error)
+                self._stop.set()
+                self._changed.notify_all()

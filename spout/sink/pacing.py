@@ -8,8 +8,6 @@ from typing import Self
 
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS, RequestBound
 
-__all__ = ["Pacing"]
-
 
 class Pacing:
     """The rates of a task, which all its requests share. Thread-safe; times are seconds of any one clock.

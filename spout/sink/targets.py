@@ -7,33 +7,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling, Pool, RecordPool, RequestBound
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling, RequestBound
 from kinesis_trident.spout.kinesis.put_records import Send
-from kinesis_trident.spout.sink.aggregates import AggregatePool
+from kinesis_trident.spout.sink.aggregates import ROW_BYTES, Aggregation
+from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.shard_map import ShardMap
-
-__all__ = ["Aggregation", "Target"]
 
 _SHARD_BYTES = 256 * 2**10
 """Bytes of a request for each shard, as in the KPL: more would be a burst, which the shard refuses in part."""
 
-_ROW_BYTES = 200
-"""The memory of a row in addition to its payload and key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """The settings of aggregates: the shards, and the maximum bytes of one."""
-
-    shards: ShardMap
-    most: int
-
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Target:
-    """One stream. `where` is for errors, `aggregation` None to send each row as a record of its own."""
+class StreamTarget:
+    """One stream. `where` is for errors, `aggregation` None to send each row as a record of its own.
+
+    `busy`: the shards that refuse records.
+    """
 
     send: Send
+    busy: BusyShards
     where: str = "the stream"
     bound: RequestBound = field(default_factory=RequestBound)
     aggregation: Aggregation | None = None
@@ -44,12 +36,6 @@ class Target:
             return Filling(self.bound)
         return _AggregateFilling(self.bound, self.aggregation.shards)
 
-    def pool(self, request: Entries) -> Pool:
-        """Return the pool that sends the collected rows."""
-        if self.aggregation is None:
-            return RecordPool(request)
-        return AggregatePool(request, self.aggregation.shards, self.aggregation.most)
-
 
 class _AggregateFilling(Filling):
     """Collects the rows of one request; how many records they become is known when they are packed."""
@@ -59,10 +45,10 @@ class _AggregateFilling(Filling):
         self._shards = shards
 
     def _fitting(self, entries: Entries) -> int:
-        most = min(self._bound.bytes, _SHARD_BYTES * len(self._shards))
+        most = min(self._bound.bytes, _SHARD_BYTES * len(self._shards.known))
         # The memory of the rows before each one.
         payloads = self.size + np.cumsum(entries.sizes) - entries.sizes
-        memory = payloads + _ROW_BYTES * (len(self) + np.arange(len(entries)))
+        memory = payloads + ROW_BYTES * (len(self) + np.arange(len(entries)))
         return min(
             entries.fitting(most - self.size), int(np.searchsorted(memory, REQUEST_BYTES, side="right"))
         )

@@ -17,23 +17,28 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kinesis_trident.common.per_process import PerProcess
+from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.errors import WriteError
-from kinesis_trident.spout.kinesis import AccessDeniedError
-from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.kinesis.put_pools import MAX_RECORD_BYTES, RequestBound
-from kinesis_trident.spout.kinesis.put_records import Patience
+from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
+from kinesis_trident.spout.kinesis.put_pools import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
+from kinesis_trident.spout.patience import Patience
+from kinesis_trident.spout.sink.aggregates import Aggregation
+from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.columns import WriteColumns, entries_of, streams_of
+from kinesis_trident.spout.sink.described import described_stream
 from kinesis_trident.spout.sink.lanes import Lanes, Sent
 from kinesis_trident.spout.sink.pacing import Pacing
 from kinesis_trident.spout.sink.shard_map import ShardMap
-from kinesis_trident.spout.sink.targets import Aggregation, Target
-from kinesis_trident.worker_garbage import exempt_from_collections
+from kinesis_trident.spout.sink.targets import StreamTarget
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KinesisStreamWriter", "KinesisWriter", "Written"]
+# A process lists the shards of a stream once, and again where a record has arrived in another one. A client has the
+# stream's account, and the credentials to list with.
+_maps: PerProcess[tuple[BotoKinesis, str], ShardMap] = PerProcess()
 
 _log = logging.getLogger(__name__)
 
@@ -106,34 +111,36 @@ class KinesisStreamWriter(DataSourceStreamArrowWriter):
 
 def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: WriteColumns) -> Written:
     client = kinesis_client(options)
+    rng = random.Random()
     pacing = Pacing.of(options.max_records_per_second, options.max_bytes_per_second)
     bound = RequestBound() if pacing is None else pacing.bound()
 
     @cache
-    def target(stream: str) -> Target:
+    def target(stream: str) -> StreamTarget:
         called = options.called(stream)
+        described = described_stream(client, called)
         aggregation = None
+
+        def shards() -> ShardMap:
+            return _maps.get((client, called), lambda: ShardMap(lambda: client.open_shards(called)))
+
         if options.aggregate:
-            shards = ShardMap(lambda: client.open_shards(called))
-            aggregation = Aggregation(shards, options.max_aggregate_bytes)
-        return Target(
-            lambda request: client.put_entries(called, request), f"stream {stream!r}", bound, aggregation
+            aggregation = Aggregation(shards(), options.max_aggregate_bytes, described.takes_no_aggregates)
+        return StreamTarget(
+            lambda request: described.put(partial(client.put_entries, called), request, rng),
+            BusyShards(shards, is_auto=described.is_auto),
+            f"stream {stream!r}",
+            bound,
+            aggregation,
         )
 
-    @cache
-    def limit(stream: str) -> int:
-        try:
-            return client.describe(options.called(stream)).max_record_bytes or MAX_RECORD_BYTES
-        except AccessDeniedError:
-            # Credentials may allow to write but not to describe: then Kinesis itself refuses what is too large.
-            return MAX_RECORD_BYTES
-
-    rng = random.Random()
     patience = Patience(options.write_timeout, time.monotonic)
     with Lanes(options.max_requests_in_flight, patience, pacing=pacing) as lanes:
         for batch in batches:
             for stream, rows in streams_of(batch, columns, options.stream_name):
-                lanes.add(target(stream), entries_of(rows, columns, limit=partial(limit, stream), rng=rng))
+                described = described_stream(client, options.called(stream))
+                rows_of = partial(entries_of, limit=described.limit, is_auto=described.is_auto, rng=rng)
+                lanes.add(target(stream), rows_of(rows, columns))
         sent = lanes.finish()
     exempt_from_collections(options)
     return Written(sent)

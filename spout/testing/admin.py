@@ -19,16 +19,17 @@ import msgspec
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.testing.server import Reply, Request
 
-__all__ = ["ADMIN_PATH", "COMMANDS", "run_command"]
-
 ADMIN_PATH = "/_script/"
 
 COMMANDS = (
+    "accept",
     "advance",
     "clear",
     "create_stream",
+    "distribute",
     "expire_iterators",
     "forget",
+    "garble",
     "gap",
     "limit",
     "merge",

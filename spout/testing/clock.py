@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["FakeTime"]
-
 
 class FakeTime:
     """A clock that only sleeping advances; `sleeps` lists the durations. Thread-safe."""

@@ -1,11 +1,18 @@
-"""Consumers with enhanced fan-out, and their subscriptions. Pure; times are epoch milliseconds."""
+"""Consumers with enhanced fan-out, and their subscriptions. Pure; times are epoch milliseconds.
+
+The messages of a subscription are those of "Event stream encoding" of the AWS documentation: the total length and the
+length of the headers with their checksum, the headers, the payload, and the checksum of everything before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from kinesis_trident.spout.kinesis import StreamMissingError
@@ -16,8 +23,6 @@ from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard
 from kinesis_trident.spout.testing.stream import HeldStream
 from kinesis_trident.spout.testing.tokens import RefusedError, cursor_for
-
-__all__ = ["FanOut", "HeldSubscription"]
 
 _MOST_CONSUMERS = 20
 _EVENT_RECORDS = 1_000
@@ -48,7 +53,7 @@ class HeldSubscription:
     over: bool = False
 
 
-class FanOut:
+class StreamConsumers:
     """The consumers of all streams.
 
     Args:
@@ -192,3 +197,31 @@ def _continuation(shard: HeldShard, following: Cursor) -> int:
         return following.start
     # The records of a shard begin after its first number.
     return max(shard.first, following.start - 1)
+
+
+_JSON = "application/x-amz-json-1.1"
+_TEXT = 7
+"""The type of a header whose value is text."""
+
+
+def event_message(kind: str, payload: bytes) -> bytes:
+    """Encode an event of a kind with a JSON payload."""
+    return _message({":message-type": "event", ":event-type": kind, ":content-type": _JSON}, payload)
+
+
+def exception_message(code: str, message: str) -> bytes:
+    """Encode an API exception; the stream ends after it."""
+    headers = {":message-type": "exception", ":exception-type": code, ":content-type": _JSON}
+    return _message(headers, msgspec.json.encode({"message": message}))
+
+
+def _message(headers: Mapping[str, str], payload: bytes) -> bytes:
+    head = b"".join(_header(name.encode(), value.encode()) for name, value in headers.items())
+    # Two checksums and two lengths of 4 bytes each.
+    lengths = struct.pack("!II", 16 + len(head) + len(payload), len(head))
+    so_far = lengths + struct.pack("!I", zlib.crc32(lengths)) + head + payload
+    return so_far + struct.pack("!I", zlib.crc32(so_far))
+
+
+def _header(name: bytes, value: bytes) -> bytes:
+    return struct.pack("!B", len(name)) + name + struct.pack("!BH", _TEXT, len(value)) + value

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-__all__ = ["Cut", "Fault", "FaultScript", "Refuse", "Slow"]
-
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=True):
     """Refuses a call with an error of AWS, without effect; from `status` 500 on it is the service's fault."""
@@ -43,9 +41,10 @@ class Cut(msgspec.Struct, frozen=True, tag="cut", forbid_unknown_fields=True):
 
 
 class Slow(msgspec.Struct, frozen=True, tag="slow", forbid_unknown_fields=True):
-    """Answers the call only after so many seconds of real time."""
+    """Answers the call only after so many seconds of real time, or the body only with so many bytes a second."""
 
-    seconds: float
+    seconds: float = 0.0
+    bytes_per_second: float | None = None
 
 
 Fault = Refuse | Cut | Slow

@@ -10,8 +10,6 @@ from kinesis_trident.spout.testing.requests import ShardFilter
 from kinesis_trident.spout.testing.shard import HeldShard
 from kinesis_trident.spout.testing.stream import HOUR_MS, HeldStream
 
-__all__ = ["children", "filtered", "shard_json"]
-
 
 def filtered(stream: HeldStream, wanted: ShardFilter | None, now: int) -> list[HeldShard]:
     """Return the shards that match a filter of ListShards, in the order of their ids.

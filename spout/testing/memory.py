@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import attrgetter
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis import (
@@ -20,16 +23,15 @@ from kinesis_trident.spout.kinesis import (
     StreamInfo,
     StreamMissingError,
 )
-from kinesis_trident.spout.kinesis.packing import hash_key
-from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
+from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA
 from kinesis_trident.spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
 from kinesis_trident.spout.testing.listing import filtered
-from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
+from kinesis_trident.spout.testing.quotas import CallTimes, Quotas, ShardQuota
+from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.requests import ShardFilter
 from kinesis_trident.spout.testing.shard import Answer, Cursor, HeldShard
 from kinesis_trident.spout.testing.stream import HeldStream
-
-__all__ = ["MemoryKinesis"]
 
 
 class MemoryKinesis:
@@ -45,6 +47,7 @@ class MemoryKinesis:
 
     Attributes:
         calls: the number of calls by (name, shard).
+        times: of the calls, by the same names.
         tells_lag: answers have MillisBehindLatest.
     """
 
@@ -66,19 +69,29 @@ class MemoryKinesis:
         self._used: dict[str, ShardQuota] = {}
         self._broken_off: dict[str, int] = defaultdict(int)
         self.calls: dict[tuple[str, str], int] = defaultdict(int)
+        self.times = CallTimes()
         self.tells_lag = True
 
     def describe(self, stream: str) -> StreamInfo:
         """See `Kinesis.describe`."""
         self._check(stream)
+        self._count("describe")
         held = self._stream
-        return StreamInfo(stream, held.arn, held.created, held.retention_hours, "ACTIVE", self._clock())
+        return StreamInfo(
+            stream,
+            held.arn,
+            held.created,
+            held.retention_hours,
+            "ACTIVE",
+            self._clock(),
+            is_auto=held.is_auto,
+        )
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
         self._check(stream)
         with self._lock:
-            self.calls["list_shards", type(since).__name__ if since else ""] += 1
+            self._count("list_shards", type(since).__name__ if since else "")
             held = list(self._stream.shards.values())
             if since is not None:
                 held = filtered(self._stream, _filter(since), self._clock())
@@ -88,7 +101,7 @@ class MemoryKinesis:
         """See `Kinesis.iterator`."""
         self._check(stream)
         with self._lock:
-            self.calls["iterator", shard] += 1
+            self._count("iterator", shard)
             held = self._stream.shard(shard)
             return _token(held, self._cursor(held, position))
 
@@ -96,7 +109,7 @@ class MemoryKinesis:
         """See `Kinesis.get_records`."""
         name, start, generation, walked = iterator.rsplit("/", 3)
         with self._lock:
-            self.calls["get_records", name] += 1
+            self._count("get_records", name)
             shard = self._stream.shard(name)
             if self._errors[name]:
                 raise self._errors[name].popleft()
@@ -117,13 +130,23 @@ class MemoryKinesis:
             return _page(answer, size, following, now, answer.behind if self.tells_lag else None, ended)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
-        """See `Kinesis.put_records`; a partition key goes to the open shard that has its hash."""
+        """See `Kinesis.put_records`; a partition key goes to the open shard that has its hash, unless `distribute`."""
         self._check(stream)
         with self._lock:
             for data, key in records:
-                self._stream.put(self._stream.home(hash_key(key)), data, key, self._clock())
+                self._stream.put(self._stream.home_of(key), data, key, self._clock())
 
-    def put(self, shard: str, data: bytes, key: str = "key") -> int:
+    def distribute(self, *, auto: bool = True) -> None:
+        """Set the record distribution strategy: AUTO, or USER_PARTITION_KEY, with which a stream begins."""
+        with self._lock:
+            self._stream.is_auto = auto
+
+    def garble(self, shard: str, sequence: int, members: Mapping[str, Any]) -> None:
+        """Give a record other members in the JSON of answers, None to leave one out; {} gives it back its own."""
+        with self._lock:
+            self._stream.shard(shard).garble(sequence, members)
+
+    def put(self, shard: str, data: bytes, key: str | None = "key") -> int:
         """Write one record to a shard, arriving now, whatever its key; return its sequence number."""
         with self._lock:
             return self._stream.put(self._stream.shard(shard), data, key, self._clock()).sequence
@@ -201,6 +224,11 @@ class MemoryKinesis:
                 msg = "a shard that is read to its end has no iterator"
                 raise KinesisError(msg)
 
+    def _count(self, call: str, subject: str = "") -> None:
+        with self._lock:
+            self.calls[call, subject] += 1
+            self.times.note(call, subject, self._clock())
+
     def _check(self, stream: str) -> None:
         if stream != self._stream.name:
             msg = f"there is no stream {stream!r}"
@@ -221,7 +249,9 @@ def _token(shard: HeldShard, cursor: Cursor) -> str:
     return f"{shard.name}/{cursor.start}/{shard.generation}/{cursor.walked}"
 
 
-_EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA)
+_EMPTY = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, field.type) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA
+)
 
 
 def _page(
@@ -229,6 +259,9 @@ def _page(
 ) -> Page:
     if not answer.records:
         return Page(_EMPTY, following, behind, 0, now, closed=closed)
+    if any(record.members for record in answer.records):
+        found = page_of(msgspec.json.encode({"Records": list(map(record_json, answer.records))}), now)
+        return replace(found, next_iterator=following, behind_ms=behind, closed=closed)
     keys, data, sequences, arrivals = (
         list(map(attrgetter(name), answer.records)) for name in ("key", "data", "sequence", "arrival")
     )
@@ -236,7 +269,8 @@ def _page(
         pa.array(keys, pa.string()),
         pa.array(data, pa.binary()),
         pa.array(list(map(str, sequences)), pa.string()),
+        pa.array([PLAIN_SUB] * len(sequences), pa.int64()),
         pa.array(arrivals, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
     ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    batch = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
     return Page(batch, following, behind, size, now, closed=closed)

@@ -7,12 +7,34 @@ minutes, and blocks another one for 5 seconds.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from kinesis_trident.spout.kinesis import ThrottledError
 
-__all__ = ["Quotas", "ShardQuota"]
+
+class CallTimes:
+    """The times of all calls, in epoch milliseconds, by name and by what they were for (a shard, or None)."""
+
+    def __init__(self) -> None:
+        self._times: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
+
+    def note(self, call: str, subject: str | None, now: int) -> None:
+        """Note a call."""
+        self._times[call, subject].append(now)
+
+    def most(self, call: str, seconds: float, subject: str | None = None) -> int:
+        """Return the most calls of one name in any window of so many seconds; for one subject if it is given."""
+        found = (
+            some for (name, what), some in self._times.items() if name == call and subject in (None, what)
+        )
+        times = sorted(time for some in found for time in some)
+        most = first = 0
+        for last, time in enumerate(times):
+            while times[first] <= time - seconds * 1000:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
 
 
 @dataclass(frozen=True, slots=True)

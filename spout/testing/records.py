@@ -8,8 +8,6 @@ from typing import Any
 from kinesis_trident.spout.kinesis.packing import Pack
 from kinesis_trident.spout.testing.shard import StoredRecord
 
-__all__ = ["aggregate", "record_json"]
-
 
 def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
     """Pack (data, partition key) pairs into the payload of one record, for `put` or PutRecords.
@@ -25,9 +23,11 @@ def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
 
 def record_json(record: StoredRecord) -> dict[str, Any]:
     """Return a record as in GetRecords and SubscribeToShard, with bytes for base64."""
-    return {
+    found = {
         "SequenceNumber": str(record.sequence),
         "ApproximateArrivalTimestamp": record.arrival / 1000,
         "Data": record.data,
         "PartitionKey": record.key,
+        **record.members,
     }
+    return {name: value for name, value in found.items() if value is not None}

@@ -6,30 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-__all__ = [
-    "CreateStream",
-    "DeleteStream",
-    "DescribeStream",
-    "DescribeStreamSummary",
-    "GetRecords",
-    "GetShardIterator",
-    "ListShards",
-    "ListStreamConsumers",
-    "MergeShards",
-    "NamedConsumer",
-    "OfStream",
-    "PutRecord",
-    "PutRecords",
-    "Retention",
-    "ShardFilter",
-    "SomeConsumer",
-    "SplitShard",
-    "StartingPosition",
-    "SubscribeToShard",
-    "UpdateShardCount",
-]
-
 StreamName = Annotated[str, Meta(min_length=1, max_length=128, pattern="^[a-zA-Z0-9_.-]+$")]
+PartitionKey = Annotated[str, Meta(min_length=1, max_length=256)]
+Strategy = Literal["AUTO", "USER_PARTITION_KEY"]
 HashKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,38})$")]
 IteratorType = Literal[
     "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
@@ -53,6 +32,13 @@ class CreateStream(OfStream, frozen=True, kw_only=True):
     """See `CreateStream` of the API; the mode ON_DEMAND gives 4 shards."""
 
     shard_count: Annotated[int, Meta(ge=1)] | None = None
+    record_distribution_strategy: Strategy = "USER_PARTITION_KEY"
+
+
+class RecordDistribution(OfStream, frozen=True, kw_only=True):
+    """See `UpdateStreamRecordDistributionStrategy` of the API."""
+
+    record_distribution_strategy: Strategy
 
 
 class DeleteStream(OfStream, frozen=True, kw_only=True):
@@ -112,7 +98,7 @@ class GetRecords(OfStream, frozen=True, kw_only=True):
 
 class _Entry(Struct, frozen=True, kw_only=True, rename="pascal"):
     data: bytes
-    partition_key: Annotated[str, Meta(min_length=1, max_length=256)]
+    partition_key: PartitionKey | None = None
     explicit_hash_key: HashKey | None = None
 
 
@@ -120,7 +106,7 @@ class PutRecord(OfStream, frozen=True, kw_only=True):
     """See `PutRecord` of the API; `data` comes as base64."""
 
     data: bytes
-    partition_key: Annotated[str, Meta(min_length=1, max_length=256)]
+    partition_key: PartitionKey | None = None
     explicit_hash_key: HashKey | None = None
 
 

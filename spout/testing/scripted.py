@@ -16,15 +16,13 @@ import msgspec
 
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.testing.admin import ADMIN_PATH, run_command
-from kinesis_trident.spout.testing.event_stream import event_message, exception_message
-from kinesis_trident.spout.testing.fan_out import HeldSubscription
+from kinesis_trident.spout.testing.fan_out import HeldSubscription, event_message, exception_message
 from kinesis_trident.spout.testing.faults import Cut, Fault, FaultScript, Refuse, Slow
-from kinesis_trident.spout.testing.quotas import Quotas
+from kinesis_trident.spout.testing.quotas import CallTimes, Quotas
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request, SeveredError
 from kinesis_trident.spout.testing.service import KinesisService, code_of, subject
+from kinesis_trident.spout.testing.signatures import Signatures
 from kinesis_trident.spout.testing.stream import HeldStream
-
-__all__ = ["ScriptedKinesis"]
 
 _JSON = "application/x-amz-json-1.1"
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
@@ -51,10 +49,13 @@ class ScriptedKinesis:
         clock: epoch milliseconds; by default the machine's.
         quotas: the limits of each shard; by default those of AWS.
         port: to listen on; by default any free one.
+        host: the address to listen on; `::1` for IPv6.
 
     Attributes:
         endpoint_url: the URL of the endpoint.
         calls: the number of calls by (name, shard); the shard is None if the request names none.
+        refused: the number of those that were refused, in the same way.
+        times: of the calls, which limits of an account are held against.
     """
 
     def __init__(
@@ -63,18 +64,23 @@ class ScriptedKinesis:
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
         quotas: Quotas | None = None,
         port: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
         self._clock = clock
         self._ahead = 0
         self._lock = threading.RLock()
         self._service = KinesisService(quotas or Quotas())
         self._faults = FaultScript()
-        self._server = LoopbackServer(self._reply, port)
+        self._signatures = Signatures()
+        self._server = LoopbackServer(self._reply, port, host)
+        self._host = f"[{host}]" if ":" in host else host
         self.endpoint_url = ""
         self.calls: Counter[tuple[str, str | None]] = Counter()
+        self.refused: Counter[tuple[str, str | None]] = Counter()
+        self.times = CallTimes()
 
     def __enter__(self) -> Self:
-        self.endpoint_url = f"http://127.0.0.1:{self._server.start()}"
+        self.endpoint_url = f"http://{self._host}:{self._server.start()}"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +121,17 @@ class ScriptedKinesis:
             now = max(self.now, created + 1)
             self._service.streams[stream] = HeldStream(stream, shards, now)
 
-    def put(self, stream: str, shard: str, data: bytes, key: str = "key") -> int:
+    def distribute(self, stream: str, *, auto: bool = True) -> None:
+        """Set the record distribution strategy: AUTO, or USER_PARTITION_KEY, with which a stream begins."""
+        with self._lock:
+            self._stream(stream).is_auto = auto
+
+    def garble(self, stream: str, shard: str, sequence: int, members: Mapping[str, Any]) -> None:
+        """Give a record other members in the JSON of answers, None to leave one out; {} gives it back its own."""
+        with self._lock:
+            self._stream(stream).shard(shard).garble(sequence, members)
+
+    def put(self, stream: str, shard: str, data: bytes, key: str | None = "key") -> int:
         """Write a record to a shard, whatever its key, outside of all quotas; return its sequence number."""
         with self._lock:
             held = self._stream(stream)
@@ -154,6 +170,16 @@ class ScriptedKinesis:
         """Clear the script: no call fails from now on."""
         with self._lock:
             self._faults.clear()
+
+    def accept(
+        self, key: str | None = None, code: str = "UnrecognizedClientException", seconds: float | None = None
+    ) -> None:
+        """Accept from now on only calls signed with this access key id; refuse others with `code`. None: any key.
+
+        With `seconds`, refuse calls that were signed so long before or after the endpoint's time: AWS allows 300.
+        """
+        with self._lock:
+            self._signatures = Signatures(key, code, seconds)
 
     def limit(self, quotas: Quotas) -> None:
         """Change the limits of each shard from now on; none of them is used up."""
@@ -207,20 +233,25 @@ class ScriptedKinesis:
                 return self._refusal("SerializationException", str(error), 400)
             stream, shard = subject(asked)
             self.calls[call, shard] += 1
+            self.times.note(call, shard, self.now)
             fault = self._faults.next(call, stream, shard)
             if isinstance(fault, Refuse):
+                self.refused[call, shard] += 1
                 return self._refusal(fault.code, fault.message, fault.status)
             try:
+                self._signatures.check(request.headers, self.now)
                 if call == "SubscribeToShard":
                     return self._subscribed(asked, fault)
                 answer = self._service.answer(call, asked, self.now)
             except KinesisError as error:
+                self.refused[call, shard] += 1
                 return self._refusal(code_of(error), str(error), 400)
             return Reply(
                 200,
                 self._headers(),
                 msgspec.json.encode(answer) if answer else b"",
                 delay=fault.seconds if isinstance(fault, Slow) else 0.0,
+                rate=fault.bytes_per_second if isinstance(fault, Slow) else None,
                 sent=fault.after if isinstance(fault, Cut) else None,
             )
 

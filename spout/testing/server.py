@@ -9,9 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from kinesis_trident.tracker.errors import KinesisTridentError
-
-__all__ = ["LoopbackServer", "Reply", "Request", "SeveredError"]
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 class SeveredError(KinesisTridentError):
@@ -32,7 +30,7 @@ class Request:
 class Reply:
     """A reply, sent after `delay` seconds; the connection closes after the share `sent` of the body.
 
-    With `parts` the body is sent part by part.
+    With `parts` the body is sent part by part; with `rate`, with about so many bytes a second.
     """
 
     status: int
@@ -41,6 +39,7 @@ class Reply:
     delay: float = 0.0
     sent: float | None = None
     parts: AsyncIterator[bytes] | None = None
+    rate: float | None = None
 
 
 class LoopbackServer:
@@ -49,11 +48,13 @@ class LoopbackServer:
     Args:
         answer: returns the reply to a request; an exception closes the connection.
         port: to listen on; 0 for any free one.
+        host: the address of loopback to listen on.
     """
 
-    def __init__(self, answer: Callable[[Request], Reply], port: int = 0) -> None:
+    def __init__(self, answer: Callable[[Request], Reply], port: int = 0, host: str = "127.0.0.1") -> None:
         self._answer = answer
         self._port = port
+        self._host = host
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
@@ -96,7 +97,7 @@ class LoopbackServer:
                 writer.transport.abort()
 
         try:
-            server = await asyncio.start_server(connected, "127.0.0.1", self._port)
+            server = await asyncio.start_server(connected, self._host, self._port)
         except OSError as error:
             listening.set_exception(error)
             return
@@ -119,6 +120,9 @@ class LoopbackServer:
                 if await _send_parts(writer, reply, reply.parts):
                     continue
                 break
+            if reply.rate is not None:
+                await _trickle(writer, reply, reply.rate)
+                continue
             whole = _head(reply) + reply.body
             if reply.sent is None:
                 writer.write(whole)
@@ -131,6 +135,16 @@ class LoopbackServer:
         # Close the connection in order, so that sent data arrives.
         writer.close()
         await writer.wait_closed()
+
+
+async def _trickle(writer: asyncio.StreamWriter, reply: Reply, rate: float) -> None:
+    """Send the head of a reply at once, and its body ten times a second."""
+    writer.write(_head(reply))
+    step = max(1, round(rate / 10))
+    for start in range(0, len(reply.body), step):
+        writer.write(reply.body[start : start + step])
+        await writer.drain()
+        await asyncio.sleep(step / rate)
 
 
 async def _send_parts(writer: asyncio.StreamWriter, reply: Reply, parts: AsyncIterator[bytes]) -> bool:

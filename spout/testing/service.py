@@ -18,9 +18,8 @@ from kinesis_trident.spout.kinesis import (
     StreamMissingError,
     ThrottledError,
 )
-from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.testing import requests
-from kinesis_trident.spout.testing.fan_out import FanOut, HeldSubscription
+from kinesis_trident.spout.testing.fan_out import HeldSubscription, StreamConsumers
 from kinesis_trident.spout.testing.listing import children, filtered, shard_json
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 from kinesis_trident.spout.testing.records import record_json
@@ -35,8 +34,6 @@ from kinesis_trident.spout.testing.tokens import (
     listing_token,
     parts_of,
 )
-
-__all__ = ["KinesisService", "code_of", "subject"]
 
 _REQUEST_BYTES = _RECORD_BYTES = 10 * 2**20
 
@@ -81,7 +78,7 @@ class KinesisService:
         self._quotas = quotas
         self.streams: dict[str, HeldStream] = {}
         self._used: dict[tuple[str, int, str], ShardQuota] = {}
-        self._fan_out = FanOut(self.stream, lambda: self._quotas)
+        self._fan_out = StreamConsumers(self.stream, lambda: self._quotas)
         self._handlers: dict[str, tuple[type[Struct], Callable[..., dict[str, Any]]]] = {
             "CreateStream": (requests.CreateStream, self._create_stream),
             "DeleteStream": (requests.DeleteStream, self._delete_stream),
@@ -94,6 +91,7 @@ class KinesisService:
             "PutRecords": (requests.PutRecords, self._put_records),
             "SplitShard": (requests.SplitShard, self._split_shard),
             "MergeShards": (requests.MergeShards, self._merge_shards),
+            "UpdateStreamRecordDistributionStrategy": (requests.RecordDistribution, self._distribute),
             "UpdateShardCount": (requests.UpdateShardCount, self._update_shard_count),
             "IncreaseStreamRetentionPeriod": (requests.Retention, self._set_retention),
             "DecreaseStreamRetentionPeriod": (requests.Retention, self._set_retention),
@@ -121,7 +119,7 @@ class KinesisService:
         return self._fan_out.subscribe(_request("SubscribeToShard", asked, requests.SubscribeToShard), now)
 
     def next_event(self, subscription: HeldSubscription, now: int) -> dict[str, Any] | None:
-        """See `FanOut.next`."""
+        """See `StreamConsumers.next`."""
         return self._fan_out.next(subscription, now)
 
     def limit(self, quotas: Quotas) -> None:
@@ -147,6 +145,11 @@ class KinesisService:
             msg = f"Stream {asked.stream} under account 123456789012 already exists."
             raise RefusedError(msg, code="ResourceInUseException")
         self.streams[asked.stream] = HeldStream(asked.stream, asked.shard_count or 4, now)
+        self.streams[asked.stream].is_auto = asked.record_distribution_strategy == "AUTO"
+        return {}
+
+    def _distribute(self, asked: requests.RecordDistribution, now: int) -> dict[str, Any]:
+        self.stream(asked.stream, now).is_auto = asked.record_distribution_strategy == "AUTO"
         return {}
 
     def _delete_stream(self, asked: requests.DeleteStream, now: int) -> dict[str, Any]:
@@ -165,8 +168,11 @@ class KinesisService:
 
     def _describe_stream_summary(self, asked: requests.DescribeStreamSummary, now: int) -> dict[str, Any]:
         stream = self.stream(asked.stream, now)
+        strategy = "AUTO" if stream.is_auto else "USER_PARTITION_KEY"
         counts = {"OpenShardCount": len(stream.open_shards), "ConsumerCount": len(self._fan_out.of(stream))}
-        return {"StreamDescriptionSummary": _described(stream) | counts}
+        return {
+            "StreamDescriptionSummary": _described(stream) | counts | {"RecordDistributionStrategy": strategy}
+        }
 
     def _list_shards(self, asked: requests.ListShards, now: int) -> dict[str, Any]:
         if asked.next_token is None:
@@ -211,7 +217,7 @@ class KinesisService:
 
     def _put_records(self, asked: requests.PutRecords, now: int) -> dict[str, Any]:
         stream = self.stream(asked.stream, now)
-        size = sum(len(entry.data) + len(entry.partition_key.encode()) for entry in asked.records)
+        size = sum(len(entry.data) + len((entry.partition_key or "").encode()) for entry in asked.records)
         if size > _REQUEST_BYTES:
             msg = f"Records size exceeds {_REQUEST_BYTES} bytes: {size}"
             raise KinesisError(msg)
@@ -227,13 +233,13 @@ class KinesisService:
         return {"FailedRecordCount": failed, "Records": results}
 
     def _put(
-        self, stream: HeldStream, data: bytes, key: str, explicit: str | None, now: int
+        self, stream: HeldStream, data: bytes, key: str | None, explicit: str | None, now: int
     ) -> dict[str, Any]:
-        size = len(data) + len(key.encode())
+        size = len(data) + len((key or "").encode())
         if size > _RECORD_BYTES:
             msg = f"The record has {size} bytes with its partition key, at most {_RECORD_BYTES} are allowed"
             raise KinesisError(msg)
-        shard = stream.home(hash_key(key) if explicit is None else int(explicit))
+        shard = stream.home_of(key, explicit)
         self._quota(stream, shard).write(size, self._quotas, now)
         record = stream.put(shard, data, key, now)
         return {"ShardId": shard.name, "SequenceNumber": str(record.sequence)}

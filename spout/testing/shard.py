@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
-from typing import NamedTuple
-
-__all__ = ["Answer", "Cursor", "HeldShard", "StoredRecord"]
+from typing import Any, NamedTuple
 
 _ANSWER_BYTES = 10 * 2**20
 """Payload of one answer; a single record may be as large ("Quotas and limits" of Kinesis Data Streams)."""
@@ -19,12 +18,13 @@ _payload = attrgetter("data")
 
 
 class StoredRecord(NamedTuple):
-    """One record as it was written."""
+    """One record as it was written; `members` replace those of its JSON, None leaves one out."""
 
     sequence: int
-    key: str
+    key: str | None
     data: bytes
     arrival: int
+    members: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,11 @@ class HeldShard:
         """Return the cursor before the first record that arrived at `time` or later; `tip` is that of the next one."""
         at = bisect_left(self.records, time, key=lambda record: record.arrival)
         return Cursor(self.records[at].sequence if at < len(self.records) else tip)
+
+    def garble(self, sequence: int, members: Mapping[str, Any]) -> None:
+        """Give a record other members in its JSON, None to leave one out."""
+        at = bisect_left(self.records, sequence, key=attrgetter("sequence"))
+        self.records[at] = self.records[at]._replace(members=members)
 
     def trim(self, through: int) -> None:
         """Drop the records up to a sequence number."""

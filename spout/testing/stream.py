@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
+from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard, StoredRecord
-
-__all__ = ["HASH_KEYS", "HOUR_MS", "HeldStream"]
 
 HASH_KEYS = 2**128
 """The number of hash keys, which the open shards divide among themselves."""
@@ -26,6 +25,9 @@ class HeldStream:
         shards: the initial number of shards, which divide the hash keys evenly.
         created: epoch milliseconds.
         retention_hours: the age at which `expire` drops records.
+
+    Attributes:
+        is_auto: it distributes records by itself, whatever their keys, and takes some without a key.
     """
 
     def __init__(self, name: str, shards: int, created: int, *, retention_hours: int = 24) -> None:
@@ -33,6 +35,7 @@ class HeldStream:
         self.arn = f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}"
         self.created = created
         self.retention_hours = retention_hours
+        self.is_auto = False
         self.shards: dict[str, HeldShard] = {}
         self._made = 0
         # A recreated stream has other numbers than the one before.
@@ -61,6 +64,20 @@ class HeldStream:
             raise ShardMissingError(msg)
         return self.shards[name]
 
+    def home_of(self, key: str | None, explicit: str | None = None) -> HeldShard:
+        """Return the open shard that takes a record.
+
+        Raises:
+            KinesisError: it has no partition key, which the stream requires; or as `home`.
+        """
+        if self.is_auto:
+            shards = self.open_shards
+            return shards[self._sequence // _STEP % len(shards)] if shards else self.home(0)
+        if key is None:
+            msg = f"PartitionKey is required: stream {self.name} has the strategy USER_PARTITION_KEY"
+            raise KinesisError(msg)
+        return self.home(hash_key(key) if explicit is None else int(explicit))
+
     def home(self, key: int) -> HeldShard:
         """Return the open shard of a hash key.
 
@@ -73,7 +90,7 @@ class HeldStream:
         msg = f"no open shard of stream {self.name} takes the hash key {key}"
         raise KinesisError(msg)
 
-    def put(self, shard: HeldShard, data: bytes, key: str, now: int) -> StoredRecord:
+    def put(self, shard: HeldShard, data: bytes, key: str | None, now: int) -> StoredRecord:
         """Append a record to a shard.
 
         Raises:

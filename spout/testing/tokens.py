@@ -9,16 +9,6 @@ from kinesis_trident.spout.testing.requests import GetShardIterator, ShardFilter
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard
 from kinesis_trident.spout.testing.stream import HeldStream
 
-__all__ = [
-    "GOOD_FOR_MS",
-    "RefusedError",
-    "cursor_for",
-    "iterator_of",
-    "listing_from",
-    "listing_token",
-    "parts_of",
-]
-
 GOOD_FOR_MS = 300_000
 """Milliseconds for which iterators and tokens are valid."""
 

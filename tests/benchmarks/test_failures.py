@@ -49,18 +49,18 @@ def test_a_turn_of_which_half_fails_is_written_once(zookeeper: EmbeddedZooKeeper
     once = life.wrote - before
     # Half of the record that a look found, and half of those that the task read.
     assert life.waiting == 10_001
-    # 11.2 bytes for each of the two positions that a run has, in base64; there is next to nothing else.
-    assert 200 * KIB < once < 400 * KIB
+    # A run has two positions, whose digits deflate to some 16 bytes each, in base64; there is next to nothing else.
+    assert 300 * KIB < once < 480 * KIB
     life.clock.ahead += 3600
     plan = life.plan()
     assert plan is not None
-    assert 500 < len(plan.retries["shardId-000000000000"]) < 2_000
+    assert 400 < len(plan.retries["shardId-000000000000"]) < 2_000
     assert len(json.dumps(offset_from_plan(plan))) < 24 * KIB
-    # Some of them come again and are settled: the others stay where they are written.
+    # Some of them come again and are settled: the others are written once more, in one piece.
     life.batch(0.0)
     before = life.wrote
     life.settle()
     assert life.waiting == 10_001
     assert life.run.report()["retrying"] < 10_000
-    assert life.wrote - before < once / 2
+    assert life.wrote - before < once
     life.end()

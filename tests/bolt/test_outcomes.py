@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from hypothesis import given, strategies as st
+from pyspark.sql import SparkSession, functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.bolt.outcomes import MAX_REASONS, Outcomes, few_reasons, outcome

@@ -1,20 +1,26 @@
-"""A batch without a plan of its own is not taken for another one, whose txid would be given with no rows."""
+"""A batch of Spark is handed over with the txid of its own plan, or not at all; its first row shows whose it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from batch_in_hand import EACH, segment
+from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident.bolt.errors import StaleBatchError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.reliable import _Plain, _Writer
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode
+from kinesis_trident.checkpoint.model.nodes import Pin, Plan, SettledNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA, Segment, TurnRows
+from kinesis_trident.tracker.ids import tag
+
+SHARD = "shardId-000000000000"
 
 
 @pytest.fixture
@@ -31,11 +37,91 @@ def options(
     )
 
 
-def begun(options: SourceOptions, txid: int) -> tuple[SourceStore, int]:
+def begun(options: SourceOptions, txid: int, shards: Sequence[str] = ()) -> tuple[SourceStore, int]:
     store = open_store(options)
     epoch = store.epochs.raise_epoch("here", 1, 1)
-    store.batches.put(Plan(txid=txid, plan="p", streams={options.stream_name: 1}, positions={}), epoch)
+    plan = Plan(
+        txid=txid,
+        plan="p",
+        streams={options.stream_name: 1},
+        positions=dict.fromkeys(shards, "TRIM_HORIZON"),
+        read=tuple(shards),
+    )
+    store.batches.put(plan, epoch)
     return store, epoch
+
+
+class Batch:
+    """A batch of one shard in the driver of a run, whose rows no class of Spark's sources holds.
+
+    `rows` are those of the run of `epoch`; `written` has what was handed over: the txid, and the number of rows.
+    """
+
+    def __init__(self, options: SourceOptions, spark: SparkSession, segments: Sequence[Segment]) -> None:
+        self.store, self.epoch = begun(options, 7, [SHARD])
+        self._spark, self._segments, self._stream = spark, segments, options.stream_name
+        self.written: list[tuple[int, int]] = []
+        write = _Writer(lambda rows, txid: self.written.append((txid, rows.count())))
+        self.process = BatchHandler(options, _Plain(write), 0)
+        turn = self._turn(self.epoch)
+        pin = Pin(
+            txid=7, plan="p", epoch=self.epoch, start="TRIM_HORIZON", end="TRIM_HORIZON", last=None, count=turn.count,
+            fresh=turn.count, digest=turn.digest(), xor=turn.xor(),
+        )  # fmt: skip
+        self.store.batches.create_pin(SHARD, pin, self.epoch)
+
+    def _turn(self, epoch: int) -> TurnRows:
+        return TurnRows(self._stream, SHARD, 0, 7, tag(epoch, "p"), self._segments)
+
+    def rows(self, epoch: int) -> DataFrame:
+        found = list(self._turn(epoch).record_batches())
+        if not found:
+            return self._spark.createDataFrame([], SCHEMA)
+        return self._spark.createDataFrame(pa.Table.from_batches(found))
+
+
+@pytest.fixture
+def batch(options: SourceOptions, spark: SparkSession) -> Batch:
+    return Batch(options, spark, [segment()])
+
+
+def test_rows_are_handed_over_whatever_spark_calls_what_it_reads_them_with(batch: Batch) -> None:
+    batch.process(batch.rows(batch.epoch), 0)
+    assert batch.written == [(7, EACH)]
+
+
+def test_rows_of_another_run_are_not_handed_over(batch: Batch) -> None:
+    with pytest.raises(
+        StaleBatchError, match="txid 7 of epoch 1, and the current rows were read by another run"
+    ):
+        batch.process(batch.rows(batch.epoch + 1), 0)
+    assert batch.written == []
+
+
+def test_a_batch_whose_rows_are_filtered_away_in_front_is_skipped_until_the_run_is_known(
+    batch: Batch,
+) -> None:
+    rows = batch.rows(batch.epoch)
+    batch.process(rows.where("false"), 0)
+    assert batch.written == []
+    # No outcome is owed: what a filter drops is done.
+    assert batch.store.judging.get() is None
+    batch.process(rows, 1)
+    batch.process(rows.where("false"), 2)
+    assert batch.written == [(7, EACH), (7, 0)]
+
+
+def test_rows_without_their_anchors_are_known_by_the_tasks_that_read_them(batch: Batch) -> None:
+    batch.process(batch.rows(batch.epoch).drop(ANCHORS, "txid"), 0)
+    assert batch.written == [(7, EACH)]
+
+
+def test_a_batch_in_which_no_turn_has_a_row_is_handed_over(
+    options: SourceOptions, spark: SparkSession
+) -> None:
+    batch = Batch(options, spark, [])
+    batch.process(batch.rows(batch.epoch), 0)
+    assert batch.written == [(7, 0)]
 
 
 def test_a_batch_that_is_not_settled_is_in_hand(options: SourceOptions) -> None:

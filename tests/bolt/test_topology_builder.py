@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from kinesis_trident import (
     ArrowBolt,
@@ -186,6 +185,22 @@ def two_take_a_direct_stream(builder: TopologyBuilder) -> None:
     streams(("to", "word string"), direct=True)(builder)
     builder.set_bolt("one", Silent()).direct_grouping("parse", "to")
     builder.set_bolt("two", Silent()).direct_grouping("parse", "to")
+
+
+class Declares(BasicBolt):
+    def declareOutputFields(self, declarer: Any) -> None:
+        declarer.declare("word string")
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        pass
+
+
+class DeclaresStream(BasicBolt):
+    def declare_output_fields(self, declarer: Any) -> None:
+        declarer.declareStream("errors", "word string")
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        pass
 
 
 def transforming_streams(builder: TopologyBuilder) -> None:
@@ -377,6 +392,23 @@ WRONG: dict[str, tuple[Build, str]] = {
     "setMemoryLoad": (
         lambda b: b.set_bolt("end", Silent()).setMemoryLoad(512),
         r"no setMemoryLoad\(\) on Spark.*spark.executor.memory",
+    ),
+    "setBolt": (lambda b: b.setBolt("end", Silent()), r"TopologyBuilder: setBolt\(\) .* Call set_bolt\(\)"),
+    "shuffleGrouping": (
+        lambda b: b.set_bolt("end", Silent()).shuffleGrouping("lines"),
+        r"Call shuffle_grouping\(\)",
+    ),
+    "declareOutputFields": (
+        lambda b: b.set_bolt("end", Declares()).shuffle_grouping("lines"),
+        r"Declares\.declareOutputFields\(\) of Storm is never called here\. Use declare_output_fields",
+    ),
+    "declareStream": (
+        lambda b: b.set_bolt("end", DeclaresStream()).shuffle_grouping("lines"),
+        r"Call declare_stream\(\)",
+    ),
+    "a setting of the scheduler": (
+        configured("topology.worker.childopts", "-Xmx1g"),
+        "no effect on Spark. Set spark.executor.extraJavaOptions",
     ),
     "set_state_spout": (lambda b: b.set_state_spout("s", 1), r"no set_state_spout\(\) on Spark"),
 }

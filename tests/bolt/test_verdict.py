@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import NotDone
 
@@ -28,7 +27,9 @@ def test_a_record_is_left_out_if_a_run_holds_it(rows: list[tuple[str, int, int]]
         if out[at]:
             runs.append(NotDone(str(at), f"{end}:9", end - at + 1, "failed"))
         at = end + 1
-    verdict = Verdict({SHARDS[0]: tuple(reversed(runs)), SHARDS[1]: (NotDone("7:1", "7:1", 1, "failed"),)})
+    verdict = OutcomeFilter(
+        {SHARDS[0]: tuple(reversed(runs)), SHARDS[1]: (NotDone("7:1", "7:1", 1, "failed"),)}
+    )
     batch = pa.RecordBatch.from_pydict(
         {
             "shardId": [shard for shard, _, _ in rows],
@@ -56,5 +57,5 @@ def test_shards_of_several_streams_are_told_apart() -> None:
             "subSequenceNumber": [-1] * 3,
         }
     )
-    verdict = Verdict({names[1]: (NotDone("7", "7", 1, "failed"),)})
+    verdict = OutcomeFilter({names[1]: (NotDone("7", "7", 1, "failed"),)})
     assert verdict.excluded(batch).tolist() == [False, True, False]

@@ -20,6 +20,7 @@ class LossyProxy:
         self._lock = threading.Lock()
         self._lose_request = 0
         self._lose_answer = 0
+        self._silent = 0
         self._open: set[socket.socket] = set()
         self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -36,6 +37,10 @@ class LossyProxy:
         """The next multis reach the server, which answers; nobody hears it."""
         self._lose_answer = count
 
+    def be_silent(self, count: int = 1) -> None:
+        """The next connections are accepted, and never answered."""
+        self._silent = count
+
     def cut(self) -> None:
         """Cut every connection."""
         for end in list(self._open):
@@ -49,6 +54,10 @@ class LossyProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self._silent:
+                    self._silent -= 1
+                    self._open.add(client)
+                    continue
                 server = socket.create_connection(self._server)
                 self._open |= {client, server}
                 lost: set[int] = set()

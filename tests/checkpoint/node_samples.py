@@ -26,6 +26,7 @@ NOW = 1_700_000_000_000
 
 GOOD: dict[type[Node], Node] = {
     nodes.EpochNode: nodes.EpochNode(run="r", host="h", pid=1, since=NOW),
+    nodes.PastNode: nodes.PastNode(epoch=5, txid=2, plan="p", lost_upto=5),
     nodes.OwnerNode: nodes.OwnerNode(epoch=1, host="h", pid=1, since=NOW),
     nodes.FencedNode: nodes.FencedNode(epoch=1, by_epoch=2, by_host="h", by_pid=1),
     nodes.StartNode: nodes.StartNode(timestamp=NOW),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
     Batch,
@@ -86,3 +91,27 @@ SNAPSHOT = Snapshot(
         )
     },
 )
+
+
+@dataclass(frozen=True)
+class Dead:
+    """The source's options that the writer of dead letters reads."""
+
+    dead_letter: str
+    application_name: str
+
+
+class NoKinesis:
+    """The writer of a folder calls no Kinesis."""
+
+
+def records(first: int, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "partitionKey": ["key"] * count,
+            "data": [b"payload"] * count,
+            "sequenceNumber": [str(first + number) for number in range(count)],
+            "subSequenceNumber": [-1] * count,
+            "approximateArrivalTimestamp": [datetime(2026, 1, 1, tzinfo=UTC)] * count,
+        }
+    )

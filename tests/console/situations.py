@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from by_hand import Query
@@ -23,19 +24,10 @@ class Clock:
         return time.time() + self.ahead
 
 
-class _Time:
-    """The clock that the command line asks."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.time = clock
-        self.sleep = time.sleep
-
-
 def moved_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the command line, and of lives that are given it."""
     moved = Clock()
-    for module in ("render", "commands.status", "changes"):
-        monkeypatch.setattr(f"kinesis_trident.console.{module}.time", _Time(moved))
+    monkeypatch.setattr("kinesis_trident.console.text.time", SimpleNamespace(time=moved))
     return moved
 
 

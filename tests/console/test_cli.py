@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
+import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
@@ -23,9 +23,13 @@ from samples_console import (
     PLAN,
     SEQUENCE,
     SNAPSHOT,
+    Dead,
+    NoKinesis,
     letter,
     pin,
+    records,
 )
+from servers import KinesisLocal
 from thorough import cases
 
 from kinesis_trident import __version__
@@ -42,7 +46,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, read_dead_letters
 from kinesis_trident.tracker.records import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +98,7 @@ def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStor
 
 
 def test_a_published_outcome_shows_as_finished(command: Command, store: SourceStore, app: str) -> None:
-    store.batches.put_outcome(BatchOutcome(txid=8, plan="p8", epoch=1), 1)
+    store.batches.put_outcome(BatchOutcome(txid=8, plan="p8", epoch=1, not_done={}), 1)
     assert "txid 8: finished, not settled" in command("checkpoints", app)[1]
 
 
@@ -254,7 +258,7 @@ def test_a_folder_says_what_to_replay(
         found = [records(first, 3)]
         gone = Run(str(first + 90), str(first + 90), 1, attempt=4)
         run = Run(str(first), str(first + 2), 3, attempt=4)
-        writer.write(stream="orders", shard=CHILD, txid=5, letters=[(run, found, False), (gone, [], True)])
+        writer.write(stream="orders", txid=5, letters={CHILD: [(run, found, False), (gone, [], True)]})
     monkeypatch.chdir(tmp_path)
 
     code, out, err = command("dead-letters", app, "replay", "--from", "dead")
@@ -269,7 +273,7 @@ def test_records_of_a_folder_can_be_chosen(
 ) -> None:
     writer = DeadLetterWriter(Dead(str(tmp_path), app), kinesis=NoKinesis())
     run = Run("100", "102", 3, attempt=4)
-    writer.write(stream="orders", shard=CHILD, txid=5, letters=[(run, [records(100, 3)], False)])
+    writer.write(stream="orders", txid=5, letters={CHILD: [(run, [records(100, 3)], False)]})
     chosen, absent = f"orders/{CHILD}:101", f"orders/{CHILD}:109"
 
     code, _, err = command("dead-letters", app, "replay", chosen, absent, "--from", str(tmp_path))
@@ -279,6 +283,86 @@ def test_records_of_a_folder_can_be_chosen(
     assert command("dead-letters", app, "replay", chosen, "--from", str(tmp_path))[0] == 0
     (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == ("101",)
+
+
+def test_the_files_of_settled_batches_are_compacted(
+    command: Command, store: SourceStore, app: str, tmp_path: Path
+) -> None:
+    writer = DeadLetterWriter(Dead(str(tmp_path), app), kinesis=NoKinesis())
+    for txid in range(3, 11):
+        run = Run(str(txid), str(txid), 1, attempt=4)
+        writer.write(stream="orders", txid=txid, letters={CHILD: [(run, [records(txid, 1)], False)]})
+    put_letters(store, str(tmp_path), f"orders/{CHILD}:3")
+
+    code, out, _ = command("dead-letters", app, "compact", "--from", str(tmp_path))
+    assert (code, out) == (0, "orders: 6 files of settled batches, 1 after it\n")
+    names = sorted(path.name for path in tmp_path.rglob("*.jsonl"))
+    assert [name[:26] for name in names] == [
+        "000000000003-000000000008-",
+        *(f"{n:012d}-{CHILD}"[:26] for n in (9, 10)),
+    ]
+    assert [letter.txid for letter in read_dead_letters(tmp_path)] == list(range(3, 11))
+    code, out, _ = command("dead-letters", app, "compact", "--from", str(tmp_path), "--json")
+    assert (code, json.loads(out)) == (0, {"stream": "orders", "before": 1, "after": 1, "strange": []})
+    code, _, err = command("dead-letters", app, "compact")
+    assert (code, "--from FOLDER" in err) == (1, True)
+
+
+def put_letters(store: SourceStore, target: str, *ids: str) -> None:
+    """Let ZooKeeper say that these are dead letters, and where they are."""
+    node = DeadLettersNode(count=len(ids), target=target, last=tuple(map(letter, ids)))
+    checkpoint = msgspec.structs.replace(SNAPSHOT.checkpoints[CHILD], txid=8)
+    store.shards.settle({CHILD: (checkpoint, None)}, {CHILD: node}, None, SettledNode(txid=8, plan="p8"), 1)
+
+
+def test_a_folder_that_zookeeper_names_is_read_once_a_person_agrees(
+    command: Command, store: SourceStore, app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path / "the letters")
+    writer = DeadLetterWriter(Dead(folder, app), kinesis=NoKinesis())
+    run = Run("100", "100", 1, attempt=4)
+    writer.write(stream="orders", txid=5, letters={CHILD: [(run, [records(100, 1)], False)]})
+    chosen = f"orders/{CHILD}:100"
+    put_letters(store, folder, chosen)
+
+    code, out, err = command("dead-letters", app, "show", chosen)
+    assert (code, "payload" in out) == (0, False)
+    # What the line names is read.
+    (word,) = shlex.split(err.partition("names ")[2].partition(": read")[0])
+    for more in (["--yes"], ["--from", word]):
+        assert "data: payload" in command("dead-letters", app, "show", chosen, *more)[1]
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, is_read in (("n", False), ("y", True)):
+        monkeypatch.setattr(
+            "typer.confirm", lambda text, err, answer=answer: folder in text and answer == "y"
+        )
+        assert ("data: payload" in command("dead-letters", app, "show", chosen)[1]) == is_read
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://bucket/x?endpoint_override={host}&scheme=http",
+        "s3://key:secret@bucket/x",
+        # On a terminal only the last part is left.
+        "hdfs://{host}/x\r\x1b[2Ks3://mine/letters",
+    ],
+)
+def test_zookeeper_never_chooses_who_gets_a_signed_request(
+    command: Command, store: SourceStore, app: str, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "of-the-operator")
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        host.setblocking(False)
+        put_letters(store, address.format(host=f"127.0.0.1:{host.getsockname()[1]}"), f"orders/{CHILD}:100")
+        code, out, err = command("dead-letters", app, "show", f"orders/{CHILD}:100", "--yes")
+        assert (code, "reason" in out) == (0, True)
+        assert "which chooses who gets your credentials" in err
+        assert all(map(str.isprintable, err.split("\n")))
+        with pytest.raises(BlockingIOError):
+            host.accept()
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "empty"])
@@ -339,35 +423,31 @@ def test_a_server_runs_until_it_is_told_to_end(server: str, end: signal.Signals)
         assert serving.wait(300) == 0
 
 
+def test_a_kinesis_that_can_reshard_is_started_where_it_is_installed(
+    kinesis_local: KinesisLocal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node").symlink_to(kinesis_local.node)
+    # As npm install -g leaves it.
+    (tmp_path / "kinesis-local").symlink_to(kinesis_local.script)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with running("kinesis", "--port", "0") as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("kinesis-local at http://127.0.0.1:")
+        serving.terminate()
+        assert serving.wait(300) == 0
+
+
+def test_a_kinesis_that_cannot_reshard_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kinesis_trident.console.commands.servers.serve", lambda server, as_json: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "npm install -g kinesis-local" in command("kinesis", "--port", "0")[2]
+
+
 def test_a_server_on_a_port_in_use_is_one_clear_error(zookeeper: EmbeddedZooKeeper, command: Command) -> None:
     code, _, err = command("zookeeper", "--port", str(zookeeper.port))
     assert code == 1
     assert f"127.0.0.1:{zookeeper.port}" in err
     assert "in use" in err
-
-
-@dataclass(frozen=True)
-class Dead:
-    """The source's options that the writer of dead letters reads."""
-
-    dead_letter: str
-    application_name: str
-
-
-class NoKinesis:
-    """The writer of a folder calls no Kinesis."""
-
-
-def records(first: int, count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {
-            "partitionKey": ["key"] * count,
-            "data": [b"payload"] * count,
-            "sequenceNumber": [str(first + number) for number in range(count)],
-            "subSequenceNumber": [-1] * count,
-            "approximateArrivalTimestamp": [datetime(2026, 1, 1, tzinfo=UTC)] * count,
-        }
-    )
 
 
 def running(*arguments: str) -> subprocess.Popen[str]:

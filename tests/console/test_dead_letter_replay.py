@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from samples_console import CHILD, NOW, PARENT, letter
 
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode

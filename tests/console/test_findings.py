@@ -8,13 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from samples_console import CHILD, NEW, NOW, PARENT, SNAPSHOT, WAITING, pin
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, FencedNode, InflightNode
-from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    FencedNode,
+    InflightNode,
+    Replay,
+    ShardLineage,
+)
+from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, StatusNode, lag_growth
 from kinesis_trident.console.finding import Finding, Level, Limits
 from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import shard_lags, totals
@@ -43,8 +48,15 @@ def with_status(**changes: Any) -> Snapshot:
     return replace(HEALTHY, status=msgspec.structs.replace(STATUS, **changes))
 
 
+def with_letters(ago: int = 0, **changes: Any) -> Snapshot:
+    """Five dead letters, the last of them so long ago."""
+    node = SNAPSHOT.dead_letters[CHILD]
+    last = tuple(msgspec.structs.replace(one, time=NOW - ago) for one in node.last)
+    return replace(HEALTHY, dead_letters={CHILD: msgspec.structs.replace(node, last=last, **changes)})
+
+
 def with_inflight(**changes: Any) -> Snapshot:
-    return replace(HEALTHY, inflight={CHILD: InflightNode(txid=7, **changes)})
+    return replace(HEALTHY, inflight={CHILD: InflightNode(txid=7, **{"waiting": ()} | changes)})
 
 
 def codes(snapshot: Snapshot, now: int = NOW, **limits: int) -> dict[str, Level]:
@@ -58,6 +70,94 @@ def test_nothing_is_wrong_with_a_query_that_waits_for_records() -> None:
     assert codes(HEALTHY, lag_ms=5 * MINUTE, retrying=0, dead=0) == {}
 
 
+def lags_of(growth: float, minutes: int = 15) -> tuple[tuple[int, int], ...]:
+    """Samples of a lag that grows by `growth` seconds a second, and within each batch of five minutes besides."""
+    return tuple(
+        (NOW - ago * MINUTE, 40 * MINUTE - int(growth * ago * MINUTE) + ago % 5 * 20_000)
+        for ago in range(minutes, -1, -1)
+    )
+
+
+@pytest.mark.parametrize("growth", [-0.5, 0.8])
+def test_a_query_that_settles_batches_shows_its_trend_within_three_minutes(growth: float) -> None:
+    lags = tuple((NOW - ago * MINUTE, 3 * MINUTE - round(growth * ago * MINUTE)) for ago in (2, 1, 0))
+    # Before that nobody was behind, which hides the trend in the least lags of halves.
+    before = tuple((NOW - ago * MINUTE, 0) for ago in range(10, 2, -1))
+    reads = tuple(range(100, 111))
+    assert lag_growth(before + lags, reads) == pytest.approx(growth)
+    # A long batch, in which nothing is settled, is no trend.
+    assert lag_growth(before + lags, (*reads[:-1], reads[-2])) == 0
+    assert lag_growth(lags, reads[:2] + reads[1:2]) is None
+
+
+@given(st.floats(-1, 1).filter(lambda growth: abs(growth) > 0.2))
+def test_the_trend_is_not_that_of_a_batch(growth: float) -> None:
+    found = lag_growth(lags_of(growth))
+    assert found is not None
+    assert found == pytest.approx(growth, abs=0.15)
+    assert lag_growth(lags_of(growth, minutes=4)) is None
+
+
+def test_the_status_says_when_a_late_query_has_caught_up() -> None:
+    for growth, says in (
+        (-0.5, "last minutes it is caught up in"),
+        (0.5, "; it does not shrink"),
+    ):
+        late = with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth))
+        assert says in dict(lines_of(status_of(late, NOW), NOW))["lag"]
+
+
+@given(st.floats(1, 1000), st.floats(0.1, 2), st.integers(1, 15))
+def test_rates_are_those_of_a_stream_that_is_read_so_fast(
+    comes_in: float, share: float, minutes: int
+) -> None:
+    """`share`: what is read, of what comes in; the lag shrinks or grows by the rest."""
+    lags = tuple(
+        (NOW - ago * MINUTE, HOUR - round((1 - share) * ago * MINUTE)) for ago in range(minutes, -1, -1)
+    )
+    reads = tuple(10**6 - round(comes_in * share * ago * 60) for ago in range(minutes, -1, -1))
+    late = totals(with_status(shards={CHILD: Sight(NOW, NOW - HOUR)}, lags=lags, reads=reads), NOW)
+    assert late.read_rate == pytest.approx(comes_in * share, rel=0.05, abs=0.05)
+    assert late.input_rate == pytest.approx(comes_in, rel=0.2, abs=0.2)
+    assert late.unread == pytest.approx(comes_in * HOUR / 1000, rel=0.2, abs=800)
+    # What a query that stands still cannot know, it does not say.
+    stuck = totals(
+        with_status(lags=tuple((at, HOUR + at - NOW) for at, _ in lags), reads=(5,) * len(lags)), NOW
+    )
+    assert (stuck.read_rate, stuck.input_rate, stuck.unread) == (0, None, None)
+    assert totals(with_status(lags=lags[:1], reads=reads[:1]), NOW).read_rate is None
+
+
+def test_the_status_shows_rates_and_how_the_runs_before_have_ended() -> None:
+    lags = ((NOW - 2 * MINUTE, HOUR), (NOW, HOUR))
+    late = with_status(shards={CHILD: Sight(NOW, NOW - HOUR)}, lags=lags, reads=(100, 1_300))
+    ends = tuple(
+        RunEnd(epoch, "worker-7", 11, NOW - HOUR, NOW - MINUTE, "failed", "ValueError: x") for epoch in (1, 2)
+    )
+    lines = lines_of(status_of(replace(late, ends=ends), NOW), NOW)
+    assert dict(lines)["rates"] == (
+        "10.0 records read a second; estimated: 10.0 a second come in, 36,000 records unread"
+    )
+    assert [text.partition(",")[0] for label, text in lines if label == "before"] == [
+        "epoch 2 on worker-7",
+        "epoch 1 on worker-7",
+    ]
+    assert "failed: ValueError: x" in lines[-1][1]
+
+
+def ended(how: How, epoch: int = 3) -> Snapshot:
+    end = RunEnd(epoch, "worker-7", 4711, NOW - HOUR, NOW - MINUTE, how, "ValueError: the sink is down")
+    return replace(HEALTHY, owner=None, ends=(end,))
+
+
+def endless(since: int, parent: Sight | None = None, child: Sight | None = None) -> Snapshot:
+    """A shard that was split, whose child was listed a while ago."""
+    sights = {CHILD: parent or Sight(), NEW: child or Sight()}
+    shards = {CHILD: ShardLineage(state="closed"), NEW: ShardLineage(parents=(CHILD,), listed=NOW - since)}
+    status = msgspec.structs.replace(STATUS, shards=sights)
+    return replace(HEALTHY, status=status, shards=shards, checkpoints={CHILD: TIP})
+
+
 REFUSED = {CHILD: Sight(NOW - HOUR, None, NOW - 2 * MINUTE, "throttled")}
 FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
 
@@ -67,6 +167,14 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
     [
         (Snapshot(Layout("/r", "a", "s", 1)), {"never-started": Level.WARNING}, "start the query"),
         (replace(HEALTHY, owner=None), {"not-running": Level.CRITICAL}, "epoch 3 on worker-7, pid 4711"),
+        (replace(HEALTHY, owner=None), {"not-running": Level.CRITICAL}, "ended without a word"),
+        (ended("stopped"), {"not-running": Level.NOTE}, "was stopped 1m 00s ago"),
+        (ended("finished"), {"not-running": Level.NOTE}, "has read everything and finished 1m 00s ago"),
+        (ended("failed"), {"not-running": Level.CRITICAL}, "failed 1m 00s ago: ValueError: the sink is down"),
+        (ended("interrupted"), {"not-running": Level.CRITICAL}, "ended 1m 00s ago in the middle of a batch"),
+        # Of the run before; and of the newest, whose process Spark has left behind.
+        (ended("failed", epoch=2), {"not-running": Level.CRITICAL}, "ended without a word"),
+        (replace(ended("failed"), owner=SNAPSHOT.owner), {"not-running": Level.CRITICAL}, "the sink is down"),
         (with_status(time=NOW - 6 * MINUTE), {"not-asked": Level.WARNING}, "nothing for 6m 00s"),
         (with_status(time=NOW - 2 * MINUTE), {}, "Spark asks for none"),
         (with_status(epoch=2), {}, ""),
@@ -100,6 +208,31 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
             {"retention": Level.CRITICAL},
             "and has expired",
         ),
+        (
+            with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth=0.5)),
+            {"falling-behind": Level.WARNING},
+            "at this rate it never catches up; unread records expire in 1d 16h",
+        ),
+        (
+            endless(MINUTE * 41),
+            {"parent-does-not-end": Level.WARNING},
+            f"for 41m 00s: shard {NEW} waits for that",
+        ),
+        (endless(MINUTE * 4), {}, ""),
+        # Something of the parent is unread; the child is read.
+        (endless(MINUTE * 41, parent=Sight(NOW, NOW - MINUTE)), {}, ""),
+        (endless(MINUTE * 41, child=Sight(seen=NOW)), {}, ""),
+        # It catches up; it is hardly behind; the trend is that of an older run.
+        (with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth=-0.5)), {}, ""),
+        (with_status(shards={CHILD: Sight(NOW, NOW - MINUTE)}, lags=lags_of(growth=0.5)), {}, ""),
+        (
+            replace(
+                with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, epoch=2, lags=lags_of(growth=0.5)),
+                run=msgspec.structs.replace(SNAPSHOT.run, since=NOW),
+            ),
+            {},
+            "",
+        ),
         (with_inflight(waiting=(WAITING,)), {"retrying": Level.NOTE}, "most often: ValueError: bad amount"),
         (
             with_inflight(blocked="3 failed runs wait: the shard reads nothing new"),
@@ -114,8 +247,15 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
         ),
         (
             replace(HEALTHY, dead_letters=SNAPSHOT.dead_letters),
+            {"dead-letters": Level.WARNING},
+            "5 records were dead-lettered or skipped so far, the last 0 ms ago: ValueError",
+        ),
+        # An hour later, or where all of them were delivered again, they are no alarm.
+        (with_letters(ago=HOUR), {"dead-letters": Level.NOTE}, "5 records were"),
+        (
+            with_letters(replays=(Replay(NOW, ("5x1,",)),)),
             {"dead-letters": Level.NOTE},
-            "5 records were",
+            "5 were delivered again",
         ),
         (
             BATCH,
@@ -160,7 +300,8 @@ def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, 
     assert says in text
     assert all(one.sentence in summary_of(status) for one in findings if one.level is not Level.NOTE)
     # Labels and sentences for people, whatever is missing.
-    assert [label for label, _ in lines_of(status, NOW)][-3:] == ["batch", "lag", "records"]
+    labels = [label for label, _ in lines_of(status, NOW) if label != "before"]
+    assert labels[-3:] == ["batch", "lag", "records"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +315,7 @@ def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, 
         (with_inflight(waiting=(WAITING,)), {"retrying": 0}, Level.CRITICAL),
         (with_inflight(waiting=(WAITING,)), {"retrying": 1}, Level.NOTE),
         (replace(HEALTHY, dead_letters=SNAPSHOT.dead_letters), {"dead": 4}, Level.CRITICAL),
-        (replace(HEALTHY, dead_letters=SNAPSHOT.dead_letters), {"dead": 5}, Level.NOTE),
+        (replace(HEALTHY, dead_letters=SNAPSHOT.dead_letters), {"dead": 5}, Level.WARNING),
     ],
 )
 def test_limits_decide_the_exit_code(snapshot: Snapshot, limits: dict[str, int], level: Level) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from by_hand import Lives, numbers
+from by_hand import Lives, Query, Row, numbers
 from command_line import Command
+from model.sinks import FolderSink, Written
 from rich.cells import cell_len
 from situations import A, Clock, filled, looked, moved_clock
 from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import CheckpointError, StateMissingError
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS
+from kinesis_trident.checkpoint.zookeeper.operations import Delete, Op
+from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError
+from kinesis_trident.spout.testing import MemoryKinesis
 
 
 @pytest.fixture
@@ -68,6 +73,158 @@ def test_a_query_that_waits_is_well_until_it_is_killed(
     assert "No run is connected to ZooKeeper; the last one was epoch 1" in out
     rows = json.loads(command("checkpoints", app, "--json")[1])
     assert (rows["connected"], rows["lag_ms"], rows["rows"][0]["lag_ms"]) == (False, None, None)
+
+
+def test_an_application_that_is_gone_is_forgotten(
+    lives: Lives, app: str, command: Command, tmp_path: Path
+) -> None:
+    kinesis, saved = filled(), str(tmp_path / "saved.jsonl")
+    query = lives.begin(kinesis)
+    query.batch(failing=[1])
+    query.plan()
+    code, _, err = command("forget", app, "--yes", "--backup", saved)
+    assert (code, "is running" in err) == (1, True)
+    query.end()
+    assert "give --yes" in command("forget", app, "--backup", saved)[2]
+    assert command("status", app)[0] == 0
+
+    code, out, _ = command("forget", app, "--yes", "--backup", saved)
+    assert (code, f"its checkpoints are in {saved}" in out) == (0, True)
+    assert app not in command("apps")[1]
+    # A new start begins anew; what was forgotten can be written back.
+    lives.begin(kinesis).end()
+    assert "exists. Give a new file" in command("forget", app, "--yes", "--backup", saved)[2]
+    assert command("checkpoints", app, "import", saved, "--yes")[0] == 0
+    query = lives.begin(kinesis)
+    kinesis.put(A, b"9")
+    assert numbers(query.batch()) == [9]
+
+
+def test_a_stream_that_was_created_again_is_forgotten_as_a_whole(
+    lives: Lives, app: str, command: Command, tmp_path: Path
+) -> None:
+    for created in (1, 2):
+        kinesis = MemoryKinesis(created=created)
+        kinesis.put(A, b"1")
+        query = lives.begin(kinesis)
+        query.batch()
+        assert query.plan() is None
+        query.end()
+    assert command("forget", app, "--yes", "--backup", str(tmp_path / "saved"))[0] == 0
+    assert app not in command("apps")[1]
+    assert command("checkpoints", app, "import", str(tmp_path / "saved"), "--yes")[0] == 0
+    kinesis.put(A, b"2")
+    assert numbers(lives.begin(kinesis).batch()) == [2]
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_txids_and_epochs_go_on_above_those_of_an_imported_copy(
+    lives: Lives, app: str, command: Command, tmp_path: Path, is_started: bool
+) -> None:
+    kinesis, saved, sink = filled(), str(tmp_path / "saved.jsonl"), FolderSink()
+
+    def write(query: Query, rows: Sequence[Row]) -> None:
+        (txid,) = {row[3] for row in rows}
+        sink.write(Written(None, "", txid, query.run._epoch), numbers(rows), lambda: None)
+
+    query = lives.begin(kinesis)
+    write(query, [row for row in query.batch(failing=[1]) if row[0] != 1])
+    kinesis.put(A, b"8")
+    # The sink has txid 2, and nobody has settled it.
+    assert query.planned().txid == 2
+    write(query, query.rows())
+    query.end()
+    assert command("forget", app, "--yes", "--backup", saved)[0] == 0
+    if is_started:
+        lives.begin(kinesis).end()
+    assert command("checkpoints", app, "import", saved, "--yes")[0] == 0
+    assert command("retries", app, "now", "--all")[0] == 0
+    query = lives.begin(kinesis)
+    write(query, query.batch())
+    assert sink.counts() == {0: 1, 1: 1, 2: 1, 8: 2}
+    # The copy was made under epoch 2, which forget took, and import goes on above it.
+    assert query.run._epoch == 4
+
+
+@pytest.mark.parametrize("moment", ["changes.confirm", "commands.forget.write_copies"])
+def test_a_query_that_starts_while_its_application_is_forgotten_goes_on(
+    lives: Lives, app: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    kinesis, begun = filled(), list[Query]()
+    lives.begin(kinesis).end()
+
+    def start(*_: object, **__: object) -> None:
+        begun.append(lives.begin(kinesis))
+
+    monkeypatch.setattr(f"kinesis_trident.console.{moment}", start)
+    code, _, err = command("forget", app, "--yes", "--backup", str(tmp_path / "saved"))
+    assert (code, "is running" in err or "taken over" in err) == (1, True), err
+    assert numbers(begun[0].batch()) == [0, 1, 2]
+    assert begun[0].plan() is None
+
+
+def test_what_an_interrupted_forget_left_is_removed_by_the_next(
+    lives: Lives, app: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = lives.begin(filled())
+    query.batch()
+    query.end()
+    commit = Session.commit
+
+    def interrupt(session: Session, ops: Sequence[Op]) -> bool:
+        if isinstance(ops[0], Delete):
+            raise CheckpointError("it ends here")
+        return commit(session, ops)
+
+    monkeypatch.setattr("kinesis_trident.checkpoint.store.changes.PACK_SIZE", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "commit", interrupt)
+        code, _, err = command("forget", app, "--yes", "--backup", str(tmp_path / "first"))
+    assert (code, "it ends here" in err) == (1, True)
+    with pytest.raises(StateMissingError, match="a part of the application's nodes"):
+        lives.begin(filled())
+    assert command("forget", app, "--yes", "--backup", str(tmp_path / "second"))[0] == 0
+    assert app not in command("apps")[1]
+
+
+def test_the_worst_stream_comes_first(lives: Lives, app: str, command: Command) -> None:
+    for stream in ("a-orders", "b-orders"):
+        query = lives.begin(MemoryKinesis(stream), streamName=stream)
+        looked(query)
+    query.end()
+    first, second = command("check", app)[1].splitlines()
+    assert "no run is connected" in first.lower()
+    assert first.startswith("CRITICAL")
+    assert second.startswith("OK")
+
+
+def test_how_a_run_ended_is_known_from_outside(lives: Lives, app: str, command: Command) -> None:
+    kinesis = filled()
+    query = lives.begin(kinesis)
+    query.batch()
+    query.plan()
+    query.stop()
+    assert "epoch 1 on" in status(command, app)["findings"][0]["sentence"]
+    assert "was stopped" in command("status", app)[1]
+    # Nobody has to get up for it.
+    assert command("check", app)[0] == 0
+
+    kinesis.put(A, b"8")
+    query = lives.begin(kinesis, query.checkpoint)
+    assert status(command, app)["run"]["ended"] is None
+    query.planned()
+    query.rows()
+    query.stop()
+    code, out, _ = command("check", app)
+    assert (code, "in the middle of a batch: txid 2 was not finished, or not settled" in out) == (2, True)
+    # A note that comes later does not replace it.
+    query = lives.begin(kinesis, query.checkpoint)
+    query.run.note_end("failed", "ValueError: the first one")
+    query.stop()
+    said = status(command, app)
+    assert [one["how"] for one in said["ends"]] == ["stopped", "interrupted", "failed"]
+    assert "failed" in command("check", app)[1]
+    assert "ValueError: the first one" in said["findings"][0]["sentence"]
 
 
 def test_a_throttled_stream_is_said_and_its_lag_is_unknown_or_ages(
@@ -196,6 +353,7 @@ def test_records_are_retried_now_by_reason(lives: Lives, app: str, command: Comm
         in command("retries", app, "now", "--reason", "KeyError")[2]
     )
     assert "now needs message ids" in command("retries", app, "now")[2]
+    assert "in shard shardId-9" in command("retries", app, "now", "--all", "--shard", "shardId-9")[2]
     assert command("retries", app, "now", "--reason", "ValueError: 2")[0] == 0
     assert numbers(query.batch()) == [2]
     assert query.plan() is None

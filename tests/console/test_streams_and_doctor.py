@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console import examination
+from kinesis_trident.spout.testing import Refuse, ScriptedKinesis
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -42,6 +43,30 @@ def test_what_is_put_comes_out(command: Command, make_stream: Callable[..., str]
     code, out, err = command("tail", stream, "--no-follow", *at)
     assert (code, err) == (0, "")
     assert {line.split(" k ")[1] for line in out.splitlines()} <= {"one", r"zwei\x1b[2J"}
+
+
+def test_tail_shows_records_without_a_key_and_those_that_cannot_be_decoded(command: Command) -> None:
+    with ScriptedKinesis() as server:
+        server.create_stream("orders")
+        [shard] = server.shards("orders")
+        sequences = [server.put("orders", shard, data, None) for data in (b"one", b"two")]
+        server.garble("orders", shard, sequences[1], {"Data": 7})
+        at = (
+            "--from",
+            "TRIM_HORIZON",
+            "--no-follow",
+            "--endpoint",
+            server.endpoint_url,
+            "--region",
+            "us-east-1",
+        )
+        one, two = command("tail", "orders", *at)[1].splitlines()
+        records = [json.loads(line) for line in command("tail", "orders", *at, "--json")[1].splitlines()]
+    assert one.endswith(" - one")
+    assert " UNREADABLE: " in two
+    assert f'"SequenceNumber":"{sequences[1]}"' in two
+    assert [record["key"] for record in records] == [None, None]
+    assert ["unreadable" in record for record in records] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +137,7 @@ def test_the_doctor_tries_everything(
         [
             *("versions", "spark", "java", "python of workers"),
             *("zookeeper", "zookeeper's health", "write", "write to the application"),
-            *("write to its home", "acl", "nodes"),
+            *("write to its home", "nodes"),
             *(
                 "DescribeStreamSummary",
                 "ListShards",
@@ -122,7 +147,7 @@ def test_the_doctor_tries_everything(
             ),
         ],
         "ok",
-    )
+    ) | {"acl": "warning"}
     assert "may be changed by everyone" in found["acl"][1]
     assert found["ListShards"][1] == "1 shard"
 
@@ -176,3 +201,41 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
     from kinesis_trident import __version__
 
     assert command("--version") == (0, f"kinesis-trident {__version__}\n", "")
+
+
+def test_dry_runs_say_what_kinesis_would_refuse() -> None:
+    """The endpoint plays AWS's answers; that a dry run writes nothing is Kinesis's promise, so only AWS is asked."""
+    with ScriptedKinesis() as server:
+        server.create_stream("letters")
+        client = server.client()
+        asked = {"StreamName": "letters", "Records": [{"Data": b"{}", "PartitionKey": "k"}]}
+
+        def said(code: str) -> tuple[str, str]:
+            server.script("PutRecords", Refuse(code, "User is not authorized"))
+            result = examination.dry_run(client, "PutRecords", "letters", trusted=True, **asked)
+            return result.state, result.remedy
+
+        assert said("DryRunOperationException") == ("ok", "")
+        assert said("AccessDeniedException") == ("failed", "allow kinesis:PutRecords on letters")
+        assert said("ResourceNotFoundException") == ("failed", "")
+        before = server.calls["PutRecords", None]
+        skipped = examination.dry_run(client, "PutRecords", "letters", **asked)
+        assert (skipped.state, server.calls["PutRecords", None]) == ("skipped", before)
+        assert examination.dry_run(client, "DescribeLimits", "x", trusted=True).state == "skipped"
+
+
+def test_the_doctor_names_what_it_does_not_try(command: Command) -> None:
+    with ScriptedKinesis() as server:
+        server.create_stream("orders")
+        server.create_stream("letters")
+        client = server.client()
+        arn = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+        client.register_stream_consumer(StreamARN=arn, ConsumerName="fast")
+        at = ("--stream", "orders", "--endpoint", server.endpoint_url, "--region", "us-east-1", "--json")
+        found = command("doctor", *at, "--option", "deadLetter=kinesis://letters", "--consumer", "fast")[1]
+        results = {name: says for name, _, says, _ in map(json.loads, found.splitlines())}
+        assert "not tried on letters: only AWS" in results["PutRecords"]
+        assert "not tried on fast: only AWS" in results["SubscribeToShard"]
+        missing = command("doctor", *at, "--consumer", "slow")[1]
+        assert '"SubscribeToShard","failed"' in missing
+    assert not any(call in ("PutRecords", "SubscribeToShard") for call, _ in server.calls)

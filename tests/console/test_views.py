@@ -41,7 +41,9 @@ def test_sub_sequences_have_a_column_only_where_a_checkpoint_stands_inside_an_ag
 
 def test_what_nobody_has_acked_yet_is_in_flight_until_it_times_out() -> None:
     run = PendingRun(txid=6, open=(0, 3, 7, 9), attempt=2, due=NOW + 5_000)
-    snapshot = replace(SNAPSHOT, inflight={CHILD: InflightNode(txid=7, pending=(run,), turns=(6,))})
+    snapshot = replace(
+        SNAPSHOT, inflight={CHILD: InflightNode(txid=7, waiting=(), pending=(run,), turns=(6,))}
+    )
     (row,) = [row for row in inflight(snapshot, NOW).rows if row["state"] == "not acked"]
     assert (row["first"], row["last"], row["count"]) == ("row 0 of txid 6", "row 8", 5)
     assert (row["attempts"], row["due_at"]) == (2, NOW + 5_000)
@@ -51,7 +53,7 @@ def test_what_nobody_has_acked_yet_is_in_flight_until_it_times_out() -> None:
 
 def test_a_blocked_shard_gets_a_column_that_says_why() -> None:
     assert "blocked" not in checkpoints(SNAPSHOT, NOW).columns
-    blocked = replace(SNAPSHOT, inflight={CHILD: InflightNode(txid=7, blocked="1000 wait")})
+    blocked = replace(SNAPSHOT, inflight={CHILD: InflightNode(txid=7, waiting=(), blocked="1000 wait")})
     view = checkpoints(blocked, NOW)
     assert "blocked" in view.columns
     assert [row["blocked"] for row in view.rows] == ["", "1000 wait", ""]

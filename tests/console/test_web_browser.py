@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
-from samples_console import NOW, SNAPSHOT
-from web_site import busy_look, serving, still
+from samples_console import CHILD, NOW, SNAPSHOT
+from web_site import busy_look, part_of, replace_node, serving, still
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome
 from kinesis_trident.console.web.app import Site
-from kinesis_trident.console.web.history import History
-from kinesis_trident.console.web.watcher import Look, Part
+from kinesis_trident.console.web.watcher import ApplicationView
 from kinesis_trident.testing import MemoryKinesis, QueryByHand, SparkCheckpoint
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +47,8 @@ def why(row: Any) -> str:
 class Running(QueryByHand):
     """A life of a query that goes on by itself; what is not JSON with an amount fails, each row for its reason."""
 
-    def publish(self, rows: Iterable[Any] = (), reason: Callable[[Any], str] = why) -> None:
-        super().publish(rows, reason)
+    def publish(self, rows: Iterable[Any] = (), reason: Callable[[Any], str] = why) -> BatchOutcome | None:
+        return super().publish(rows, reason)
 
     def go_on(self) -> None:
         self._ended = threading.Event()
@@ -78,9 +78,10 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def address(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[str]:
+def address(zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path) -> Iterator[str]:
     """Return where the page is, of the applications below `/<app>`, with the token."""
     where = ["--zookeeper", zookeeper.hosts, "--root", f"/{app}", "--port", "0", "--refresh", "0.3"]
+    where += ["--letters", str(tmp_path / "letters")]
     command = [sys.executable, "-c", "from kinesis_trident.console.cli import main; main()", "ui", *where]
     with (
         subprocess.Popen([*command, "--allow-changes"], stdout=subprocess.PIPE, text=True) as process,
@@ -180,15 +181,18 @@ def test_a_life_is_shown_while_it_is_lived(
     letters = page.get_by_role("region", name="Dead letters").locator("tbody tr")
     expect(letters.locator(".payload")).to_contain_text("onerror")
     expect(letters.locator(".reason")).to_contain_text("<script>")
-    expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+    warnings = page.locator(".findings .warning")
+    expect(warnings.locator(".sentence")).to_contain_text(
+        "1 record was dead-lettered or skipped so far, the last"
+    )
 
     # Another process takes over, and lets failed records wait.
     query.pause()
     successor = start_query(kinesis, retryBackoff="10m..10m x1")
     with pytest.raises(FencedError):
         query.plan()
-    expect(page.locator(".findings .warning .sentence")).to_contain_text("had to stop for a newer one")
-    expect(page.locator(".findings .warning .remedy")).to_contain_text("give each its own")
+    takeover = warnings.filter(has_text="had to stop for a newer one")
+    expect(takeover.locator(".remedy")).to_contain_text("give each its own")
     put(*map(order, range(80, 120)), *(order(n, amount=-n) for n in range(120, 123)))
     reasons = page.get_by_role("region", name="Reasons of retries").locator("tbody tr")
     expect(reasons).to_contain_text("TimeoutError: the billing service")
@@ -221,6 +225,31 @@ def test_a_life_is_shown_while_it_is_lived(
     successor.pause()
 
 
+def test_long_names_and_ranges_of_records_leave_room_for_the_rest(browser: Browser) -> None:
+    name = "an-application-of-a-team-that-names-everything-" * 2
+    (node,) = SNAPSHOT.dead_letters.values()
+    numbers = f"{10**55 + 7}..{10**55 + 9}"
+    letter = replace_node(
+        node.last[0], message_id=f"orders/shardId-000000000004:{numbers}", count=3, reason="x" * 300
+    )
+    snapshot = replace(
+        SNAPSHOT,
+        layout=Layout("/kinesis-trident", name, "orders", 1),
+        dead_letters={CHILD: replace_node(node, last=(letter,))},
+    )
+    site = Site(still({name: ApplicationView(name, NOW, (part_of(snapshot),))}))
+    with serving(site) as port, browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/")
+        pill = page.locator(".card .pill").bounding_box()
+        assert pill is not None
+        assert pill["height"] < 40
+        page.goto(f"http://127.0.0.1:{port}/app?name={name}")
+        letters = page.get_by_role("region", name="Dead letters")
+        expect(letters).to_contain_text("(3 records)")
+        assert letters.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+
+
 @pytest.mark.long
 def test_pictures(browser: Browser, tmp_path: Path) -> None:
     """What the page shows is checked by the test above; these are for docs/images, also of a phone."""
@@ -229,7 +258,7 @@ def test_pictures(browser: Browser, tmp_path: Path) -> None:
         SNAPSHOT, layout=Layout("/kinesis-trident", "clicks", "clicks", 1), streams=("clicks",), owner=None
     )
     looks = {
-        one.layout.application: Look(one.layout.application, NOW, (Part(one, History()),))
+        one.layout.application: ApplicationView(one.layout.application, NOW, (part_of(one),))
         for one in (SNAPSHOT, stopped)
     }
     site = Site(still(looks | {"orders-job": look}, previews))

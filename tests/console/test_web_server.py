@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
+import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from samples_console import CHILD, NOW, PARENT, SNAPSHOT
+from hypothesis import given, strategies as st
+from lives import eventually
+from samples_console import CHILD, NOW, PARENT, SNAPSHOT, Dead, NoKinesis, letter, records
 from web_site import StillWatcher, busy_look, serving, site_of, still
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
     DeadLetterRecord,
     DeadLettersNode,
     InflightNode,
+    SettledNode,
     ShardLineage,
+    ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
+from kinesis_trident.console.metrics import exporter
 from kinesis_trident.console.target import Target
+from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.app import Site
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage
 from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.history import History
+from kinesis_trident.console.web.page import application_values
+from kinesis_trident.console.web.server import ImpatientProtocol
+from kinesis_trident.console.web.watcher import Watcher
+from kinesis_trident.spout.failed_records import dead_letters
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
 from kinesis_trident.tracker.records import Failure, Run
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
@@ -234,7 +248,9 @@ def test_without_allow_changes_there_is_nothing_to_change_with(ask_reader: Clien
     assert "read-only" in page
 
 
-def test_the_metrics_are_there_for_prometheus(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+def test_the_metrics_are_there_for_prometheus(
+    zookeeper: EmbeddedZooKeeper, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = ZooKeeperConfig(zookeeper.hosts)
     client = connect(where)
     # A scrape reads all below the root, and other tests have left hundreds below the common one.
@@ -242,10 +258,150 @@ def test_the_metrics_are_there_for_prometheus(zookeeper: EmbeddedZooKeeper, app:
     client.stop()
     client.close()
     target = Target(where, f"/{app}", "")
+    opened: list[ZooKeeperConfig] = []
+    monkeypatch.setattr(exporter, "connect", lambda config: opened.append(config) or connect(config))
     with serving(Site(StillWatcher(target, 0.2))) as port:
-        status, headers, text = Client(port)("/metrics")
+        status, headers, text = [Client(port)("/metrics") for _ in range(3)][-1]
+    # A session of the server's, not one a scrape and application.
+    assert len(opened) == 1
     assert (status, headers["content-type"].partition(";")[0]) == (200, "text/plain")
     assert re.search(rf'^kinesis_trident_application_up\{{application="{app}"\}} 1', text, re.MULTILINE)
+
+
+def test_a_folder_that_could_not_be_read_is_read_once_it_can_be(tmp_path: Path) -> None:
+    folder, name = tmp_path / "letters", "shardId-000000000000"
+    look, _ = busy_look()
+    (part,) = look.parts
+    node = DeadLettersNode(count=1, target=str(folder), last=(letter(f"orders/{name}:100"),))
+    part = replace(part, snapshot=replace(part.snapshot, dead_letters={name: node}))
+    watcher = still({"orders-job": replace(look, parts=(part,))})
+    watcher.folders = (str(folder),)
+    watcher.read_payloads()
+    assert watcher.previews == {}
+    writer = DeadLetterWriter(Dead(str(folder), "orders-job"), kinesis=NoKinesis())
+    run = Run("100", "100", 1, attempt=4)
+    writer.write(stream="orders", txid=7, letters={name: [(run, [records(100, 1)], False)]})
+    watcher._folders_read = float("-inf")
+    watcher.read_payloads()
+    assert watcher.previews == {f"orders/{name}:100": "payload"}
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_payloads_of_every_shard_come_from_the_given_folders_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_given: bool
+) -> None:
+    folder, names = tmp_path / "letters", [f"shardId-{number:012d}" for number in (0, 1)]
+    look, _ = busy_look()
+    (part,) = look.parts
+    run = Run("100", "100", 1, attempt=4)
+    letters = {}
+    for name in names:
+        writer = DeadLetterWriter(Dead(str(folder), "orders-job"), kinesis=NoKinesis())
+        writer.write(stream="orders", txid=7, letters={name: [(run, [records(100, 1)], False)]})
+        listed = (letter(f"orders/{name}:100"),)
+        letters[name] = DeadLettersNode(count=1, target=str(folder), last=listed)
+    part = replace(part, snapshot=replace(part.snapshot, dead_letters=letters))
+    watcher = still({"orders-job": replace(look, parts=(part,))})
+    watcher.folders = (str(folder),) if is_given else ()
+    # Very many others are there, of other batches and applications: none is read, or the page is late.
+    for txid in range(8, 40):
+        writer.write(stream="orders", txid=txid, letters={names[0]: [(run, [records(100, 1)], False)]})
+    for path in list(folder.rglob("*.jsonl")):
+        other = folder / "others" / "orders" / path.name
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_text("no letter")
+    read: list[str] = []
+    lines_of = dead_letters.lines_of
+    monkeypatch.setattr(dead_letters, "lines_of", lambda *one: read.append(one[1]) or lines_of(*one))
+    watcher.read_payloads()
+    assert len(read) == (2 if is_given else 0)
+    assert watcher.previews == ({f"orders/{name}:100": "payload" for name in names} if is_given else {})
+
+
+def test_a_look_at_ten_times_the_shards_takes_ten_times_the_work(
+    zookeeper: EmbeddedZooKeeper, app: str
+) -> None:
+    """Thirty applications of 100 shards each are looked at in 1.6 s: nothing grows faster than the nodes."""
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    for shards in (20, 200):
+        store = SourceStore(client, Layout(f"/{app}-{shards}", "billing", "orders", 1))
+        epoch = store.epochs.raise_epoch("host", 1, NOW)
+        names = [f"shardId-{number:012d}" for number in range(shards)]
+        runs = SNAPSHOT.inflight[CHILD].waiting
+        held = {
+            name: (
+                CheckpointNode(checkpoint="5", txid=1, position="AFTER_SEQUENCE_NUMBER 5"),
+                InflightNode(txid=1, waiting=runs),
+            )
+            for name in names
+        }
+        store.shards.put_lineage(ShardsNode(shards=dict.fromkeys(names, ShardLineage())), epoch)
+        store.shards.settle(held, {}, None, SettledNode(txid=1, plan="p"), epoch)
+    took = []
+    for shards in (20, 200):
+        watcher = Watcher(Target(ZooKeeperConfig(zookeeper.hosts), f"/{app}-{shards}", ""))
+        watcher.refresh()
+        times = []
+        for _ in range(3):
+            watcher.looks.clear()
+            begun = time.process_time()
+            watcher.refresh()
+            application_values(watcher.looks["billing"])
+            times.append(time.process_time() - begun)
+        watcher.close()
+        took.append(min(times))
+    client.stop()
+    client.close()
+    assert took[1] < 20 * took[0], took
+
+
+def test_half_requests_are_ended_and_hold_up_nobody(ask: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImpatientProtocol, "seconds", 0.2)
+    halves = [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+        f"GET /assets/page.js HTTP/1.1\r\nHost: 127.0.0.1:{ask.port}\r\n\r\nGET / HT".encode(),
+    ]
+    with contextlib.ExitStack() as stack:
+        held = []
+        for half in halves * 10:
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", ask.port), timeout=120))
+            one.sendall(half)
+            held.append(one)
+        assert ask("/")[0] == 200
+        # Each is read to its end, which comes although nobody ends it here.
+        answers = [b"".join(iter(lambda one=one: one.recv(65_536), b"")) for one in held]
+    assert [answer.startswith(b"HTTP/1.1 200") for answer in answers] == [False, False, False, True] * 10
+
+
+def test_a_change_whose_form_does_not_come_is_ended(ask: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_app, "REQUEST_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=120) as half:
+        half.sendall(
+            f"POST /change HTTP/1.1\r\nHost: 127.0.0.1:{ask.port}\r\nContent-Length: 9\r\n\r\nx".encode()
+        )
+        assert half.recv(65_536).startswith(b"HTTP/1.1 408")
+
+
+def test_no_more_pages_listen_than_the_server_bears(ask_reader: Client) -> None:
+    request = f"GET /events?name=billing HTTP/1.1\r\nHost: 127.0.0.1:{ask_reader.port}\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", ask_reader.port), timeout=120))
+            for _ in range(80)
+        ]
+        for one in held:
+            one.sendall(request)
+        codes = sorted(int(one.recv(12)[9:12]) for one in held)
+    assert codes == [200] * 64 + [503] * 16
+
+    def is_free() -> bool:
+        with socket.create_connection(("127.0.0.1", ask_reader.port), timeout=120) as one:
+            one.sendall(request)
+            return one.recv(12).endswith(b"200")
+
+    eventually(is_free, "who has gone is no listener any more")
 
 
 def test_an_unknown_application_says_so(ask_reader: Client) -> None:

@@ -28,12 +28,13 @@ from kinesis_trident.checkpoint.model.nodes import (
 from kinesis_trident.checkpoint.model.run_status import Sight, StatusNode
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.status import status_of
 from kinesis_trident.console.target import Target
 from kinesis_trident.console.web.app import Site, make_app
 from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.history import History
-from kinesis_trident.console.web.server import PageServer
-from kinesis_trident.console.web.watcher import Look, Part, Watcher
+from kinesis_trident.console.web.server import ImpatientProtocol, PageServer
+from kinesis_trident.console.web.watcher import ApplicationView, HomeView, Watcher
 from kinesis_trident.tracker.records import Failure, Run
 
 MINUTE = 60_000
@@ -55,11 +56,18 @@ def site_of(
     for one in snapshots:
         history = History()
         history.add(one, NOW)
-        looks[one.layout.application] = Look(one.layout.application, NOW, (Part(one, history),))
+        looks[one.layout.application] = ApplicationView(one.layout.application, NOW, (part_of(one, history),))
     return Site(still(looks, previews), guard)
 
 
-def still(looks: dict[str, Look], previews: Mapping[str, str] | None = None) -> StillWatcher:
+def part_of(
+    snapshot: Snapshot, history: History | None = None, changes: tuple[AuditNode, ...] = ()
+) -> HomeView:
+    """A home of an application as it was at `NOW`."""
+    return HomeView(snapshot, history or History(), status_of(snapshot, NOW), changes)
+
+
+def still(looks: dict[str, ApplicationView], previews: Mapping[str, str] | None = None) -> StillWatcher:
     """A watcher whose clock stands at `NOW`."""
     target = Target(ZooKeeperConfig("127.0.0.1:1"), "/kinesis-trident", "")
     return StillWatcher(target, 0.2, lambda: NOW / 1000, looks, previews=dict(previews or {}))
@@ -70,7 +78,8 @@ def serving(site: Site) -> Iterator[int]:
     """Serve a site on the loopback: its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = make_app(site, ["127.0.0.1", "localhost"])
-        server = PageServer(uvicorn.Config(app, log_level="warning"), site.watcher)
+        config = uvicorn.Config(app, http=ImpatientProtocol, log_level="warning")
+        server = PageServer(config, site.watcher)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
@@ -80,7 +89,7 @@ def serving(site: Site) -> Iterator[int]:
             thread.join()
 
 
-def busy_look() -> tuple[Look, dict[str, str]]:
+def busy_look() -> tuple[ApplicationView, dict[str, str]]:
     """An application with half an hour of history, and something of everything; and the payloads of its letters."""
     names = [f"shardId-{number:012d}" for number in range(9)]
     parents = {4: (0,), 5: (0,), 6: (1, 2), 7: (5, 6), 8: (3,)}
@@ -178,7 +187,7 @@ def busy_look() -> tuple[Look, dict[str, str]]:
         ),
     )
     previews = {message_id: payload for message_id, (_, payload) in zip(ids, letters, strict=True)}
-    return Look("orders-job", NOW, (Part(snapshot, history, notes),)), previews
+    return ApplicationView("orders-job", NOW, (part_of(snapshot, history, notes),)), previews
 
 
 def fill(history: History, end: Snapshot) -> None:

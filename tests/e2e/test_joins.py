@@ -13,7 +13,7 @@ from stage import AVAILABLE_NOW, Stage
 
 from kinesis_trident import BasicBolt, Tuple
 from kinesis_trident.bolt.tracking.current_batch import open_store
-from kinesis_trident.spout.spark_plan import options_of
+from kinesis_trident.spout.spark_plan import source_of
 from kinesis_trident.tracker.records import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +30,18 @@ class Keep(BasicBolt):
         self.folder.mkdir(exist_ok=True)
         with (self.folder / tup["id"]).open("a") as file:
             file.write(json.dumps(list(tup)) + "\n")
+
+
+class Audit(BasicBolt):
+    """Writes a line for each tuple that it takes."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        self.folder.mkdir(exist_ok=True)
+        with (self.folder / tup["id"]).open("a") as file:
+            file.write(f"{tup['what']} {tup['messageId']}\n")
 
 
 def run_page(orders: Stage, payments: Stage) -> tuple[dict[str, Any], str]:
@@ -79,9 +91,10 @@ def test_partners_in_different_batches_meet_while_the_first_is_held(make_stage: 
     orders, payments = sorted(sides, key=lambda one: one.stream)
     page, _ = run_page(orders, payments)
     page["builder"].set_bolt("keep", Keep(orders.at("joined"))).shuffle_grouping("join")
+    page["builder"].set_bolt("audit", Audit(orders.at("audited"))).shuffle_grouping("records")
     ids = [f"key-{n}" for n in range(EACH)]
     put(orders, ids, "order")
-    store = open_store(options_of(page["builder"].build()[1]))
+    store = open_store(source_of(page["builder"].build()[1])[0])
 
     def waiting() -> list[Run]:
         return [run for node in store.shards.inflight().values() for run in node.waiting]
@@ -100,6 +113,9 @@ def test_partners_in_different_batches_meet_while_the_first_is_held(make_stage: 
     orders.until(lambda: not waiting(), "nothing is held any more")
     query.stop()
     assert joined(orders) == {one: [[one, f"order {one}", f"payment {one}"]] for one in ids}
+    # The orders came again with each batch, and were done beside the join.
+    audited = {path.name: len(path.read_text().splitlines()) for path in Path(orders.at("audited")).iterdir()}
+    assert audited == dict.fromkeys(ids, 2)
 
 
 def test_partners_that_come_late_are_found_in_the_state(make_stage: Callable[..., Stage]) -> None:

@@ -15,10 +15,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.query import StreamingQuery
-from stage import AVAILABLE_NOW, Stage, Taken, ended
+from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
 from kinesis_trident import stop
-from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.foreach_batch import BatchHandler, why_of
 from kinesis_trident.spout.errors import StopTimeoutError
 
 
@@ -40,10 +40,16 @@ def is_stop(spark: SparkSession, query: StreamingQuery, text: str) -> bool:
         context.setLocalProperty("spark.jobGroup.id", None)
 
 
+def ends(stage: Stage) -> list[str]:
+    """How the runs have ended that said so."""
+    return [one.how for one in stage.store.ends.runs()]
+
+
 def goes_on_and_takes(stage: Stage, taken: Taken, everything: list[str]) -> None:
     """Start the query again: with what it took before, each record was taken once."""
     ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
     assert taken.texts == sorted(everything)
+    assert ends(stage)[-1] == "finished"
 
 
 def test_stop_ends_after_the_batch_in_hand(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,6 +100,7 @@ def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
     stop(query, timeout=PATIENCE)
     assert stage.settled == 1
     assert stage.store.epochs.owner() is None
+    assert ends(stage) == ["stopped"]
     stage.until(lambda: not alive(planner), "the end of the planning process")
     stage.put(["two"])
     goes_on_and_takes(stage, taken, ["one", "two"])
@@ -134,11 +141,71 @@ def test_a_query_stopped_by_spark_replays_the_batch_in_hand(
     [text] = told
     assert "BoltError: the batch is not finished: its Spark jobs were cancelled" in text
     assert is_stop(stage.spark, query, text)
+    assert ends(stage) == []
     free.touch()
     stage.put(["three"])
     ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))
     assert [text for text, _ in taken.batches[1]] == ["one", "two"]
     assert taken.texts == ["one", "three", "two"]
+
+
+def test_a_query_that_changes_its_kind_with_a_batch_in_hand_takes_each_record_once(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """First to a plain query and then back, each time once the sink has the batch: it replaces by txid."""
+    taken = Taken()
+
+    def die(rows: DataFrame, txid: int) -> None:
+        taken(rows, txid)
+        msg = "the driver is killed"
+        raise OSError(msg)
+
+    def write_plain(rows: DataFrame, _batch_id: int) -> None:
+        first = rows.head()
+        if first is not None:
+            texts = rows.selectExpr("cast(data as string) text", "attempt")
+            (die if first.txid == 2 else taken)(texts, first.txid)
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        text = record.data.decode()
+        if text == "three" and record.attempt == 1:
+            raise ValueError(text)
+        return text, record.attempt
+
+    stage.put(["one", "two"])
+    assert "is killed" in error_of(stage.start(stage.parsed(parse), die))
+    ended(stage.start_plain(stage.load(), write_plain, availableNow=True))
+    stage.put(["three"])
+    assert "is killed" in error_of(stage.start_plain(stage.load(), write_plain))
+    assert stage.store.judging.get() is None
+    ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))
+    assert {txid: sorted(rows) for txid, rows in taken.batches.items()} == {
+        1: [("one", 1), ("two", 1)],
+        2: [],
+        3: [("three", 2)],
+    }
+    assert "batch 2 was begun by a plain query" in caplog.text
+
+
+def test_a_query_that_fails_says_why_where_others_look(stage: Stage) -> None:
+    def write(_rows: DataFrame, _txid: int) -> None:
+        msg = "the sink is down"
+        raise ConnectionError(msg)
+
+    stage.put(["one"])
+    query = stage.start(stage.parsed(), write)
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        query.awaitTermination(PATIENCE)
+    (end,) = stage.store.ends.runs()
+    assert (end.epoch, end.how, end.why) == (1, "failed", "ConnectionError: the sink is down")
+
+
+def test_why_a_call_of_the_jvm_failed_is_in_its_second_line() -> None:
+    said = "An error occurred while calling o65.save.\n: org.apache.spark.SparkException: Job aborted.\n\tat org..."
+    assert why_of(RuntimeError(said)) == "RuntimeError: org.apache.spark.SparkException: Job aborted."
+    assert why_of(ValueError("\n a\nb")) == "ValueError:  a"
+    # Half a surrogate, as in the name of a file that is not UTF-8, has no place in a node.
+    assert why_of(ValueError("\udce9")) == "ValueError: ?"
 
 
 class EndsAtOnce(DataSource):

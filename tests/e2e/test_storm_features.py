@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import PATIENCE
-from stage import AVAILABLE_NOW, Stage
+from pyspark.sql.streaming.query import StreamingQuery
+from stage import AVAILABLE_NOW, Stage, ended, error_of
 
 from kinesis_trident import (
     BasicBolt,
@@ -22,6 +23,7 @@ from kinesis_trident import (
     Tuple,
     string_scheme,
 )
+from kinesis_trident.trident import SqlState, TumblingCountWindow, TupleWindow, WindowedBolt
 
 NUMBERS = 40
 BAD = {3, 13}
@@ -158,3 +160,68 @@ def test_a_topology_with_streams_and_all_groupings(make_stage: Callable[..., Sta
     rows = kept(out, "spread")
     assert [row["number"] for row in rows] == [0] * len(even)
     assert {row["task"] for row in rows} == {0, 1}
+
+
+class Batched(WindowedBolt):
+    fields = "numbers array<long>"
+
+    def prepare(self, context: TopologyContext, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, window: TupleWindow) -> None:
+        self.collector.emit([[tup["number"] for tup in window.tuples]])
+
+
+class KeepWindows(BasicBolt):
+    """Writes each window as a line, unless the sink is down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self, context: TopologyContext) -> None:
+        if (self.folder / "down").exists():
+            msg = "the sink is down"
+            raise ConnectionError(msg)
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        (self.folder / uuid.uuid4().hex).write_text(json.dumps(list(tup["numbers"])))
+
+
+class Number(BasicBolt):
+    fields = "number long"
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        collector.emit([int(tup["line"])])
+
+
+def test_windows_go_on_over_a_restart_in_the_middle_of_a_batch(make_stage: Callable[..., Stage]) -> None:
+    """The second life updates the windows, and dies before the sink has anything; the third reads its batch again."""
+    stage = make_stage(1)
+    out = stage.folder / "out"
+    out.mkdir()
+
+    def live(numbers: range) -> StreamingQuery:
+        stage.put(numbers)
+        builder = TopologyBuilder(stage.spark)
+        builder.set_spout("lines", KinesisSpout(scheme=string_scheme("line"), **stage.options()))
+        builder.set_bolt("parse", Number()).shuffle_grouping("lines")
+        state = SqlState.opaque(f"sqlite:///{stage.folder}/windows.db")
+        windows = Batched(state, TumblingCountWindow(4), ["number"])
+        builder.set_bolt("windows", windows, 1).global_grouping("parse")
+        # Behind a shuffle: what the windows' task emits has been read when the sink begins.
+        builder.set_bolt("end", KeepWindows(out), 2).shuffle_grouping("windows")
+        query = builder.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW)
+        stage.queries.append(query)
+        return query
+
+    def windows() -> list[list[int]]:
+        return sorted(json.loads(path.read_text()) for path in out.iterdir() if path.name != "down")
+
+    ended(live(range(10)))
+    assert windows() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    (out / "down").touch()
+    assert "the sink is down" in error_of(live(range(10, 17)))
+    assert len(windows()) == 2
+    (out / "down").unlink()
+    ended(live(range(17, 22)))
+    assert windows() == [list(range(first, first + 4)) for first in range(0, 20, 4)]

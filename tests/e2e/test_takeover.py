@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from harness import PATIENCE
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 from thorough import cases
+from waiting_task import WaitingTask
 
-from kinesis_trident import foreach_batch, reliable, stop
+from kinesis_trident import Outcomes, begin_fenced, foreach_batch, reliable, stop
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.store.epochs import TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -124,12 +130,81 @@ def test_a_driver_that_slept_changes_nothing(
     said = error_of(sleeping)
     assert "FencedError" in said or "StaleBatchError" in said
     after = stage.tree()
+    if place == "before the plan is read":
+        # It reads the newer run's plan, says that it judges, and takes that back when it has no row of that run.
+        note = f"{stage.layout.base}/judging"
+        assert after.pop(note)[0] == before.pop(note)[0]
     assert after == before
     newer_goes_on.set()
     ended(query)
     assert newer.batches.pop(1) == [("good", 1)]
     assert [rows for rows in newer.batches.values() if rows] == [[("flaky", 2)]]
     assert not stage.inflight_of().waiting
+
+
+@pytest.mark.parametrize("kind", cases("reliable", long=("foreach_batch",)))
+def test_a_driver_that_slept_inside_its_write_is_refused_by_the_database(
+    stage: Stage, pause: Pause, kind: str
+) -> None:
+    """tests/test_sinks.py pauses it at each step, without a query."""
+    engine = sa.create_engine(f"sqlite:///{stage.folder}/sink.db")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE taken (text TEXT, txid INTEGER)")
+
+    def write(rows: DataFrame, txid: int, outcomes: Outcomes) -> None:
+        assert (outcomes.application, outcomes.txid) == (stage.app, txid)
+        texts = [bytes(row.data).decode() for row in rows.select("data").collect()]
+        pause()
+        with begin_fenced(engine, outcomes) as connection:
+            connection.execute(sa.text("DELETE FROM taken WHERE txid = :txid"), {"txid": txid})
+            for text in texts:
+                connection.execute(
+                    sa.text("INSERT INTO taken VALUES (:text, :txid)"), {"text": text, "txid": txid}
+                )
+
+    def start(checkpoint: str) -> StreamingQuery:
+        stream = stage.load()
+        if kind == "reliable":
+            return stage.start(reliable(stream), write, checkpoint=checkpoint)
+        return stage.start_plain(stream, foreach_batch(stream, write), checkpoint)
+
+    stage.put(["one", "two"])
+    sleeping = start("older")
+    assert pause.reached.wait(PATIENCE)
+    newer = start("newer")
+    stage.until(lambda: stage.settled == 1, "the newer run's batch")
+    with engine.begin() as connection:
+        # What it wrote is recognised.
+        connection.exec_driver_sql("UPDATE taken SET text = text || '!'")
+    pause.go_on.set()
+    said = error_of(sleeping)
+    assert "FencedError" in said
+    assert "kt_fence has epoch 2, this run has epoch 1" in said
+    stage.queries.remove(sleeping)
+    newer.stop()
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT text, txid FROM taken ORDER BY text").all()
+    assert found == [("one!", 1), ("two!", 1)]
+    engine.dispose()
+
+
+def test_a_driver_that_slept_inside_spark_s_file_sink_adds_nothing(stage: Stage, tmp_path: Path) -> None:
+    """A plain query: the batch counts as the run that came to its end first wrote it."""
+    task = WaitingTask(tmp_path)
+    texts = stage.load().selectExpr("CAST(data AS STRING) AS text")
+    stage.put(["one", "two"])
+    sleeping = stage.start_plain(texts.mapInArrow(task.function, texts.schema))
+    task.reached()
+    # Another driver, which Spark would not let into this session under the same id.
+    shutil.copytree(stage.at("spark"), stage.at("again"), ignore=shutil.ignore_patterns("*.crc"))
+    Path(stage.at("again"), "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    ended(stage.start_plain(texts, checkpoint="again", **AVAILABLE_NOW))
+    task.wake()
+    said = error_of(sleeping)
+    # Spark's sink refuses it, or a task of it that begins later does.
+    assert "Race while writing batch 0" in said or "FencedError" in said, said
+    stage.queries.remove(sleeping)
+    assert stage.output() == ["one", "two"]
 
 
 @pytest.mark.parametrize("batches_before", cases(1, long=(0,)))

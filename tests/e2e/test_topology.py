@@ -267,7 +267,7 @@ def test_everything_that_a_topology_can_hold(stage: Stage) -> None:
     text = stream.each(["data", "attempt"], Text(), ["text"]).project(["text"])
     counts, total, longest, lengths = (MemoryMapState.opaque() for _ in range(4))
     count = text.group_by("text").persistent_aggregate(counts, Count(), "n")
-    text.persistent_aggregate(total, Count(), "n")
+    totals = text.persistent_aggregate(total, Count(), "n")
     text.persistent_aggregate(longest, Together(), "longest string")
     text.group_by("text").persistent_aggregate(lengths, Lengths(), "length bigint")
     log("shuffled", text.shuffle().parallelism_hint(3), "text")
@@ -287,7 +287,6 @@ def test_everything_that_a_topology_can_hold(stage: Stage) -> None:
     new = count.new_values_stream()
     log("new", new, "text", "n")
     log("queried", new.state_query(count, "text", MapGet(), "now bigint"), "text", "n", "now")
-    totals = topology.new_static_state(total)
     log(
         "snapshot",
         new.aggregate(Max(), "most", inputs="n").state_query(totals, "most", SnapshotGet(), "all bigint"),

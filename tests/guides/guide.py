@@ -8,6 +8,7 @@ from typing import Any
 
 from doc_page import ROOT, Page
 
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome
 from kinesis_trident.testing import QueryByHand, ScriptedKinesis
 
 __all__ = ["Orders", "Unfinished", "page"]
@@ -41,8 +42,8 @@ class Orders(QueryByHand):
 
     def publish(
         self, rows: Iterable[Any] = (), reason: Callable[[Any], str] = lambda row: REASONS[row.data]
-    ) -> None:
-        super().publish(rows, reason)
+    ) -> BatchOutcome | None:
+        return super().publish(rows, reason)
 
     def deliver(self) -> None:
         """Run a batch, in which the records of `REASONS` fail."""

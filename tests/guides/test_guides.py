@@ -29,7 +29,7 @@ def test_a_reshard(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: Scr
     guide.check()
     assert len(kinesis.shards("orders")) == 2
     later = ["ann", "bob", "cid", "dan", "eve"]
-    assert read(tmp_path, "texts/*.txt") == later + [f"orders {number}" for number in range(3)]
+    assert read(tmp_path, "texts/txid=*/epoch=*/*.txt") == later + [f"orders {number}" for number in range(3)]
 
 
 def test_several_streams(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: ScriptedKinesis) -> None:

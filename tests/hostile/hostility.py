@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 
 __all__ = [
     "EXAMPLES",

@@ -8,11 +8,10 @@ import tracemalloc
 import pyarrow as pa
 import pytest
 from hostility import hostile, mutated, read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
-from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.testing import aggregate
 
 LIMIT = 64 * 2**20
@@ -40,10 +39,10 @@ def page(payloads: list[bytes]) -> pa.RecordBatch:
         pa.array([f"key {at}" for at in range(len(payloads))], pa.string()),
         pa.array(payloads, pa.binary()),
         pa.array([str(10**55 + at) for at in range(len(payloads))], pa.string()),
+        pa.array([-1] * len(payloads), pa.int64()),
         pa.array([1_700_000_000_000_000] * len(payloads), pa.timestamp("us", tz="UTC")),
     ]
-    names = ["partitionKey", "data", "sequenceNumber", "approximateArrivalTimestamp"]
-    return with_sub_sequence(pa.RecordBatch.from_arrays(columns, names=names))
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
 def read(payloads: list[bytes]) -> None:

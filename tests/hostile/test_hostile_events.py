@@ -5,12 +5,11 @@ from __future__ import annotations
 import binascii
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hostility import hostile, mutated, mutated_json, read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from test_hostile_pages import ANSWERS, use
 
 from kinesis_trident.spout.kinesis import KinesisError
@@ -68,14 +67,19 @@ class Parts:
     """The body of an answer, in parts; what it has of a socket takes any timeout."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
-        self._parts = parts
+        # An empty one would be the end.
+        self._parts = iter([part for part in parts if part])
         self._fp = self
 
-    def stream(self) -> Iterator[bytes]:
-        return iter(self._parts)
+    def read1(self, size: int) -> bytes:
+        return next(self._parts, b"")
 
     def close(self) -> None:
         pass
+
+    @property
+    def closed(self) -> bool:
+        return False
 
     @property
     def fp(self) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from hostility import hostile, mutated, mutated_json, read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from node_samples import NODES, PATH, use
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError

@@ -9,8 +9,7 @@ from typing import Any
 
 import samples
 from hostility import hostile, mutated, mutated_json, read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from node_samples import MANY, SHARD
 
 from kinesis_trident.checkpoint.model import nodes

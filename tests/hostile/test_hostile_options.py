@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from hostility import hostile, read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.sink import WriteOptions
@@ -44,7 +43,10 @@ def read(parse: Callable[[Mapping[str, str]], object], given: Mapping[str, str])
     return read_bounded(lambda: parse(given), size, OptionsError, "ption", steps=4000, memory=2000)
 
 
+# What is read once a process: the tables of the options, and those of other connectors for a name that is not known.
 read(SourceOptions.parse_either, LEAST)
+with pytest.raises(OptionsError):
+    SourceOptions.parse_either({**LEAST, "unknown": ""})
 
 
 @hostile

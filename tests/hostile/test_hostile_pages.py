@@ -25,7 +25,6 @@ from kinesis_trident.spout.kinesis.record_batches import (
     count_from,
     digest_of,
     position_at,
-    with_sub_sequence,
 )
 from kinesis_trident.spout.positions import After, AtTimestamp
 from kinesis_trident.tracker.records import RecordPosition
@@ -74,7 +73,7 @@ def use(page: Page) -> None:
     """Do with a page what a reader does with it."""
     assert page.next_iterator is None or isinstance(page.next_iterator, str)
     assert page.behind_ms is None or -(2**63) <= page.behind_ms < 2**63
-    records = deaggregated(with_sub_sequence(page.records))
+    records = deaggregated(page.records)
     records.validate(full=True)
     for index in range(records.num_rows):
         assert 0 <= position_at(records, index).sequence < 10**129

@@ -11,8 +11,7 @@ import pytest
 import redis
 from answering import PATIENCE, Server
 from hostility import hostile, mutated, mutated_json, read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -24,7 +23,7 @@ from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.key_text import FENCE, decode_key, encode_keys
 from kinesis_trident.trident.stores.memcached import MemcachedByteStore
 from kinesis_trident.trident.stores.memcached.connection import MemcachedConnection
-from kinesis_trident.trident.stores.ownership import Owner, Place
+from kinesis_trident.trident.stores.ownership import Owner, StatePlace
 from kinesis_trident.trident.stores.redis.store import RedisByteStore
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer
 from kinesis_trident.trident.stores.storemap import StoreMap
@@ -251,7 +250,7 @@ def test_deep_and_long_values(raw: bytes) -> None:
 @given(mutated([b"[5,2]", b'["app","orders@1","count",0]', b'["app","orders@1","count"]']), st.booleans())
 def test_damaged_fences_and_marks(raw: bytes, fence: bool) -> None:
     owner = Owner("app", "orders@1", "count", frozenset({"count"}))
-    place = Place(owner, "store s:1", "p", "$GLOBAL$")
+    place = StatePlace(owner, "store s:1", "p", "$GLOBAL$")
     store = Holding([None], raw) if fence else Holding([raw])
     state = StoreMap(
         store,

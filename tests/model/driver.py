@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import ExternalNode, NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoutError
@@ -21,6 +22,7 @@ from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.position_keys import joined, keys_of, pack_in_parts
 from model.schedule import Actor
 from model.session import Dice, Session
+from model.sinks import Written
 from model.world import Row, World
 
 __all__ = ["Driver", "Judging", "Plain", "Reading", "Tasks", "tell"]
@@ -142,9 +144,12 @@ class Plain(Driver):
     def process(self, batch_id: object, parts: Sequence[TurnsPartition]) -> None:
         """See `Driver.process`."""
         rows = self.tasks.rows([part for part in parts if self.reading(part)])
-        txid = max((row.txid for row in rows), default=0)
+        txid, epoch = max(((part.txid, part.epoch) for part in parts), default=(0, 0))
+        if rows:
+            self.world.kinds[txid].add("plain")
         self.world.delivered |= {row.number: row for row in rows}
-        self.world.sink.write(batch_id, txid, [row.number for row in rows], self.actor.point)
+        written = Written(batch_id, self.store.layout.element, txid, epoch)
+        self.world.sink.write(written, [row.number for row in rows], self.actor.point)
 
 
 class Judging(Driver):
@@ -171,15 +176,18 @@ class Judging(Driver):
             if failed and any(part.options.spout == "transactional" for part in parts):
                 self._fail_whole(rows)
                 failed = {}
+            self.world.kinds[batch.txid].add("judging")
+            self.world.refused[batch.txid] |= {row.number for row in rows if self._fails(row)}
             batch.publish(failed)
         elif txids - {batch.txid}:
             self.world.violation(f"the verdict of txid {batch.txid} is adopted for rows of {sorted(txids)}")
         self.world.delivered |= {row.number: row for row in rows}
         good = self._good(batch, rows)
-        self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
+        written = Written(batch_id, batch.home, batch.txid, batch.epoch)
+        self.world.sink.write(written, good, self.actor.point)
 
     def _batch_of(self, parts: Sequence[TurnsPartition]) -> CurrentBatch | None:
-        """The batch of which these are the tasks, seen from themselves once an epoch, as `bolt.foreach_batch` does."""
+        """The batch of these tasks, seen from their first row once an epoch, as `bolt.foreach_batch` does."""
         try:
             batch = CurrentBatch.newest(self.store)
         except StaleBatchError:
@@ -188,31 +196,50 @@ class Judging(Driver):
             return None
         if batch.epoch == self._epoch:
             return batch
-        if not parts:
+        with suppress(FencedError):
+            batch.say_judging()
+        is_ours = False
+        try:
+            is_ours = self._is_of(parts, batch)
+        finally:
+            if not is_ours:
+                batch.take_back_judging()
+        return batch if is_ours else None
+
+    def _is_of(self, parts: Sequence[TurnsPartition], batch: CurrentBatch) -> bool:
+        first = next((part for part in parts if self.tasks.rows([part])), None)
+        if first is None:
             newest = self.store.epochs.newest_run()
-            return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
-        if any(_mark_of(part) != batch.mark for part in parts):
+            return batch.is_empty() and newest is not None and newest[0] == batch.epoch
+        if _tag_of(first) != batch.tag:
             msg = f"the rows in hand are not of txid {batch.txid} of epoch {batch.epoch}"
             raise StaleBatchError(msg)
         self._epoch = batch.epoch
-        return batch
+        return True
 
     def _require_all(self, batch: CurrentBatch, parts: Sequence[TurnsPartition], rows: Sequence[Row]) -> None:
         """See that every record was seen, as the reports of bolts show it."""
         pins = batch.pins()
-        seen = sum(pin.count for pin in pins.values()) == len(rows)
+        seen = sum(pin.rows for pin in pins.values()) == len(rows)
         whole = len(pins) == sum(len(part.turns) for part in parts)
-        if not seen or not whole or any(_mark_of(part) != batch.mark for part in parts):
+        if (
+            not seen
+            or not whole
+            or any((part.txid, _tag_of(part)) != (batch.txid, batch.tag) for part in parts)
+        ):
             msg = f"not all of txid {batch.txid} was seen"
             raise StaleBatchError(msg)
 
     def _failed(self, rows: Sequence[Row]) -> dict[str, tuple[NotDone, ...]]:
         failed: dict[str, list[NotDone]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: row.sequence):
-            if row.attempt <= self.world.records[row.number].failures:
+            if self._fails(row):
                 position = str(row.sequence)
                 failed[row.shard].append(NotDone(position, position, 1, f"ValueError: {row.number % 2}"))
         return {shard: tuple(pieces) for shard, pieces in failed.items()}
+
+    def _fails(self, row: Row) -> bool:
+        return row.attempt <= self.world.records[row.number].failures
 
     def _fail_whole(self, rows: Sequence[Row]) -> None:
         """Fail a batch as a whole; somebody mends the cause, and once all is calm nothing fails."""
@@ -238,9 +265,9 @@ class Judging(Driver):
         ]
 
 
-def _mark_of(part: TurnsPartition) -> tuple[int, int]:
-    """The txid and the tag that the rows of a task carry."""
-    return part.txid, tag(part.epoch, part.plan)
+def _tag_of(part: TurnsPartition) -> int:
+    """The tag that the rows of a task carry."""
+    return tag(part.epoch, part.plan)
 
 
 def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> None:

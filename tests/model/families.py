@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from random import Random
 
-from model.sinks import FileSink, LooseSink, OpaqueState, Sink
+from model.joined import Joined, play as play_joined
+from model.sinks import FileSink, FolderSink, LooseSink, OpaqueState, Sink
 from model.world import Record, World
 
 __all__ = ["FAMILIES", "Family"]
@@ -60,12 +62,28 @@ def at_least_once(world: World) -> Iterator[str]:
             yield f"record {number} ({record}) is lost"
 
 
+def once_or_restored(world: World) -> Iterator[str]:
+    """Each record once, as `once`; none is lost if ZooKeeper was restored."""
+    yield from (at_least_once if world.stats["restored"] else once)(world)
+
+
 def all_acked(world: World) -> Iterator[str]:
     """Each record was acked, or is in the dead letters."""
     dead = world.dead_letters()
     for number, record in world.records.items():
         if number not in world.acked and not dead[number]:
             yield f"record {number} ({record}) is neither acked nor in the dead letters"
+
+
+def once_unless_mixed(world: World) -> Iterator[str]:
+    """Each record once; one that a verdict left out, of a batch that a plain query has read too, may be there twice."""
+    counts, dead = world.sink.counts(), world.dead_letters()
+    mixed = [world.refused[txid] for txid, kinds in world.kinds.items() if len(kinds) > 1]
+    may_be_twice = set().union(*mixed)
+    for number, record in world.records.items():
+        found = counts[number] + bool(dead[number])
+        if not found or (found > 1 and number not in may_be_twice):
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def nothing(world: World) -> Iterator[str]:
@@ -82,13 +100,23 @@ class Family:
         options: of the lives of a phase, drawn at its begin.
         sink: what the query writes to.
         ledger: says what of the records is not as promised.
-        driver: `judging`, `plain`, `unread` (plain, and some tasks are never run) or `acked`.
+        driver: `judging`, `plain`, `unread` (plain, and some tasks are never run), `acked`, or `changing` from life to
+            life.
         checkpoints: which Spark checkpoint a life has: always the `same`; also `new` ones and copies; or `older` ones.
         lags: whose servers lag: `reader`, `driver`, `tasks`.
         expire: how likely a session expires at a request.
         trims: retention takes records between phases.
         restores: ZooKeeper comes back from an older copy between phases.
         rows_may_differ: a turn read again may give other rows.
+        phases: how many there are at most.
+        lives: how many a phase has, side by side; one of these.
+        kills: how likely a life is killed at a point; one of these in a phase.
+        odd: how likely a record cannot be decoded, or has no key.
+        dies_written: how likely one is killed once a batch is written and before Spark commits it.
+        copies: how likely a copy of ZooKeeper's data is kept from within a phase, and one restored before a phase.
+        start_ms: how long a start takes.
+        heeds: a person does what the errors of the last lives name: other options, or a new Spark checkpoint.
+        plays: a schedule of another kind, for which nothing else of this counts.
     """
 
     what: str
@@ -102,6 +130,15 @@ class Family:
     trims: bool = False
     restores: str = ""
     rows_may_differ: bool = False
+    phases: int = 3
+    lives: tuple[int, ...] = (1, 1, 2, 2, 3)
+    kills: tuple[float, ...] = (0, 0.002, 0.01)
+    odd: float = 0.0
+    dies_written: float = 0.0
+    copies: float = 0.5
+    start_ms: int = 0
+    heeds: bool = False
+    plays: Callable[[Random], Joined] | None = None
 
 
 def _changing(world: World) -> dict[str, str]:
@@ -121,6 +158,29 @@ def _prefetching(world: World) -> dict[str, str]:
         "maxRecordsPerTrigger": world.rng.choice(["2", "5", "1000"]),
         "maxRecordsPerFetch": world.rng.choice(["1", "10000"]),
     }
+
+
+def _stopping_or_going_on(world: World) -> dict[str, str]:
+    return world.rng.choice([{}, _GO_ON]) | {"maxFetchRecordsPerShard": "100000"}
+
+
+def _restored(what: str, sink: Callable[[], Sink]) -> Family:
+    """Make a family whose lives die with a batch written, so that others begin it again: under higher epochs."""
+    return Family(
+        what,
+        _stopping_or_going_on,
+        sink,
+        once_or_restored,
+        restores="within",
+        rows_may_differ=True,
+        phases=14,
+        lives=(1, 1, 1, 2),
+        kills=(0, 0.005),
+        dies_written=0.7,
+        copies=0.2,
+        start_ms=30_000,
+        heeds=True,
+    )
 
 
 _EXPLICIT = {"ackMode": "explicit", "messageTimeout": "2s"}
@@ -199,6 +259,24 @@ FAMILIES: dict[str, Family] = {
         restores="within",
         rows_may_differ=True,
     ),
+    "kinds": Family(
+        "the query is plain in some lives, and judges its records in others",
+        sink=FolderSink,
+        ledger=once_unless_mixed,
+        driver="changing",
+    ),
+    "restored-folder": _restored(
+        "ZooKeeper restored from a copy made at any step, a folder by txid and epoch, and what errors advise",
+        FolderSink,
+    ),
+    "restored-state": _restored(
+        "as restored-folder, an opaque state: it takes no txid that is older than what it holds", OpaqueState
+    ),
+    "joined": Family(
+        "streams that are read alone, and put together in any order, at any stage of a batch",
+        plays=play_joined,
+    ),
+    "odd": Family("records that cannot be decoded, and records without a key", odd=0.3),
     "prefetch": Family(
         "the next records are read beside the batches, now and then", _prefetching, expire=0.005
     ),

@@ -175,15 +175,23 @@ class Life:
                     # Spark tells of a commit once the next offset is logged.
                     run.purge()
             driver.process((id(log), have), run.partitions(start, log.at(have)))
+            if self._dies():
+                self._actor.die("killed with its batch written, and not committed")
             point()
             if log.committed != done:
                 raise ConcurrentError
             log.committed = done = have
+            if run.epoch < self._world.epoch:
+                self._world.overtaken.add(log.at(have).txid)
             self._world.stats["batches"] += 1
             if self._left is not None:
                 self._left -= 1
                 if self._rng.random() < 0.3:
                     self._world.put(self._rng.randint(1, 4))
+
+    def _dies(self) -> bool:
+        chance = 0.0 if self._world.calm else self._world.dies_written
+        return chance > 0 and self._rng.random() < chance
 
     def _wait(self, woken: Event, seconds: float) -> bool:
         """Let others go on while this one waits; the clock goes on as long."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from greenlet import getcurrent, greenlet
 
@@ -59,10 +59,15 @@ class Actor:
 
     def die_perhaps(self, note: object) -> None:
         if self._killable and self._schedule.strikes():
-            self.dead = True
-            self._schedule.trace.append((self.name, note))
+            self.die(note)
         if self.dead:
             raise Killed
+
+    def die(self, note: object) -> NoReturn:
+        """End the process here."""
+        self.dead = True
+        self._schedule.trace.append((self.name, note))
+        raise Killed
 
 
 class Schedule:

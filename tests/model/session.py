@@ -23,8 +23,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from kinesis_trident.checkpoint.errors import CheckpointError
-from kinesis_trident.checkpoint.zookeeper.multi_read import MultiRead
-from kinesis_trident.checkpoint.zookeeper.multi_write import MultiWrite
+from kinesis_trident.checkpoint.zookeeper.multi import MultiRead, MultiWrite
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.zookeeper import MemoryZooKeeper, Nodes
 
@@ -33,7 +32,7 @@ __all__ = ["Dice", "Process", "Session"]
 _LAG = 12
 """Writes by which a server lags at most."""
 
-_FOREVER_MS = 10**9
+_FOREVER_SECONDS = 10**6
 
 _ids = count(1)
 
@@ -92,7 +91,7 @@ class Session:
     chroot = ""
     default_acl = None
     hosts = (("memory", 1),)
-    _session_timeout = _FOREVER_MS
+    session_seconds = _FOREVER_SECONDS
 
     def __init__(
         self, zookeeper: MemoryZooKeeper, process: Process | None = None, dice: Dice | None = None
@@ -113,6 +112,10 @@ class Session:
         self.handler = _Handler(self)
         if process is not None:
             process.sessions.append(self)
+
+    @property
+    def connected(self) -> bool:
+        return not self.closed
 
     def transaction(self) -> _Transaction:
         return _Transaction(self)
@@ -211,8 +214,11 @@ class Session:
             self._delivering = False
 
     def answer_next(self) -> None:
-        """Answer the oldest request."""
-        answer = self._queue.popleft()
+        """Answer the oldest request, unless another thread of a task has just done so."""
+        try:
+            answer = self._queue.popleft()
+        except IndexError:
+            return
         try:
             if self._process is not None:
                 self._process.point(answer.what)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
+from model.joined import Joined
 from model.life import Life, SparkCheckpoint
 from model.schedule import Actor, Schedule, Stuck
 from model.session import Dice
@@ -32,16 +34,19 @@ _WITH_A_NEW_CHECKPOINT = (
 """The texts of errors that ask for a new checkpoint also with `onCheckpointMismatch=continue`."""
 
 _STARTS = 3
+_HEEDED = 6
+"""The starts of the last life, where a person tries what errors advise."""
+
 _LOSE = 0.01
 
 
 @dataclass
 class Told:
-    """The result of a schedule: violations, the world, and who came to which point in its last phase."""
+    """The result of a schedule: its world, with the violations, and who came to which point in its last phase."""
 
     family: str
     seed: int
-    world: World
+    world: World | Joined
     trace: list[tuple[str, object]] = field(default_factory=list)
 
     @property
@@ -52,8 +57,11 @@ class Told:
 
 def play(family: str, seed: int) -> Told:
     """Play the schedule of a seed."""
+    rng = random.Random(f"{family} {seed}")
+    if plays := FAMILIES[family].plays:
+        return Told(family, seed, plays(rng))
     with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder, collections_paused():
-        story = _Story(FAMILIES[family], random.Random(f"{family} {seed}"), Path(folder))
+        story = _Story(FAMILIES[family], rng, Path(folder))
         try:
             story.play()
         except Stuck as stuck:
@@ -68,6 +76,7 @@ class _Story:
         self.world = World(
             rng, family.sink(), folder, shards=rng.choice([1, 2, 3]), rows_may_differ=family.rows_may_differ
         )
+        self.world.odd, self.world.dies_written = family.odd, family.dies_written
         self._log = SparkCheckpoint()
         self._last = self._log
         self._lives = 0
@@ -76,7 +85,7 @@ class _Story:
 
     def play(self) -> None:
         world, rng = self.world, self._rng
-        for _ in range(rng.randint(1, 3)):
+        for _ in range(rng.randint(1, self._family.phases)):
             self._phase()
             if world.violations:
                 return
@@ -99,15 +108,15 @@ class _Story:
         schedule = Schedule(
             random.Random(rng.random()),
             switch=rng.choice([0.02, 0.1, 0.3]),
-            kill=rng.choice([0, 0.002, 0.01]),
+            kill=rng.choice(family.kills),
         )
-        for _ in range(rng.choice([1, 1, 2, 2, 3])):
+        for _ in range(rng.choice(family.lives)):
             self._begin(schedule, self._choose_log(), more, batches=rng.randint(1, 4))
         if rng.random() < 0.5:
             world.reshard()
         before = world.zookeeper.zxid
         self._let_run(schedule)
-        if family.restores == "within" and world.zookeeper.zxid > before and rng.random() < 0.5:
+        if family.restores == "within" and world.zookeeper.zxid > before and rng.random() < family.copies:
             self._copy = world.zookeeper.state(rng.randint(before + 1, world.zookeeper.zxid)).nodes
         world.zookeeper.forget()
 
@@ -115,7 +124,7 @@ class _Story:
         """The last life: nothing bad happens any more, so it reads all there is; what stood in its way passes."""
         self.world.now += _LATER_MS
         more = self._family.options(self.world)
-        for attempt in range(_STARTS):
+        for attempt in range(_HEEDED if self._family.heeds else _STARTS):
             log = SparkCheckpoint() if self._family.checkpoints == "new" and not attempt else self._last
             self._last = log
             schedule = Schedule(random.Random(1), freeze=0)
@@ -124,9 +133,18 @@ class _Story:
             error = lives[0][-1].error
             if error is None:
                 return
-            if any(way in str(error) for way in _WITH_A_NEW_CHECKPOINT):
+            overtaken = (
+                isinstance(error, OutcomeMissingError) and self.world.settled + 1 in self.world.overtaken
+            )
+            if overtaken or any(way in str(error) for way in _WITH_A_NEW_CHECKPOINT):
                 # A person does what the error says.
                 self._last = SparkCheckpoint()
+            elif self._family.heeds and "onCheckpointMismatch=continue" in str(error):
+                if self._rng.random() < 0.5:
+                    more = {**more, "onCheckpointMismatch": "continue"}
+                else:
+                    # What the error does not advise where Spark's checkpoint knows more: nothing may be lost by it.
+                    self._last = SparkCheckpoint()
             self.world.now += _LATER_MS
         self.world.violation(f"the last life does not drain: {type(error).__name__}: {error}")
 
@@ -146,6 +164,7 @@ class _Story:
         begun: list[Life] = []
 
         def live(actor: Actor) -> None:
+            self.world.now += self._family.start_ms
             dice = (self._dice("reader", rng), self._dice("driver", rng), self._dice("tasks", rng))
             life = Life(
                 self.world,
@@ -178,6 +197,8 @@ class _Story:
             return lambda *given: Acked(*given, start=start, rng=rng)
         if kind == "unread":
             return lambda *given: Plain(*given, reading=self._reads)
+        if kind == "changing":
+            return rng.choice([Plain, Judging])
         return Plain if kind == "plain" else Judging
 
     @staticmethod
@@ -203,7 +224,7 @@ class _Story:
     def _copy_or_restore(self) -> None:
         """Keep a copy of ZooKeeper's data, or start over with the one that was kept."""
         zookeeper, rng = self.world.zookeeper, self._rng
-        if self._copy is not None and rng.random() < 0.5:
+        if self._copy is not None and rng.random() < self._family.copies:
             self.world.restore(self._copy)
             self.world.stats["restored"] += 1
         elif self._family.restores == "between" and rng.random() < 0.4:

@@ -13,8 +13,7 @@ from kazoo.recipe.watchers import DataWatch
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
-from kinesis_trident.checkpoint.zookeeper.multi_read import read_async
-from kinesis_trident.checkpoint.zookeeper.multi_write import write_async
+from kinesis_trident.checkpoint.zookeeper.multi import read_async, transaction_of, write_async
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.session import Dice, Session
 from model.zookeeper import MemoryZooKeeper
@@ -184,18 +183,7 @@ def _transaction(client: Any, ops: list[Op]) -> Any:
     if len(ops) > 1:
         # As the product asks for nearly all of them.
         return write_async(client, ops)
-    transaction = client.transaction()
-    for op in ops:
-        match op:
-            case Check():
-                transaction.check(op.path, op.version)
-            case Create():
-                transaction.create(op.path, op.data, ephemeral=op.ephemeral)
-            case Write():
-                transaction.set_data(op.path, op.data, op.version)
-            case Delete():
-                transaction.delete(op.path)
-    return transaction.commit_async()
+    return transaction_of(client, ops).commit_async()
 
 
 def _answer(call: Callable[[Any], Any], client: Any) -> Any:

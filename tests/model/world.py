@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -65,12 +66,17 @@ class World:
     Attributes:
         now: epoch milliseconds; only who waits sets it on.
         calm: nothing goes wrong any more.
+        odd: how likely a record cannot be decoded, or has no key.
+        dies_written: how likely a life is killed once a batch is written and before Spark commits it.
         records: what was written to the stream, by number.
         done: records that are finished otherwise than by the sink: acked, or gone from the stream.
         retry_limit: as the last option said.
         acked: records somebody has acked.
         delivered: the last row given of each record, to those who ack.
         epochs: of each session that raised one.
+        kinds: of the queries that have read each txid.
+        refused: the records that failed before a verdict, by txid.
+        overtaken: the txids that Spark has committed under a run that was replaced already.
         violations: what must not be and was.
         stats: what happened, counted.
     """
@@ -83,6 +89,7 @@ class World:
         self.folder = folder
         self.now = _BEGINNING
         self.calm = False
+        self.odd = self.dies_written = 0.0
         self.zookeeper = MemoryZooKeeper(lambda: self.now)
         self.zookeeper.observers.append(self._on_write)
         self.kinesis = MemoryKinesis(shards=shards, clock=lambda: self.now)
@@ -92,6 +99,9 @@ class World:
         self.acked: set[int] = set()
         self.delivered: dict[int, Row] = {}
         self.epochs: dict[int, int] = {}
+        self.kinds: dict[int, set[str]] = defaultdict(set)
+        self.refused: dict[int, set[int]] = defaultdict(set)
+        self.overtaken: set[int] = set()
         self.violations: list[str] = []
         self.stats: Counter[str] = Counter()
         self._rows_may_differ = rows_may_differ
@@ -108,7 +118,13 @@ class World:
     def put_one(self, shard: str, failures: int) -> None:
         """Write a record."""
         number = len(self.records) + 1
-        sequence = self.kinesis.put(shard, str(number).encode())
+        is_odd = self.odd and self.rng.random() < self.odd
+        key = None if self.odd and self.rng.random() < self.odd else "key"
+        sequence = self.kinesis.put(shard, str(number).encode(), key)
+        if is_odd:
+            failures = 99
+            self.kinesis.garble(shard, sequence, {"Data": {"S3": str(number)}})
+            self.stats["records that cannot be decoded"] += 1
         self.records[number] = Record(shard, sequence, failures)
 
     def reshard(self) -> None:
@@ -190,15 +206,16 @@ class World:
     def dead_letters(self) -> Counter[int]:
         """Return how often each record is in the dead letters."""
         letters = read_dead_letters(str(self.folder))
-        return Counter(int(letter.data) for letter in letters if letter.data is not None)
+        number = {f"orders/{one.shard}:{one.sequence}": at for at, one in self.records.items()}
+        return Counter(number[letter.message_id] for letter in letters if letter.data is not None)
 
     def left_in_flight(self) -> list[str]:
         """The nodes that still hold records that are not done."""
-        held = (b'"waiting":[{', b'"dead":[{', b'"pending":[{')
+        held = re.compile(rb'"(waiting|dead|pending)":(\[\{|")')
         return [
             f"{path} holds {node.data.decode()}"
             for path, node in self.zookeeper.nodes.items()
-            if "/inflight/" in path and any(mark in node.data for mark in held)
+            if "/inflight/" in path and held.search(node.data)
         ]
 
     def _on_write(self, session: int, ops: Sequence[Op]) -> None:

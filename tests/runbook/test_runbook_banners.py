@@ -13,10 +13,12 @@ from lives import eventually
 from night import Night, entry
 from situations import A, Clock, filled, looked, moved_clock
 
+from kinesis_trident import Acks
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.tracker.reasons import HELD
 
 HOUR = 3600
@@ -53,7 +55,9 @@ def test_a_query_that_has_ended(night: Night, begin: Begin, command: Command, ap
 
 
 @entry("takeover")
-def test_two_queries_of_one_name(night: Night, begin: Begin, command: Command, app: str) -> None:
+def test_two_queries_of_one_name(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
     kinesis = filled()
     first = begin(kinesis)
     first.batch()
@@ -66,6 +70,9 @@ def test_two_queries_of_one_name(night: Night, begin: Begin, command: Command, a
     begin(kinesis, applicationName=f"{app}-2").batch()
     assert night.is_over(command, f"{app}-2")
     assert second.plan() is None
+    night.tries("the banner goes after five minutes")
+    clock.ahead += 5 * 60 + 1
+    assert night.is_over(command, app)
 
 
 @entry("data-loss")
@@ -83,6 +90,23 @@ def test_records_that_expired_unread(night: Night, begin: Begin, command: Comman
     looked(again)
     night.finds(command, app, "data-loss")
 
+    night.tries("Raise the stream's retention")
+    with ScriptedKinesis() as server:
+        server.create_stream("orders")
+        given = {"endpointUrl": server.endpoint_url, "applicationName": f"{app}-2"}
+        server.put("orders", A, b"1")
+        query = begin(None, **given)
+        assert numbers(query.batch()) == [1]
+        query.end()
+        server.put("orders", A, b"2")
+        server.client().increase_stream_retention_period(StreamName="orders", RetentionPeriodHours=48)
+        server.advance(25 * HOUR)
+        query = begin(None, query.checkpoint, **given)
+        assert numbers(query.drain()) == [2]
+        looked(query)
+        assert night.is_over(command, f"{app}-2")
+        query.end()
+
 
 @entry("exhausted")
 def test_a_record_that_stopped_the_query(night: Night, begin: Begin, command: Command, app: str) -> None:
@@ -96,13 +120,25 @@ def test_a_record_that_stopped_the_query(night: Night, begin: Begin, command: Co
     night.finds(command, app, "exhausted")
     night.tries("replay --exhausted`")
     assert command("dead-letters", app, "replay", "--exhausted")[0] == 0
-    assert numbers(begin(kinesis, query.checkpoint, **given).batch()) == [1]
+    query = begin(kinesis, query.checkpoint, **given)
+    assert numbers(query.batch()) == [1]
+    assert night.is_over(command, app)
+    kinesis.put(A, b"7")
+    query.batch(failing=[7])
+    with pytest.raises(ExhaustedError):
+        query.plan()
+    query.end()
+    night.tries("or `onExhausted=skip`, and start it again")
+    query = begin(kinesis, query.checkpoint, **given | {"onExhausted": "skip"})
+    kinesis.put(A, b"8")
+    assert numbers(query.drain()) == [8]
+    query.plan()
     assert night.is_over(command, app)
 
 
 @entry("blocked")
 def test_a_shard_with_too_many_failed_records(
-    night: Night, begin: Begin, command: Command, app: str, tmp_path: Path
+    night: Night, begin: Begin, command: Command, app: str, tmp_path: Path, zookeeper: EmbeddedZooKeeper
 ) -> None:
     kinesis = filled()
     query = begin(kinesis, maxRetryingRecords="2")
@@ -120,6 +156,16 @@ def test_a_shard_with_too_many_failed_records(
     assert numbers(again.batch()) == [9]
     looked(again)
     assert night.is_over(command, app)
+
+    acked = {"applicationName": f"{app}-2", "ackMode": "explicit", "messageTimeout": "1h"}
+    query = begin(kinesis, maxInflightRecords="2", **acked)
+    rows = query.batch()
+    looked(query)
+    assert not night.is_over(command, f"{app}-2")
+    night.tries("With `ackMode=explicit`, ack them")
+    with Acks(f"{app}-2", {"zookeeper.hosts": zookeeper.hosts}) as acks:
+        assert acks.ack(row[1] for row in rows) == len(rows)
+    eventually(lambda: query.plan() or night.is_over(command, f"{app}-2"), "the shard is read on")
 
 
 def failing_for_a_minute(error: Exception, begin: Begin, clock: Clock) -> tuple[MemoryKinesis, Query]:
@@ -173,7 +219,23 @@ def test_a_batch_that_does_not_move(
     query.commit()
     query.end()
     night.tries("start it again")
-    looked(begin(kinesis, query.checkpoint))
+    query = begin(kinesis, query.checkpoint)
+    looked(query)
+    assert night.is_over(command, app)
+
+    # One that cannot finish, whatever is done.
+    kinesis.put(A, b"7")
+    query.planned()
+    assert numbers(query.rows()) == [7]
+    clock.ahead += 11 * 60
+    assert not night.is_over(command, app)
+    query.end()
+    night.tries("`kinesis-trident checkpoints APP abandon-batch`")
+    assert command("checkpoints", app, "abandon-batch", "--yes")[0] == 0
+    query = begin(kinesis, query.checkpoint)
+    assert query.batch() == []
+    assert numbers(query.batch()) == [7]
+    looked(query)
     assert night.is_over(command, app)
 
 
@@ -205,6 +267,12 @@ def test_records_that_expire_soon(
     clock.ahead += 21 * HOUR
     night.finds(command, app, "retention")
     query.end()
+    night.tries("Raise the stream's retention now")
+    kinesis._stream.retention_hours = 48
+    query = begin(kinesis, query.checkpoint, maxRetryingRecords="1")
+    looked(query)
+    assert night.is_over(command, app)
+    query.end()
     night.tries("then let it catch up")
     again = begin(kinesis, query.checkpoint, maxRetryingRecords="100")
     while 9 not in numbers(again.batch()):
@@ -220,6 +288,10 @@ def test_failed_records_that_wait(night: Night, begin: Begin, command: Command, 
     query.batch(failing=[1, 2])
     looked(query)
     night.finds(command, app, "retrying")
+    night.tries("`kinesis-trident retries APP` shows all reasons")
+    shown = command("retries", app)[1]
+    assert "ValueError: 1" in shown
+    assert "ValueError: 2" in shown
     night.tries("`kinesis-trident retries APP now --all`")
     assert command("retries", app, "now", "--all")[0] == 0
     assert numbers(query.batch()) == [1, 2]
@@ -237,6 +309,11 @@ def test_records_that_a_bolt_holds(night: Night, begin: Begin, command: Command,
     query.commit()
     looked(query)
     night.finds(command, app, "held")
+    night.tries("Nothing, if the others come")
+    kinesis.put(A, b"9")
+    assert set(numbers(query.drain())) >= {9}
+    looked(query)
+    assert night.is_over(command, app)
 
 
 @entry("dead-letters")
@@ -250,9 +327,14 @@ def test_records_that_were_dead_lettered(night: Night, begin: Begin, command: Co
     query.commit()
     looked(query)
     night.finds(command, app, "dead-letters")
+    night.tries("`kinesis-trident dead-letters APP` lists them with their reasons")
+    assert "ValueError: 1" in command("dead-letters", app)[1]
     night.tries("`kinesis-trident dead-letters APP replay --all`")
     assert command("dead-letters", app, "replay", "--all")[0] == 0
     assert numbers(query.batch()) == [1]
+    query.plan()
+    assert "was delivered again" in command("status", app)[1]
+    assert command("dead-letters", app, "replay", "--all")[0] == 1
 
 
 @entry("rejected-requests")
@@ -285,7 +367,9 @@ def test_a_home_without_a_run(night: Night, begin: Begin, command: Command, app:
 
 
 @entry("corrupt-node")
-def test_a_node_that_cannot_be_read(night: Night, begin: Begin, command: Command, app: str) -> None:
+def test_a_node_that_cannot_be_read(
+    night: Night, begin: Begin, command: Command, app: str, lives: Lives, tmp_path: Path
+) -> None:
     kinesis = filled()
     query = begin(kinesis)
     query.batch(failing=[1])
@@ -297,6 +381,26 @@ def test_a_node_that_cannot_be_read(night: Night, begin: Begin, command: Command
     night.tries("write back what it held")
     query.store.client.set(path, good)
     assert night.is_over(command, app)
+
+    # The same with a copy of one's own, over nodes that nobody can read.
+    saved = str(tmp_path / "saved.jsonl")
+    query.end()
+    assert command("checkpoints", app, "export", saved)[0] == 0
+    layout = query.run.layout
+    for node in (path, layout.checkpoint_of(A), layout.shards):
+        query = begin(kinesis, query.checkpoint)
+        query.store.client.set(node, b'{"v": 1, "txid": "on')
+        query.end()
+        night.tries("checkpoints APP import")
+        code, out, err = command("checkpoints", app, "import", saved, "--yes")
+        assert (code, node in err, "done; backup" in out) == (0, True, True), (out, err)
+        assert night.is_over(command, app)
+        backups = begin(kinesis, query.checkpoint).store.changes.backups()
+        assert {node: b'{"v": 1, "txid": "on'} in [backup.unreadable for backup in backups.values()]
+        lives.end()
+    query = begin(kinesis, query.checkpoint)
+    kinesis.put(A, b"8")
+    assert numbers(query.batch()) == [8]
 
 
 @entry("max-lag")
@@ -313,6 +417,60 @@ def test_a_lag_beyond_its_limit(night: Night, begin: Begin, command: Command, ap
     assert "reads nothing new" in command("status", app)[1]
 
 
+@entry("falling-behind")
+def test_a_query_that_is_too_slow(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis, maxRecordsPerTrigger="1")
+    for minute in range(1, 11):
+        for _ in range(3):
+            kinesis.put(A, b"7")
+        query.run._notes._due = 0
+        query.batch()
+        clock.ahead = 60 * minute
+
+    def has_trend() -> bool:
+        query.run._notes._due = 0
+        if query.in_hand is None:
+            query.plan()
+        node = query.store.status.get()
+        return node is not None and len(node.lags) > 9
+
+    eventually(has_trend, "a status with a trend")
+    night.finds(command, app, "falling-behind")
+    query.end()
+    night.tries("a higher maxRecordsPerTrigger")
+    query = begin(kinesis, query.checkpoint)
+    while query.in_hand is not None or query.plan() is not None:
+        query.batch()
+    looked(query)
+    assert night.is_over(command, app)
+
+
+@entry("parent-does-not-end")
+def test_a_closed_shard_that_does_not_end(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis, maxFetchTime="50ms")
+    # As moto does.
+    kinesis.linger(A, 10_000_000)
+    kinesis.split(A)
+    while query.in_hand is not None or query.plan() is not None:
+        query.batch()
+    looked(query)
+    assert night.is_over(command, app)
+    clock.ahead += 41 * 60
+    looked(query)
+    night.finds(command, app, "parent-does-not-end")
+    query.end()
+    night.tries("`shardOrdering=none`")
+    query = begin(kinesis, query.checkpoint, shardOrdering="none")
+    looked(query)
+    assert night.is_over(command, app)
+
+
 @entry("unknown-lag")
 def test_a_lag_that_nobody_knows(
     night: Night, begin: Begin, command: Command, app: str, clock: Clock
@@ -323,6 +481,8 @@ def test_a_lag_that_nobody_knows(
     looked(query)
     clock.ahead += 120
     night.finds(command, app, "unknown-lag", "--max-lag", "5m")
+    night.tries("`kinesis-trident status APP` says which it is")
+    assert "Spark asks for none" in command("status", app)[1]
     night.tries("once the query looks at the stream again")
     looked(query)
     assert night.is_over(command, app, "--max-lag", "5m")
@@ -352,6 +512,13 @@ def test_more_dead_letters_than_the_limit(night: Night, begin: Begin, command: C
     night.finds(command, app, "max-dead", "--max-dead", "0")
     night.tries("`kinesis-trident dead-letters APP`")
     assert f"orders/{A}" in command("dead-letters", app)[1]
+    night.tries("Raise the limit")
+    assert night.is_over(command, app, "--max-dead", "1")
+    night.tries("`kinesis-trident dead-letters APP replay --all`")
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    assert numbers(query.batch()) == [1]
+    query.plan()
+    assert night.is_over(command, app, "--max-dead", "0")
 
 
 @entry("ConsoleError")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,22 +12,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import samples
+import sqlalchemy as sa
 from night import Night, entry
 from pyspark.sql import DataFrame
+from servers import MariaDBServer
 
 from kinesis_trident import (
     BasicBolt,
     FailedException,
     KinesisSpout,
+    Outcomes,
     TopologyBuilder,
     TopologyError,
+    begin_fenced,
     string_scheme,
 )
 from kinesis_trident.bolt.errors import (
     BatchFailedError,
+    FenceHeldError,
     NotCoveredError,
     NotOfThisBatchError,
     OperatorError,
+    SinkError,
     StaleBatchError,
     WorkerDiedError,
 )
@@ -208,6 +216,36 @@ def test_a_batch_that_is_not_in_zookeeper(night: Night, store: SourceStore) -> N
     night.tries("Start the query again")
     store.batches.put(samples.plan(), epoch)
     assert CurrentBatch.newest(store).txid == 1
+
+
+@entry("SinkError")
+def test_a_transaction_that_the_database_ended(night: Night, mariadb_server: MariaDBServer) -> None:
+    engine = sa.create_engine(mariadb_server.url.replace("mysql:", "mysql+pymysql:"))
+    batch = Outcomes(1, "orders-job", 7)
+    with night.raises(SinkError), begin_fenced(engine, batch) as connection:
+        session = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
+        with engine.connect() as other:
+            other.exec_driver_sql(f"KILL {session}")
+        connection.exec_driver_sql("SELECT 1")
+    night.tries("start the query again")
+    with begin_fenced(engine, batch) as connection:
+        assert connection.exec_driver_sql("SELECT epoch FROM kt_fence").scalar() == 1
+    engine.dispose()
+
+
+@entry("FenceHeldError")
+def test_a_transaction_that_another_run_holds_open(night: Night, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    older, newer = sa.create_engine(url), sa.create_engine(url, connect_args={"timeout": 0.1})
+    with ExitStack() as process:
+        process.enter_context(begin_fenced(older, Outcomes(1, "orders-job", 7)))
+        with night.raises(FenceHeldError), begin_fenced(newer, Outcomes(2, "orders-job", 7)):
+            pass
+        night.tries("end the other run's process")
+    with begin_fenced(newer, Outcomes(2, "orders-job", 7)) as connection:
+        assert connection.exec_driver_sql("SELECT epoch FROM kt_fence").scalar() == 2
+    for engine in (older, newer):
+        engine.dispose()
 
 
 @entry("WorkerDiedError")

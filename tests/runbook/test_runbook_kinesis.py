@@ -60,11 +60,22 @@ def client_of(server: ScriptedKinesis) -> BotoKinesis:
 
 
 @entry("StreamMissingError")
-def test_a_stream_that_is_not_there(night: Night, start: Callable[..., Query]) -> None:
+def test_a_stream_that_is_not_there(
+    night: Night, start: Callable[..., Query], server: ScriptedKinesis
+) -> None:
     with night.raises(StreamMissingError):
         start(streamName="ordres").plan()
     night.tries("Correct the option")
-    assert numbers(start(streamName="orders").batch()) == [1]
+    query = start(streamName="orders")
+    assert numbers(query.batch()) == [1]
+    client = server.client()
+    client.delete_stream(StreamName="orders")
+    with pytest.raises(StreamMissingError):
+        start(streamName="orders").plan()
+    night.tries("create it again and start with a new checkpointLocation")
+    client.create_stream(StreamName="orders", ShardCount=1)
+    server.put("orders", A, b"2")
+    assert numbers(start(streamName="orders").drain()) == [2]
 
 
 @entry("AccessDeniedError")
@@ -97,17 +108,29 @@ def test_a_stream_with_too_few_shards_to_write_to(night: Night, server: Scripted
         write()
     night.tries("More shards")
     server.limit(Quotas())
+    night.tries("then run the write again")
     write()
+    assert server.client().describe_stream_summary(StreamName="orders")
 
 
 @entry("InUseError")
 def test_a_consumer_that_another_application_uses(night: Night, server: ScriptedKinesis) -> None:
     night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
-    server.script("SubscribeToShard", Refuse("ResourceInUseException", "Another active subscription exists"))
+    client = server.client()
+    stream = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    ours, own = (
+        client.register_stream_consumer(StreamARN=stream, ConsumerName=name)["Consumer"]["ConsumerARN"]
+        for name in ("ours", "own")
+    )
+    reader = client_of(server)
+    held = reader.subscribe(ours, A, "TRIM_HORIZON")
     with night.raises(InUseError):
-        client_of(server).subscribe(
-            "arn:aws:kinesis:us-east-1:1:stream/orders/consumer/c:1", A, "TRIM_HORIZON"
-        )
+        reader.subscribe(ours, A, "TRIM_HORIZON")
+    night.tries("its own `consumerName`")
+    others = reader.subscribe(own, A, "TRIM_HORIZON")
+    assert others is not held
+    for one in (held, others):
+        one.close()
 
 
 @entry("ConsumerMissingError")
@@ -146,6 +169,14 @@ def test_more_in_a_request_than_the_endpoint_takes(night: Night, server: Scripte
     big = [(bytes(2**20 - 1), "k")] * 6
     with night.raises(RequestTooLargeError):
         client.put_entries("orders", [{"Data": data, "PartitionKey": key} for data, key in big])
+    night.tries("the records are sent in smaller requests")
+    server.script("PutRecords", Refuse("InvalidArgumentException", "Records size exceeds 5 MB limit"))
+    given = {"streamName": "orders", "endpointUrl": server.endpoint_url, "clientNumRetries": "0"}
+    rows = pa.RecordBatch.from_pydict({"partitionKey": ["k"] * 6, "data": [data for data, _ in big]})
+    server.limit(Quotas.none())
+    KinesisWriter(WriteOptions.parse(given), FRAME, overwrite=False).write(iter([rows]))
+    page = client.get_records(client.iterator("orders", A, "TRIM_HORIZON"), 100)
+    assert page.records.num_rows == 7
 
 
 @entry("kinesis.Unavailable")

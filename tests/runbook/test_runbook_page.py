@@ -11,7 +11,7 @@ from collections import Counter
 from importlib import import_module
 from typing import get_args
 
-from night import PAGE, UNTRIED, read_page, scenarios
+from night import PAGE, UNTRIED, UNTRIED_WORDS, read_page, scenarios, sentences
 
 import kinesis_trident
 from kinesis_trident import KinesisTridentError
@@ -20,8 +20,7 @@ from kinesis_trident.console.finding import Code
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import Unavailable
 from kinesis_trident.tracker.errors import TrackerError
-from kinesis_trident.trident.errors import FencedError as StateFencedError
-from kinesis_trident.trident.errors import TridentError
+from kinesis_trident.trident.errors import FencedError as StateFencedError, TridentError
 
 ROOTS = {KinesisTridentError, BoltError, SpoutError, TrackerError, TridentError}
 """Never raised themselves."""
@@ -31,20 +30,20 @@ INTERNAL = {
     "kinesis_trident.spout.testing.server.SeveredError",
     "kinesis_trident.spout.testing.tokens.RefusedError",
     "kinesis_trident.trident.stores.memcached.connection.IncompleteError",
-    "kinesis_trident.trident.stores.memcached.connection.RefusedError",
+    "kinesis_trident.trident.stores.memcached.connection.MemcachedError",
 }
 """Always caught by the module above the one that raises them."""
 
 
 def errors() -> set[type[KinesisTridentError]]:
-    """The public error classes: those that their own modules name in `__all__`."""
+    """The public error classes: those that their own modules name in `__all__`, where they have one."""
     found = set()
     for one in pkgutil.walk_packages(kinesis_trident.__path__, f"{kinesis_trident.__name__}."):
         for name, value in vars(import_module(one.name)).items():
             if (
                 inspect.isclass(value)
                 and issubclass(value, KinesisTridentError)
-                and name in getattr(sys.modules[value.__module__], "__all__", ())
+                and name in getattr(sys.modules[value.__module__], "__all__", (value.__name__,))
             ):
                 found.add(value)
     return found
@@ -54,7 +53,7 @@ APART = {StateFencedError: "trident.FencedError", Unavailable: "kinesis.Unavaila
 """The headings of classes whose names stand for another error, or banner, too."""
 
 
-OF_SPARK = {"EOFException"}
+OF_SPARK = {"EOFException", "SparkException"}
 """The headings of errors of Spark's own."""
 
 
@@ -73,8 +72,20 @@ def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_e
 
 def test_every_entry_has_one_scenario_and_each_way_out_is_tried_or_excused() -> None:
     entries = read_page(PAGE.read_text(encoding="utf-8"))
-    assert Counter(scenarios()) == Counter(list(entries))
+    assert Counter(title for title, _ in scenarios()) == Counter(list(entries))
     assert UNTRIED.keys() <= entries.keys()
+
+
+def test_each_option_and_command_that_an_entry_recommends_is_tried_or_excused() -> None:
+    entries = read_page(PAGE.read_text(encoding="utf-8"))
+    for title, tried in scenarios():
+        remedy = entries[title].remedy
+        excused = UNTRIED_WORDS.get(title, {})
+        assert [words for words in excused if words not in remedy or words in tried] == []
+        named = [one for one in sentences(remedy) if "`" in one and title not in UNTRIED]
+        untried = [one for one in named if not any(words in one for words in (*tried, *excused))]
+        assert untried == [], title
+    assert UNTRIED_WORDS.keys() <= entries.keys() - UNTRIED.keys()
 
 
 def test_the_contents_name_every_entry_in_the_order_of_the_page() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from command_line import Command
 from lives import eventually
 from night import Night, entry
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident import reliable, stop
@@ -81,6 +84,10 @@ def test_a_batch_that_takes_longer_than_the_patience(
         assert in_hand.wait(300)
         with night.raises(StopTimeoutError):
             stop(query, timeout=0.5)
+        go_on.set()
+        night.tries("Call `stop` again with more time")
+        stop(query, timeout=300)
+        assert not query.isActive
     finally:
         go_on.set()
         query.stop()
@@ -147,3 +154,55 @@ def test_a_planning_process_that_is_killed(
     finally:
         query.stop()
     assert seen == [b"1", b"2"]
+
+
+@entry("SparkException")
+def test_a_python_worker_that_starts_too_late(
+    night: Night,
+    spark: SparkSession,
+    stream: DataFrame,
+    kinesis: KinesisClient,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task's worker: that of the source comes from the same place, and Spark gives it as long."""
+    late, slow = tmp_path / "late", tmp_path / "python"
+    late.touch()
+    slow.write_text(f'#!/bin/sh\n[ -e {late} ] && exec sleep 60\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o700)
+    of_spark = spark.sparkContext._jsc.sc().conf()
+    seen: list[bytes] = []
+
+    def write(rows: DataFrame, _txid: int) -> None:
+        as_it_is = udf(lambda data: data, "binary")
+        seen.extend(bytes(row.data) for row in rows.select(as_it_is("data").alias("data")).collect())
+
+    def run() -> None:
+        sink = reliable(stream).for_each_batch(write)
+        query = sink.start(
+            checkpointLocation=str(tmp_path / "checkpoint"), trigger={"availableNow": True}, batch_retries=0
+        )
+        try:
+            query.awaitTermination(300)
+        finally:
+            query.stop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "pythonExec", str(slow))
+        # Without the daemon each worker is such a process, as the source's planning one always is.
+        of_spark.set("spark.python.use.daemon", "false")
+        try:
+            with pytest.raises(
+                StreamingQueryException, match="Python worker failed to connect back"
+            ) as stopped:
+                run()
+        finally:
+            of_spark.remove("spark.python.use.daemon")
+    (said, *_) = [line for line in str(stopped.value).splitlines() if "failed to connect back" in line]
+    night.shows(said[said.index("org.apache.spark.SparkException: Python worker") :])
+    assert seen == []
+    night.tries("Start the query again with the same checkpointLocation")
+    late.unlink()
+    run()
+    assert seen == [b"1"]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from test_several_streams import MemoryStreams
 from kinesis_trident import Acks
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.java import JavaMissingError, find_java
+from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.checkpoint.errors import (
     BatchMissingError,
     CheckpointError,
@@ -39,7 +41,7 @@ from kinesis_trident.checkpoint.zookeeper.session import REQUEST_LIMIT, Session
 from kinesis_trident.console.moving.foreign import System
 from kinesis_trident.console.moving.storm import StormPaths, read_storm
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OffsetError, StreamChangedError
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.tracker.errors import BackoffError, OrderError, UnknownRunError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import unpack
@@ -80,12 +82,15 @@ def test_an_older_copy_of_spark_s_checkpoint(night: Night, lives: Lives, kinesis
     query.end()
     with night.raises(CheckpointMismatchError):
         lives.begin(kinesis, older.copy()).plan()
+    night.tries("use the checkpointLocation of the application's last run")
     kinesis.put(A, b"6")
-    night.tries("`onCheckpointMismatch=continue`")
-    assert numbers(lives.begin(kinesis, older, onCheckpointMismatch="continue").drain()) == [6]
-    night.tries("a new checkpointLocation")
+    assert numbers(lives.begin(kinesis, query.checkpoint).drain()) == [6]
     kinesis.put(A, b"7")
-    assert numbers(lives.begin(kinesis).drain()) == [7]
+    night.tries("`onCheckpointMismatch=continue`")
+    assert numbers(lives.begin(kinesis, older, onCheckpointMismatch="continue").drain()) == [7]
+    night.tries("a new checkpointLocation")
+    kinesis.put(A, b"8")
+    assert numbers(lives.begin(kinesis).drain()) == [8]
 
 
 @entry("PlanConflictError")
@@ -101,12 +106,17 @@ def test_another_plan_of_the_same_txid(night: Night, lives: Lives, kinesis: Memo
     with night.raises(PlanConflictError):
         begun.store.batches.put(older.checkpoint.at(len(older.checkpoint.offsets)), begun.run.epoch)
     begun.end()
+    night.tries("the batch in ZooKeeper comes first, with its txid and its rows")
+    fresh = lives.begin(kinesis)
+    assert fresh.planned().txid == 1
+    assert numbers(fresh.rows()) == [1, 2, 3]
+    fresh.end()
     night.tries("the checkpointLocation of the application's last run")
     assert numbers(lives.begin(kinesis, newer.checkpoint).batch()) == [1, 2, 3]
 
 
 @entry("OffsetError")
-def test_the_offset_of_a_later_release(night: Night, lives: Lives, kinesis: MemoryKinesis) -> None:
+def test_the_offset_of_a_later_release(night: Night, lives: Lives, kinesis: MemoryKinesis, app: str) -> None:
     query = lives.begin(kinesis)
     query.batch()
     query.end()
@@ -116,11 +126,19 @@ def test_the_offset_of_a_later_release(night: Night, lives: Lives, kinesis: Memo
         lives.begin(kinesis, later).plan()
     night.tries("a new checkpointLocation")
     kinesis.put(A, b"4")
-    assert numbers(lives.begin(kinesis).drain()) == [1, 2, 3, 4]
+    fresh = lives.begin(kinesis)
+    assert numbers(fresh.drain()) == [1, 2, 3, 4]
+    fresh.end()
+    night.tries("Use the release that wrote it")
+    other = lives.begin(kinesis, applicationName=f"{app}-2")
+    other.batch()
+    other.end()
+    kinesis.put(A, b"5")
+    assert numbers(lives.begin(kinesis, other.checkpoint, applicationName=f"{app}-2").drain()) == [5]
 
 
 @entry("StreamChangedError")
-def test_another_stream_under_the_same_checkpoint(night: Night, lives: Lives) -> None:
+def test_another_stream_under_the_same_checkpoint(night: Night, lives: Lives, app: str) -> None:
     kinesis = MemoryStreams("orders", "payments")
     kinesis.put("orders", 1)
     kinesis.put("payments", 2)
@@ -131,6 +149,26 @@ def test_another_stream_under_the_same_checkpoint(night: Night, lives: Lives) ->
         lives.begin(kinesis, query.checkpoint, streamName="payments").plan()
     night.tries("a new checkpointLocation")
     assert numbers(lives.begin(kinesis, streamName="payments").drain()) == [2]
+    lives.end()
+
+    with ScriptedKinesis() as server:
+        given = {"endpointUrl": server.endpoint_url, "applicationName": f"{app}-2"}
+        server.create_stream("orders")
+        server.put("orders", A, b"1")
+        query = lives.begin(**given)
+        query.batch()
+        query.end()
+        server.recreate("orders")
+        server.put("orders", A, b"7")
+        with pytest.raises(StreamChangedError):
+            lives.begin(checkpoint=query.checkpoint.copy(), **given).plan()
+        night.tries("set `failOnDataLoss=false` to go on with its first record")
+        again = lives.begin(checkpoint=query.checkpoint.copy(), failOnDataLoss="false", **given)
+        assert numbers(again.drain()) == [7]
+        night.tries("For a stream that was created again, too")
+        server.put("orders", A, b"8")
+        assert 8 in numbers(lives.begin(**given).drain())
+        lives.end()
 
 
 @entry("HomeError")
@@ -161,6 +199,9 @@ def test_runs_that_keep_taking_over(night: Night, store: SourceStore) -> None:
     for name in store.client.get_children(store.layout.fenced):
         store.client.delete(f"{store.layout.fenced}/{name}")
     assert store.epochs.raise_epoch("worker-3", 33, NOW) == epoch + 1
+    night.tries("Give each query its own `applicationName`")
+    other = SourceStore(store.client, replace(store.layout, application=f"{store.layout.application}-2"))
+    assert other.epochs.raise_epoch("worker-2", 22, NOW) == 1
 
 
 @entry("ZooKeeperConfigError")
@@ -188,6 +229,9 @@ def test_nodes_that_another_login_has_made(night: Night, lives: Lives, kinesis: 
 def test_a_port_that_is_in_use(night: Night, zookeeper: EmbeddedZooKeeper) -> None:
     with night.raises(EmbeddedServerError):
         EmbeddedZooKeeper(port=zookeeper.port).start()
+    night.tries("Choose another port")
+    with EmbeddedZooKeeper(port=free_port()) as other:
+        assert other.running
 
 
 @entry("JavaMissingError")

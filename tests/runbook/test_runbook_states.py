@@ -24,6 +24,7 @@ from kinesis_trident.trident import (
     MemoryMapState,
     MissingExtraError,
     RedisState,
+    ReplayDiffersError,
     SerializationError,
     SqlState,
     StaleTransactionError,
@@ -95,6 +96,9 @@ def test_keys_of_another_application(night: Night, sqlite: Callable[..., MapStat
     said = re.search(r"acceptOwner='(.*?)'", str(refused.value))
     assert said is not None
     assert count(sqlite(acceptOwner=said[1]), 1, owner=owner("orders-job-2")) == 2
+    night.tries("another `keyPrefix`, if the other state has one too")
+    for name, prefix in (("orders-job", "one/"), ("orders-job-2", "two/")):
+        assert count(sqlite(tableName="three", keyPrefix=prefix), 1, owner=owner(name)) == 1
 
 
 @entry("StateBehindError")
@@ -110,6 +114,28 @@ def test_a_store_that_lost_its_data(
     night.tries("Restore the store's data")
     (tmp_path / "kept.db").rename(tmp_path / "counts.db")
     assert count(sqlite(), 6, owner=owner(applied=5)) == 2
+
+
+@entry("ReplayDiffersError")
+def test_a_lookup_that_changed_before_a_replay(night: Night, sqlite: Callable[..., MapStateFactory]) -> None:
+    def joined(factory: MapStateFactory, room: str, attempt: int, txid: int = 5) -> Any:
+        state = factory.make_state({ATTEMPT: attempt, OWNER: owner()}, 0, 1)
+        state.begin_commit(txid)
+        state.check_replay([(room,)])
+        [counted] = state.multi_combine([(room,)], operator.add, [1])
+        state.commit(txid)
+        return counted
+
+    joined(sqlite(), "art", 1)
+    with night.raises(ReplayDiffersError):
+        joined(sqlite(), "law", 2)
+    night.tries("what it used then")
+    assert joined(sqlite(), "art", 3) == 1
+    night.tries("`acceptReplay`")
+    assert joined(sqlite(acceptReplay=5), "law", 4) == 1
+    assert joined(sqlite(acceptReplay=5), "art", 1, txid=6) == 2
+    night.tries("then stop it with `stop()` and change them")
+    assert joined(sqlite(), "law", 1, txid=7) == 2
 
 
 @entry("StaleTransactionError")
@@ -134,6 +160,8 @@ def test_an_attempt_that_another_one_has_replaced(
         late.commit(1)
     night.tries("Nothing")
     assert count(sqlite(), 2) == 2
+    night.tries("Use another `keyPrefix`")
+    assert count(sqlite(tableName="two", keyPrefix="two/"), 1) == 1
 
 
 @entry("ConflictError")
@@ -182,6 +210,10 @@ def test_a_value_that_another_program_has_written(
         count(sqlite(), 2)
     night.tries("another `keyPrefix`")
     assert count(sqlite(keyPrefix="two/"), 2) == 1
+    night.tries("remove the key if nobody needs it")
+    with sqlite3.connect(tmp_path / "counts.db") as database:
+        database.execute(f"delete from {table} where {columns[0]} = 'ada'")
+    assert count(sqlite(), 2, attempt=2) == 1
 
 
 @entry("SerializationError")

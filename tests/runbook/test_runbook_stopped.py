@@ -19,6 +19,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import (
     CorruptNodeError,
     FencedError,
+    NewerFormatError,
     StateMissingError,
     ZooKeeperUnavailableError,
 )
@@ -37,7 +38,6 @@ from kinesis_trident.spout.errors import (
 )
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
-from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.reader.task import TurnReader, read_turns
 from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.spout.testing.records import aggregate
@@ -86,6 +86,8 @@ def test_a_record_that_failed_too_often(
     said = re.search(r"`kinesis-trident ([^`]*)`", str(stopped.value))
     assert said is not None
     assert command(*shlex.split(said[1]))[0] == 0
+    night.tries("start the query again")
+    assert numbers(lives.begin(kinesis, query.checkpoint, **given).drain()) == [2]
 
 
 @entry("DataLossError")
@@ -100,7 +102,12 @@ def test_records_that_expired_unread(night: Night, lives: Lives, kinesis: Memory
     with night.raises(DataLossError):
         lives.begin(kinesis, query.checkpoint.copy()).plan()
     night.tries("`failOnDataLoss=false`")
-    assert numbers(lives.begin(kinesis, query.checkpoint, failOnDataLoss="false").drain()) == [5]
+    again = lives.begin(kinesis, query.checkpoint, failOnDataLoss="false")
+    assert numbers(again.drain()) == [5]
+    again.end()
+    night.tries("Set it back afterwards")
+    kinesis.put(left, b"6")
+    assert numbers(lives.begin(kinesis, again.checkpoint).drain()) == [6]
 
 
 @entry("FencedError")
@@ -140,10 +147,16 @@ def test_zookeeper_s_data_replaced_by_an_older_copy(
 
 @entry("ZooKeeperUnavailableError")
 def test_a_zookeeper_that_does_not_answer(
-    night: Night, own_zookeeper: EmbeddedZooKeeper, kinesis: MemoryKinesis, app: str
+    night: Night,
+    own_zookeeper: EmbeddedZooKeeper,
+    kinesis: MemoryKinesis,
+    app: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     night.names[own_zookeeper.hosts] = "zk1:2181"
     lives = Lives(own_zookeeper.hosts, app)
+    # Also where the test fails: a client whose server is gone would keep the process from ending.
+    request.addfinalizer(lives.end)
     query = lives.begin(kinesis)
     query.batch()
     for store in (query.store, query.run._store):
@@ -156,21 +169,50 @@ def test_a_zookeeper_that_does_not_answer(
     own_zookeeper.start()
     put(kinesis, 4)
     assert numbers(lives.begin(kinesis, query.checkpoint).drain()) == [4]
-    lives.end()
 
 
 @entry("CorruptNodeError")
-def test_a_node_that_cannot_be_read(night: Night, lives: Lives, kinesis: MemoryKinesis) -> None:
+def test_a_node_that_cannot_be_read(
+    night: Night, lives: Lives, kinesis: MemoryKinesis, command: Command, app: str
+) -> None:
+    query = lives.begin(kinesis)
+    query.batch(failing=[2])
+    query.plan()
+    query.end()
+    # Its start has kept a copy.
+    query = lives.begin(kinesis, query.checkpoint)
+    path = query.run.layout.inflight_of(A)
+    query.store.client.set(path, b'{"v": 1, "txid": "on')
+    query.end()
+    with night.raises(CorruptNodeError):
+        lives.begin(kinesis, query.checkpoint.copy()).plan()
+    night.tries("`kinesis-trident checkpoints APP import BACKUP`")
+    (backup, _, _) = command("checkpoints", app, "backups")[1].split(maxsplit=2)
+    assert command("checkpoints", app, "import", backup, "--yes")[0] == 0
+    query = lives.begin(kinesis, query.checkpoint)
+    assert numbers(query.batch(failing=[2])) == [2]
+    query.plan()
+    query.store.client.set(path, b'{"v": 1, "txid": "on')
+    query.end()
+    night.tries("only if you accept to lose what it held")
+    query.store.client.start()
+    query.store.client.delete(path)
+    put(kinesis, 4)
+    assert numbers(lives.begin(kinesis, query.checkpoint).drain()) == [4]
+
+
+@entry("NewerFormatError")
+def test_a_node_of_a_newer_release(night: Night, lives: Lives, kinesis: MemoryKinesis) -> None:
     query = lives.begin(kinesis)
     query.batch(failing=[2])
     query.plan()
     path = query.run.layout.inflight_of(A)
     good, _ = query.store.client.get(path)
-    query.store.client.set(path, b'{"v": 1, "txid": "on')
+    query.store.client.set(path, b'{"v":9,' + good[7:])
     query.end()
-    with night.raises(CorruptNodeError):
+    with night.raises(NewerFormatError):
         lives.begin(kinesis, query.checkpoint.copy()).plan()
-    night.tries("write back what it held")
+    night.tries("Use the newer release again")
     client = lives.begin(kinesis, applicationName=f"{query.run.layout.application}-2").store.client
     client.set(path, good)
     assert numbers(lives.begin(kinesis, query.checkpoint).drain()) == [2]
@@ -251,15 +293,20 @@ def test_a_batch_whose_outcome_is_missing(night: Night, lives: Lives, kinesis: M
     query.end()
     with night.raises(OutcomeMissingError):
         begun = lives.begin(kinesis, query.checkpoint.copy())
-        Finished.of(begun.store, plan, begun.run.epoch)
+        begun.plan()
     begun.end()
+    night.tries("a new checkpointLocation: the batch comes once more")
+    fresh = lives.begin(kinesis)
+    fresh.planned()
+    assert fresh.rows() == rows
+    fresh.end()
     night.tries("`onCheckpointMismatch=continue`")
     again = lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue")
     assert set(numbers(again.drain())) == {1, 2, 3}
 
 
 @entry("TurnChangedError")
-def test_two_readings_of_a_nontransactional_turn(night: Night, lives: Lives) -> None:
+def test_two_readings_of_a_nontransactional_turn(night: Night, lives: Lives, app: str) -> None:
     kinesis = MemoryKinesis()
     put(kinesis, 1)
     query = lives.begin(kinesis, spout="nontransactional")
@@ -273,6 +320,15 @@ def test_two_readings_of_a_nontransactional_turn(night: Night, lives: Lives) -> 
         list(shorter)
     night.tries("Spark tries the task again")
     assert numbers(query.task(part)) == [1, 2]
+    query.end()
+    night.tries("set `spout=opaque`")
+    query = lives.begin(kinesis, applicationName=f"{app}-2")
+    query.planned()
+    (part,) = query.run.partitions(query.committed, query.in_hand)
+    shorter = TurnReader(part, kinesis, query.store, look_first=False).rows()
+    begun = [next(shorter)]
+    put(kinesis, 3)
+    assert len(query.task(part)) == sum(batch.num_rows for batch in (*begun, *shorter))
 
 
 @entry("ProtocolMismatchError")
@@ -334,3 +390,10 @@ def test_deaggregate_changed_while_records_wait(night: Night, lives: Lives) -> N
     night.tries("Set `deaggregate` back")
     back = lives.begin(kinesis, changed.checkpoint)
     assert numbers(back.rows()) == [2]
+    back.publish()
+    back.commit()
+    back.plan()
+    back.end()
+    night.tries("when no failed record waits and no batch is unfinished")
+    kinesis.put(A, b"3")
+    assert numbers(lives.begin(kinesis, back.checkpoint, deaggregate="false").drain()) == [3]

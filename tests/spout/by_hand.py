@@ -8,6 +8,7 @@ from typing import Any
 
 from lives import eventually
 
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
@@ -30,9 +31,9 @@ class Query(QueryByHand):
         """See `QueryByHand.as_row`."""
         return int(data), message_id, attempt, txid
 
-    def publish(self, rows: Iterable[Row] = ()) -> None:
-        """Publish the outcome: these rows are not done."""
-        super().publish(rows, lambda row: f"ValueError: {row[0]}")
+    def publish(self, rows: Iterable[Row] = ()) -> BatchOutcome | None:
+        """Publish the outcome: these rows are not done; as `QueryByHand.publish`."""
+        return super().publish(rows, lambda row: f"ValueError: {row[0]}")
 
     def batch(self, failing: Iterable[int] = ()) -> list[Row]:
         """One batch from beginning to end, a replay if one is in hand; records that say one of `failing` fail."""
@@ -72,14 +73,16 @@ class Lives:
         checkpoint: SparkCheckpoint | None = None,
         *,
         pace: dict[str, Any] | None = None,
+        judges: bool | None = None,
         **options: str,
     ) -> Query:
         """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default.
 
-        `pace`: `hold` and `look_period`, where a test counts what a query of real time asks for.
+        `pace`: `hold` and `look_period`, where a test counts what a query of real time asks for, or `steady`, for one
+        of faster time.
         """
         given = self._options | _dotted(options)
-        query = Query.start(given, kinesis, checkpoint, clock=self.clock, **(pace or {}))
+        query = Query.start(given, kinesis, checkpoint, clock=self.clock, judges=judges, **(pace or {}))
         self._begun.append(query)
         return query
 

@@ -84,6 +84,7 @@ class SteppedQuery(Query):
         self.parts: list[TurnsPartition] = []
         self.during: Callable[[], object] = lambda: None
         self._subscriber = None
+        self._most_records = None
         self._step: Callable[[], float | None] | None = None
         self._woken = Event()
         # A process has one limiter for a shard of an endpoint: the clock of this one is its own.
@@ -118,7 +119,7 @@ class SteppedQuery(Query):
         for turn in part.turns:
             key = part.layout.key_of(turn.shard)
             limiter = shard_limiter(part.options, key.stream, key.shard)
-            limiter.clock, limiter.sleep = self.time, self.time.sleep
+            limiter.clock, limiter.sleep, limiter.wall = self.time, self.time.sleep, self.time
         return super().task(part)
 
     def beside(self, seconds: float = 10.0) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.batch_read import (
     KinesisBatchReader,
     RangesPartition,
     ShardRange,
     in_lineage_order,
+    now_of,
     read_range,
 )
 from kinesis_trident.spout.errors import DataLossError
-from kinesis_trident.spout.kinesis import Shard, StreamMissingError, ThrottledError
+from kinesis_trident.spout.kinesis import Shard, StreamMissingError, ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.rows import ARROW_SCHEMA
@@ -73,6 +74,15 @@ def test_what_arrives_after_the_end_is_not_read_however_late_one_reads() -> None
     assert shelf.read(TRIM_HORIZON, end) == first
 
 
+def test_a_record_without_an_arrival_time_ends_no_range_and_is_read() -> None:
+    shelf = Shelf()
+    for number in (1, 4):
+        shelf.kinesis.garble(A, shelf.sequences[number], {"ApproximateArrivalTimestamp": None})
+    assert shelf.read(TRIM_HORIZON, AtTimestamp(shelf.time.milliseconds())) == [0, 1, 2, 3, 4]
+    assert shelf.read(TRIM_HORIZON, AtTimestamp(shelf.arrivals[3])) == [0, 1, 2]
+    assert shelf.read(AtTimestamp(shelf.arrivals[2]), ShardEnd())[-3:] == [2, 3, 4]
+
+
 def test_rows_are_those_of_the_stream_but_nothing_tracks_them() -> None:
     shelf = Shelf()
     (first, *_) = read_range(
@@ -119,6 +129,22 @@ def reader() -> Iterator[Callable[..., tuple[ScriptedKinesis, KinesisBatchReader
             return server, KinesisBatchReader(SourceOptions.parse_batch(options), server.now)
 
         yield make
+
+
+def test_a_batch_describes_its_stream_once_and_lists_it_once_however_many_tasks_read_it(
+    reader: Callable[..., tuple[ScriptedKinesis, KinesisBatchReader]],
+) -> None:
+    server, _ = reader()
+    server.client().update_shard_count(StreamName="orders", TargetShardCount=6, ScalingType="UNIFORM_SCALING")
+    for shard in server.shards("orders"):
+        server.put("orders", shard, b"1")
+    options = reader(startingPosition="TRIM_HORIZON", minFetchPeriod="0ms")[1]._options
+    batch = KinesisBatchReader(options, now_of(options))
+    partitions = batch.partitions()
+    assert len(partitions) > 6
+    assert sum(rows.num_rows for part in partitions for rows in batch.read(part)) == 6
+    assert server.times.most("DescribeStreamSummary", 3600) == 1
+    assert server.times.most("ListShards", 3600) == 1
 
 
 def test_closed_shards_are_read_before_those_that_came_of_them(
@@ -182,3 +208,14 @@ def test_a_shard_that_a_place_names_and_the_stream_does_not_have_is_data_loss(
     with pytest.raises(DataLossError, match="shardId-000000000009"):
         reader(startingPosition=place)[1].partitions()
     assert len(reader(startingPosition=place, failOnDataLoss="false")[1].partitions()) == 1
+
+
+def test_a_batch_gives_a_shard_up_when_the_read_timeout_is_over() -> None:
+    shelf = Shelf()
+    impatient = replace(OPTIONS, read_timeout=1e-9, client_retry_interval=1e-9)
+    whole = ShardRange("orders", A, TRIM_HORIZON, After(RecordPosition(shelf.sequences[-1])))
+    shelf.kinesis.fail(A, Unavailable("503"))
+    with pytest.raises(Unavailable, match=f"shard {A}, position TRIM_HORIZON: 503"):
+        list(read_range(shelf.kinesis, impatient, whole))
+    shelf.kinesis.fail(A, Unavailable("503"))
+    assert sum(batch.num_rows for batch in read_range(shelf.kinesis, OPTIONS, whole)) == 5

@@ -227,17 +227,17 @@ CASES: dict[Callable[[World], SparkCheckpoint], tuple[type[SpoutError], str]] = 
     ),
     trimmed_parent_never_read: (
         DataLossError,
-        rf"'orders', shard {FIRST}: reading stands at TRIM_HORIZON, with no record read, and was last looked at "
+        rf"'orders', shard {FIRST}: reading stands at TRIM_HORIZON, with nothing read since it was last looked at "
         rf"25\.0 h ago \({TIME}\), but the stream keeps only 24 h: records may have expired unread",
     ),
     idle_since_latest: (
         DataLossError,
-        rf"'orders', shard {FIRST}: reading stands at AT_TIMESTAMP \d+, with no record read, and was last looked at "
+        rf"'orders', shard {FIRST}: reading stands at AT_TIMESTAMP \d+, with nothing read since it was last looked at "
         rf"25\.0 h ago \({TIME}\), but the stream keeps only 24 h",
     ),
     child_never_read: (
         DataLossError,
-        r"'orders', shard shardId-00000000000[12]: reading stands at TRIM_HORIZON, with no record read, and was last "
+        r"'orders', shard shardId-00000000000[12]: reading stands at TRIM_HORIZON, with nothing read since it was last "
         rf"looked at 25\.0 h ago \({TIME}\), but the stream keeps only 24 h",
     ),
     parent_that_went_unread: (

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from found_records import served
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from kinesis_trident.checkpoint.model.layout import Layout

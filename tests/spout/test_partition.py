@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import io
+import pickle
+from typing import Any, cast
 
+import pytest
+from hypothesis import given, strategies as st
+from pyspark.sql.datasource import InputPartition
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.errors import ProtocolMismatchError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import Amount, ShardTurn, few_tasks, side_by_side, tasks_for
+from kinesis_trident.spout.partition import (
+    PROTOCOL,
+    Amount,
+    ShardTurn,
+    TurnsPartition,
+    few_tasks,
+    side_by_side,
+    tasks_for,
+    tasks_of,
+)
+from kinesis_trident.spout.reader.task import read_turns
+from kinesis_trident.spout.source import KinesisTridentReader
 
 COUNTS = st.one_of(st.none(), st.integers(1, 50))
 AMOUNTS = st.one_of(st.none(), st.builds(Amount, st.integers(0, 10**6), st.integers(0, 10**9)))
@@ -67,3 +86,30 @@ def test_every_turn_is_in_one_task_and_tasks_are_even(
     assert len(parts) <= len(tasks_for(every, shards_per_task, max_partitions))
     if shards_per_task is None and max_partitions is None:
         assert max(sizes, default=0) <= side_by_side(options)
+
+
+class PartitionOf100(InputPartition):
+    """What an executor with release 1.0.0 makes of a partition: it has no `__setstate__`."""
+
+
+class UnpicklerOf100(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        assert (module, name) == (TurnsPartition.__module__, "TurnsPartition"), (
+            f"1.0.0 may have no {module}.{name}"
+        )
+        return PartitionOf100
+
+
+def test_an_executor_with_another_release_sees_the_version_and_needs_nothing_else_of_this_one() -> None:
+    plan = Plan(txid=7, plan="p", streams={"orders": 1}, positions={"s": "TRIM_HORIZON"}, read=("s",))
+    (part,) = tasks_of(plan, SourceOptions(), Layout("/", "app", "orders", 1), 3, replay=False)
+    again = pickle.loads(pickle.dumps(part))
+    assert (again.protocol, again.txid, again.turns) == (PROTOCOL, 7, part.turns)
+    assert cast(Any, UnpicklerOf100(io.BytesIO(pickle.dumps(part))).load()).protocol == PROTOCOL
+    assert KinesisTridentReader(SourceOptions()).__getstate__() == {}
+    for other in ({"protocol": 9, "turns": ()}, {"protocol": PROTOCOL + 1, "content": b"of another release"}):
+        part.__setstate__(other)
+        with pytest.raises(
+            ProtocolMismatchError, match=f"version {PROTOCOL} of .* the driver version {other['protocol']}"
+        ):
+            next(read_turns(part, first_attempt=True))

@@ -8,8 +8,7 @@ from threading import Event
 
 import pytest
 from by_hand import Lives, Row, numbers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from model.zookeeper import MemoryZooKeeper
 from stepped import SlowKinesis, SteppedQuery
 

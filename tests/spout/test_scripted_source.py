@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import DataLossError, PinnedRecordsGoneError, StreamChangedError
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.kinesis import ConsumerMissingError
 from kinesis_trident.spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 
 Start = Callable[..., Query]
@@ -306,14 +307,17 @@ def side_by_side(faults: list[Fault], play: Callable[[int, Fault], None]) -> Non
 
 
 def loses_nothing(hosts: str, app: str, call: str, fault: Any, skips: Sequence[int], **options: str) -> None:
-    """All records come, and those that fail come again, through faults that come after so many calls each."""
+    """All records come, and those that fail come again, through faults that come after so many calls each.
+
+    The streams are described every ten seconds; here one takes a twentieth of it.
+    """
     with ScriptedKinesis(quotas=Quotas.none()) as server, ExitStack() as ending:
         server.create_stream("orders", 2)
         stream = Stream(server)
         lives = Lives(hosts, app, endpointUrl=server.endpoint_url, retryLimit="3", **options)
         ending.callback(lives.end)
         written = stream.put(36)
-        query = lives.begin()
+        query = lives.begin(pace={"steady": lambda: 20 * time.monotonic()})
         for skip in skips:
             server.script(call, fault, skip=skip)
         rows = until(query, written, failing={5})
@@ -344,6 +348,24 @@ def test_faults_of_subscriptions_lose_nothing(zookeeper: EmbeddedZooKeeper, app:
         loses_nothing(zookeeper.hosts, f"{app}-{number}", *fault, skips, consumerMode="efo")
 
     side_by_side(FAULTS_OF_SUBSCRIPTIONS, play)
+
+
+@pytest.mark.parametrize("mode", ["efo"])
+def test_a_consumer_that_is_deleted_stops_the_query_and_the_next_start_goes_on(
+    start: Start, stream: Stream, server: ScriptedKinesis
+) -> None:
+    written = stream.put(12)
+    life = start()
+    rows = life.batch()
+    client, arn = server.client(), "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+    (consumer,) = client.list_stream_consumers(StreamARN=arn)["Consumers"]
+    client.deregister_stream_consumer(ConsumerARN=consumer["ConsumerARN"])
+    written += stream.put(12)
+    with pytest.raises(ConsumerMissingError, match=f"{consumer['ConsumerARN']}.*consumerLifecycle=managed"):
+        life.batch()
+    life.end()
+    rows += start(life.checkpoint).drain()
+    assert numbers(rows) == written
 
 
 @BOTH_MODES
@@ -462,6 +484,43 @@ def test_records_that_expired_unread(start: Start, stream: Stream, caplog: pytes
         f"{loss}; continuing with the remaining records (failOnDataLoss=false)" for loss in losses
     )
     assert len(losses) == again.run.report()["losses"] == 2
+
+
+@pytest.mark.parametrize("later", [0, 12])
+def test_records_that_expired_while_the_machine_stood_still(start: Start, stream: Stream, later: int) -> None:
+    """The clock that counts the time until the next listing does not count a machine's sleep."""
+    first = stream.put(12)
+    life = start(describeShardInterval="1h")
+    assert numbers(life.batch()) == first
+    assert life.plan() is None
+    stream.put(12)
+    stream.server.advance(25 * HOUR)
+    stream.put(later)
+    with pytest.raises(DataLossError, match=r"reading stands at .*, but the stream keeps only 24 h"):
+        until(life, [later])
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_records_that_expired_between_the_plan_of_a_batch_and_its_task(
+    start: Start, server: ScriptedKinesis, caplog: pytest.LogCaptureFixture, fail: str
+) -> None:
+    shard = server.shards("orders")[0]
+    life = start(failOnDataLoss=fail)
+    server.put("orders", shard, b"0")
+    assert numbers(life.batch()) == [0]
+    # More than a look brings along.
+    for number in range(1, 100):
+        server.put("orders", shard, str(number).encode().rjust(2000))
+    life.planned()
+    # No executor, or a machine that sleeps.
+    server.advance(25 * HOUR)
+    server.put("orders", shard, b"100")
+    if fail == "true":
+        with pytest.raises(DataLossError, match=f"shard {shard}: reading stands at AFTER_SEQUENCE_NUMBER"):
+            life.rows()
+    else:
+        assert numbers(life.rows()) == [100]
+        assert "continuing with the remaining records (failOnDataLoss=false)" in caplog.text
 
 
 def test_a_stream_that_is_idle_for_longer_than_its_retention_has_lost_nothing(

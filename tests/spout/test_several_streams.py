@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
+from memory_streams import A, MemoryStreams
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError, HomeError
@@ -15,52 +16,9 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
-from kinesis_trident.spout.kinesis import Page, Shard, Since, StreamInfo, StreamMissingError
 from kinesis_trident.spout.testing import MemoryKinesis
 
 Start = Callable[..., Query]
-A = "shardId-000000000000"
-
-
-class MemoryStreams:
-    """Several streams in memory, as one Kinesis."""
-
-    def __init__(self, *streams: str, created: int = 1_600_000_000_000) -> None:
-        self.held = {name: MemoryKinesis(name, created=created) for name in streams}
-
-    def put(self, stream: str, *numbers: int) -> None:
-        """Write numbers to the first shard of a stream."""
-        for number in numbers:
-            self.held[stream].put(A, str(number).encode())
-
-    def describe(self, stream: str) -> StreamInfo:
-        """See `Kinesis.describe`."""
-        return self._of(stream).describe(stream)
-
-    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
-        """See `Kinesis.list_shards`."""
-        return self._of(stream).list_shards(stream, since)
-
-    def iterator(self, stream: str, shard: str, position: str) -> str:
-        """See `Kinesis.iterator`."""
-        return f"{stream}|{self._of(stream).iterator(stream, shard, position)}"
-
-    def get_records(self, iterator: str, limit: int) -> Page:
-        """See `Kinesis.get_records`."""
-        stream, _, token = iterator.partition("|")
-        page = self._of(stream).get_records(token, limit)
-        following = None if page.next_iterator is None else f"{stream}|{page.next_iterator}"
-        return Page(page.records, following, page.behind_ms, page.size, page.server_time)
-
-    def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
-        """See `Kinesis.put_records`."""
-        self._of(stream).put_records(stream, records)
-
-    def _of(self, stream: str) -> MemoryKinesis:
-        if stream not in self.held:
-            msg = f"there is no stream {stream!r}"
-            raise StreamMissingError(msg)
-        return self.held[stream]
 
 
 @pytest.fixture
@@ -139,6 +97,37 @@ def test_a_stream_read_alone_takes_its_state_along_to_the_others(start: Start) -
     rows = together.drain()
     assert said(rows) == [("orders", 2, 2), ("payments", 5, 1)]
     assert min(row[3] for row in rows) == 2
+
+
+@pytest.mark.parametrize("order", ["b,a", "a,b"])
+def test_streams_that_were_read_alone_go_on_above_all_their_txids_and_epochs(
+    start: Start, order: str
+) -> None:
+    """`a` had four batches, `b` one: whichever comes first, the txids of both are used."""
+    kinesis = MemoryStreams("a", "b", "c")
+    ended: dict[str, Query] = {}
+    for stream, batches in (("a", 4), ("b", 1), ("c", 9)):
+        for number in range(batches):
+            kinesis.put(stream, number)
+            checkpoint = ended[stream].checkpoint if stream in ended else None
+            ended[stream] = life = start(kinesis, stream, checkpoint)
+            life.batch()
+            life.run.settle_finished(life.committed)
+            life.end()
+    kinesis.put("a", 10)
+    kinesis.put("b", 10)
+    together = start(kinesis, order, ended[order[0]].checkpoint)
+    assert {(row[0], row[3]) for row in together.batch()} == {(10, 5)}
+    assert together.run.epoch > ended["a"].run.epoch
+    together.end()
+    kinesis.put("c", 11)
+    # The last batch is not settled yet.
+    later = start(kinesis, "a,b,c", together.checkpoint)
+    assert {(row[0], row[3]) for row in later.drain()} == {(11, 10)}
+    assert later.run.epoch > ended["c"].run.epoch
+    later.end()
+    kinesis.put("b", 12)
+    assert {(row[0], row[3]) for row in start(kinesis, "b", later.checkpoint).drain()} == {(12, 11)}
 
 
 def test_a_stream_made_again_is_noticed_and_starts_afresh_with_a_new_checkpoint(start: Start) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
-from by_hand import Lives, Query, numbers
+from by_hand import Lives, Query, Row, numbers
+from stepped import SteppedQuery
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
+from kinesis_trident.spout.errors import StreamRecreatedError
+from kinesis_trident.spout.kinesis.rate_limit import Used, shard_limiter
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.turn_source import TurnSource
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.spout.testing.stream import HeldStream
 
 Start = Callable[..., Query]
 A = "shardId-000000000000"
@@ -77,11 +82,14 @@ def test_a_task_counts_the_look_before_it(zookeeper: EmbeddedZooKeeper, app: str
         (part,) = run.partitions(run.initial(), plan)
     finally:
         run.close()
-    assert [turn.calls for turn in part.turns] == [1]
+    assert [turn.used for turn in part.turns] == [Used(((0, 0),))]
     limiter = shard_limiter(options, "orders", A)
-    limiter.clock = lambda: 5.0
+    limiter.clock, limiter.wall = (lambda: 5.0), (lambda: part.told / 1000)
     TurnSource(part, kinesis).fetcher(part.turns[0])
-    assert [limiter.acquire(patience=0) for _ in range(5)] == [True] * 4 + [False]
+    for _ in range(4):
+        assert limiter.acquire(patience=0)
+        limiter.ended()
+    assert not limiter.acquire(patience=0)
 
 
 def test_an_idle_shard_is_looked_at_as_often_as_the_option_says(start: Start) -> None:
@@ -92,3 +100,104 @@ def test_an_idle_shard_is_looked_at_as_often_as_the_option_says(start: Start) ->
     kinesis.put(A, b"1")
     assert [query.plan() for _ in range(3)] == [None] * 3
     assert kinesis.calls["get_records", A] == 1
+
+
+@pytest.fixture
+def kinesis(time: FakeTime) -> MemoryKinesis:
+    return MemoryKinesis(shards=100, clock=time.milliseconds)
+
+
+def stepped(kinesis: MemoryKinesis, time: FakeTime, **options: str) -> SteppedQuery:
+    return SteppedQuery(kinesis, time, describeShardInterval="10s", **options)
+
+
+def until(query: SteppedQuery, count: int) -> list[Row]:
+    """The rows of as many batches as it takes to have so many."""
+    rows: list[Row] = []
+    while len(rows) < count:
+        rows += query.batch() if query.plan() is not None else []
+    return rows
+
+
+def lists(kinesis: MemoryKinesis) -> int:
+    return sum(count for (name, _), count in kinesis.calls.items() if name == "list_shards")
+
+
+@pytest.mark.parametrize("start", ["TRIM_HORIZON", "LATEST"])
+def test_however_many_tasks_read_a_stream_it_is_described_once_in_ten_seconds(
+    kinesis: MemoryKinesis, time: FakeTime, start: str
+) -> None:
+    query = stepped(kinesis, time, startingPosition=start, shardsPerTask="1")
+    time.sleep(5)
+    for at, shard in enumerate(kinesis.open_shards):
+        kinesis.put(shard, str(at).encode())
+    assert len(until(query, 100)) == 100
+    assert kinesis.calls["describe", ""] == 1
+    # Others have their first record later, a few a second: the first read of each is one of a stream that is known.
+    for at, (shard, *_) in enumerate(zip(kinesis.open_shards, range(40), strict=False)):
+        time.sleep(1)
+        left, _ = kinesis.split(shard)
+        kinesis.put(left, str(at).encode())
+        until(query, 1)
+    assert kinesis.times.most("describe", 10) == 1
+    assert kinesis.calls["describe", ""] >= 4
+
+
+def test_a_long_chain_of_closed_shards_is_listed_once(time: FakeTime) -> None:
+    kinesis = MemoryKinesis(clock=time.milliseconds)
+    for number in range(40):
+        (shard,) = kinesis.open_shards
+        kinesis.put(shard, str(number).encode())
+        kinesis.merge(*kinesis.split(shard))
+    began = time.now
+    query = stepped(kinesis, time)
+    assert numbers(until(query, 40)) == list(range(40))
+    assert kinesis.times.most("describe", 10) == 1
+    # At the start, for which nothing was known, and then in each interval.
+    assert lists(kinesis) <= 2 + (time.now - began) // 10
+
+
+def test_what_comes_after_a_shard_that_was_split_is_listed_at_once_and_once(time: FakeTime) -> None:
+    kinesis = MemoryKinesis(clock=time.milliseconds)
+    query = stepped(kinesis, time)
+    kinesis.put(A, b"0")
+    until(query, 1)
+    before, began = lists(kinesis), time.now
+    for child in kinesis.split(A):
+        kinesis.put(child, b"1")
+    until(query, 2)
+    assert lists(kinesis) == before + 1
+    assert time.now - began < 5
+    assert kinesis.calls["describe", ""] == 1
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+def test_a_stream_that_is_created_again_is_noticed_within_ten_seconds_and_loses_nothing(
+    time: FakeTime, read_before: bool
+) -> None:
+    """Faster than AWS creates one, and at a position that the new one takes: its records may come twice."""
+    kinesis = MemoryKinesis(clock=time.milliseconds)
+    query = stepped(kinesis, time)
+    if read_before:
+        kinesis.put(A, b"0")
+        until(query, 1)
+    time.sleep(2)
+    before = kinesis._stream._sequence
+    kinesis._stream = HeldStream("orders", 1, time.milliseconds())
+    kinesis._stream._sequence = before + 10**30
+    found: list[Row] = []
+    put = count(1)
+
+    def go_on(seconds: int) -> None:
+        for _ in range(seconds):
+            kinesis.put(A, b"%d" % next(put))
+            while query.plan() is not None:
+                found.extend(query.batch())
+            time.sleep(1)
+
+    with pytest.raises(StreamRecreatedError):
+        go_on(12)
+    query = stepped(kinesis, time)
+    go_on(2)
+    assert set(numbers(found)) == set(range(1, next(put)))
+    assert max(Counter(numbers(found)).values()) <= 2

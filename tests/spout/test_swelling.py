@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
 from kinesis_trident.spout.kinesis.aggregation import (
@@ -27,7 +26,6 @@ from kinesis_trident.spout.kinesis.record_batches import (
     payload_size,
     portions,
     with_own_keys,
-    with_sub_sequence,
 )
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
@@ -60,10 +58,10 @@ def page(payloads: Sequence[bytes]) -> pa.RecordBatch:
         pa.array([f"key {at}" for at in range(n)], pa.string()),
         pa.array(payloads, pa.binary()),
         pa.array([str(10**55 + at) for at in range(n)], pa.string()),
+        pa.array([-1] * n, pa.int64()),
         pa.array([1_700_000_000_000_000] * n, pa.timestamp("us", tz="UTC")),
     ]
-    names = ["partitionKey", "data", "sequenceNumber", "approximateArrivalTimestamp"]
-    return with_sub_sequence(pa.RecordBatch.from_arrays(columns, names=names))
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
 def made(content: list[bytes | list[tuple[bytes, str]]]) -> pa.RecordBatch:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.inflight.ledger import with_failure
 from kinesis_trident.tracker.reasons import MAX_REASONS, REASON_LENGTH, FewReasons, make_reason, make_visible

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.records import NotDone, RecordPosition, are_comparable, in_shard_order, places_of
 

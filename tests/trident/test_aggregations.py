@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.trident import (
@@ -244,3 +243,27 @@ def test_only_the_states_that_say_so_forget_replays() -> None:
             update(factory, Combined("Sum", ("k",), "n", Sum()), txid, batches([("a", 1)]))
         totals[kind] = factory.make_state({}, 0, 1).multi_get([("a",)])
     assert totals == {StateType.NON_TRANSACTIONAL: [3], StateType.TRANSACTIONAL: [2], StateType.OPAQUE: [2]}
+
+
+@given(st.lists(st.floats(-9, 9) | st.just(math.nan), min_size=1), st.data())
+def test_nan_comes_last_in_the_least_and_the_greatest(numbers: list[float], data: Any) -> None:
+    """In any order, in one batch and over several, by key and in all."""
+    schema = pa.schema([("k", pa.string()), ("value", pa.float64())])
+    known = [n for n in numbers if not math.isnan(n)]
+    for aggregator, choose in ((Min(), min), (Max(), max)):
+        by_key, in_all = (MemoryMapState.opaque(serializer="msgpack") for _ in range(2))
+        for txid, n in enumerate(data.draw(st.permutations(numbers)), 1):
+            # More partial results of a batch than one, too.
+            values = [n, math.nan] if txid % 2 else [n]
+            columns = {"k": ["a"] * len(values), "value": values}
+            given = [pa.RecordBatch.from_pydict(columns, schema=schema)]
+            update(by_key, Combined("X", ("k",), "value", aggregator), txid, given[:1], schema)
+            update(
+                in_all,
+                Combined("X", (), "value", aggregator),
+                txid,
+                given,
+                pa.schema([schema.field("value")]),
+            )
+        found = [by_key.make_state({}, 0, 1).multi_get([("a",)])[0], in_all.make_state({}, 0, 1).get()]
+        assert all(math.isnan(n) for n in found) if not known else found == [choose(known)] * 2

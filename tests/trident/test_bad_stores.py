@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+import os
 import pickle
 import re
+import shutil
 import socket
+import stat
 import uuid
 from contextlib import closing
 from datetime import UTC, datetime
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 import redis
 import sqlalchemy as sa
+from server_fixtures import _program
 from servers import MemcachedServer, PostgresServer, RedisServer
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
@@ -25,13 +29,14 @@ from kinesis_trident.trident.errors import (
     ForeignValueError,
     MissingExtraError,
     SerializationError,
+    StateBehindError,
     StateOptionsError,
     StoreError,
     StoreUnavailableError,
     ValueTooLargeError,
 )
 from kinesis_trident.trident.maps.values import OpaqueValue
-from kinesis_trident.trident.state import Key
+from kinesis_trident.trident.state import ATTEMPT, Key
 from kinesis_trident.trident.stores import (
     JsonSerializer,
     MapStateFactory,
@@ -227,6 +232,8 @@ def test_a_value_that_is_too_large_for_memcached(memcached_server: MemcachedServ
     [
         {"$decimal": "1.5"},
         {1, 2},
+        (1, 2),
+        [{"a": (1,)}],
         datetime.now(UTC),
         b"bytes",
         float("nan"),
@@ -428,5 +435,76 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     assert broken.exists()
 
 
+@pytest.mark.parametrize("missing", ["000001.snapshot", "000003.batch"])
+def test_a_file_that_is_missing_between_others(tmp_path: Path, missing: str) -> None:
+    folder, kept = tmp_path / "state", tmp_path / "kept"
+    factory = FileState.opaque(str(folder))
+
+    def batch(factory: MapStateFactory, txid: int, keys: list[str]) -> list[Any]:
+        state = factory.make_state({ATTEMPT: 1}, 0, 1)
+        state.begin_commit(txid)
+        counts = state.multi_combine([(key,) for key in keys], operator.add, [1] * len(keys))
+        state.commit(txid)
+        return counts
+
+    for txid, keys in [(1, ["a", "b"]), (2, ["a"]), (3, ["b", "a"]), (4, ["a"])]:
+        batch(factory, txid, keys)
+    [path] = folder.glob(f"*{missing}")
+    path.rename(kept)
+    names = {path.name for path in folder.iterdir()}
+    for accepted in (0, 3):
+        again = FileState.opaque(str(folder), acceptLossUpTo=accepted)
+        with pytest.raises(
+            StateBehindError, match=rf"{missing} is missing, but later .*acceptLossUpTo=4 of this state"
+        ):
+            again.make_state({}, 0, 1)
+    assert {path.name for path in folder.iterdir()} == names
+    shutil.copytree(folder, tmp_path / "accepted")
+    accepting = FileState.opaque(str(tmp_path / "accepted"), acceptLossUpTo=4)
+    # What later files hold of a key is right.
+    assert batch(accepting, 5, ["a", "b"]) == [5, 3]
+    assert batch(FileState.opaque(str(tmp_path / "accepted")), 6, ["a"]) == [6]
+    kept.rename(path)
+    assert batch(FileState.opaque(str(folder)), 5, ["a", "b"]) == [5, 3]
+
+
+def test_the_name_of_a_file_is_flushed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the batch is committed: else a crash of the machine could take back the name."""
+    flushed: list[set[str]] = []
+    fsync = os.fsync
+
+    def watched(file: int) -> None:
+        fsync(file)
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            assert os.path.samestat(os.fstat(file), tmp_path.stat())
+            flushed.append({path.name for path in tmp_path.iterdir()})
+
+    store = FileByteStore(str(tmp_path))
+    store.set_many(["a"], [b"1"])
+    monkeypatch.setattr(os, "fsync", watched)
+    store.end_batch(1)
+    assert flushed == [{"000001-000000000001.snapshot", "000001-000000000002.batch"}]
+
+
 def test_integers_of_any_size() -> None:
     assert JsonSerializer(StateType.OPAQUE).serialize(OpaqueValue(1, 2**70, None)) == b"[1,%d,null]" % 2**70
+
+
+@pytest.mark.parametrize("options", [{}, {"maxMultiGetBatchSize": 60, "maxMultiPutBatchSize": 30}])
+def test_values_that_are_together_more_than_redis_takes_in_a_request(options: dict[str, int]) -> None:
+    """Here 32 MB; without a setting 512 MB. Each request ends the connection, and so would each replay."""
+    keys: list[Key] = [(f"{i}",) for i in range(60)]
+    with RedisServer(_program("redis-server"), proto_max_bulk_len="32mb") as server:
+        factory = RedisState.opaque(server.url, requestRetries=0, **options)
+        for txid in (1, 2):
+            state = factory.make_state({ATTEMPT: 1}, 0, 1)
+            state.begin_commit(txid)
+            if options:
+                state.hold_writes()
+            state.multi_combine(keys, max, [f"{txid}{'x' * 600_000}"] * len(keys))
+            state.commit(txid)
+        store = factory.store()
+        values = factory.make_state({}, 0, 1).multi_get(keys)
+        store.set_many([key for (key,) in keys], [str(value).encode() for value in values])
+        assert store.get_many(["7"])[0][0] == b"2" + b"x" * 600_000
+    assert values == [f"2{'x' * 600_000}"] * len(keys)

@@ -129,6 +129,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.filter(FilterNull(), ["nothing"]),
         r"each\(FilterNull\): there is no field 'nothing'",
     ),
+    "Storm's name": (lambda s: s.groupBy("x"), r"Stream: groupBy\(\) of Storm .* Call group_by\(\)"),
     "window, time": (
         lambda s: s.tumbling_window(DAY, STATE, Count(), "n", time="txid"),
         r"window\(Count\): the event time 'txid' is bigint, not a timestamp",

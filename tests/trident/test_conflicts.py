@@ -1,11 +1,15 @@
-"""Databases that end a transaction of a state, because another one holds its rows: the batch is replayed."""
+"""Databases that end a transaction of a state, because another one holds its rows, or it is too large."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import sqlite3
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pymysql
@@ -15,7 +19,8 @@ from harness import eventually
 from servers import MariaDBServer, PostgresServer
 from sqlalchemy.engine import make_url
 
-from kinesis_trident.trident.errors import StoreUnavailableError
+from kinesis_trident.trident.errors import StoreUnavailableError, ValueTooLargeError
+from kinesis_trident.trident.state import ATTEMPT, Key
 from kinesis_trident.trident.stores.sql import SqlState
 
 ENDED = r"(?s)table {table} ended a transaction that waited for another one \(.*find out what else locks these rows"
@@ -73,7 +78,7 @@ def test_a_deadlock_in_mariadb(mariadb_server: MariaDBServer) -> None:
         writing.join()
         other.commit()
     (error,) = raised
-    assert "ended a transaction that waited for another one" in str(error)
+    assert "ended this transaction for another one" in str(error)
     assert "Deadlock found" in str(error)
     assert store.get_many(["a", "b"])[0] == [b"2", b"2"]
 
@@ -91,3 +96,81 @@ def test_a_locked_file_of_sqlite(tmp_path: Path) -> None:
     other.close()
     store.set_many(["a"], [b"2"])
     assert store.get_many(["a"])[0] == [b"2"]
+
+
+def of_mariadb(server: MariaDBServer, **options: Any) -> SqlState:
+    return SqlState.opaque(server.url.replace("mysql:", "mysql+pymysql:"), requestRetries=0, **options)
+
+
+def test_partitions_that_insert_new_keys_do_not_end_each_other(mariadb_server: MariaDBServer) -> None:
+    """The keys of each are spread over the table, in another order in each."""
+    store = of_mariadb(mariadb_server, tableName=f"t{uuid.uuid4().hex}").store()
+    store.set_many(["first"], [b"1"])
+    keys = [hashlib.md5(b"%d" % i).hexdigest() for i in range(8 * 1_000)]
+    begin = threading.Barrier(8)
+
+    def insert(partition: int) -> list[Any]:
+        begin.wait()
+        mine = keys[partition::8]
+        return store.compare_and_set_many(mine, [b"1"] * len(mine), [None] * len(mine))
+
+    with ThreadPoolExecutor(8) as threads:
+        for written in threads.map(insert, range(8)):
+            assert written == [b"1"] * len(written)
+    assert store.get_many(keys)[0] == [b"1"] * len(keys)
+
+
+@pytest.mark.parametrize("serializer", ["json", "msgpack"])
+def test_values_beyond_64_kib_in_mariadb(mariadb_server: MariaDBServer, serializer: str) -> None:
+    """Also many of them in one batch, which together are more than a request may have (16 MB here)."""
+    factory = of_mariadb(mariadb_server, tableName=f"t{uuid.uuid4().hex}", serializer=serializer)
+    keys: list[Key] = [(f"{i}",) for i in range(20)]
+    text = "x'\\" * 100_000
+    for txid in (1, 2):
+        state = factory.make_state({ATTEMPT: 1}, 0, 1)
+        state.begin_commit(txid)
+        state.multi_put(keys, [f"{txid}{text}"] * len(keys))
+        state.commit(txid)
+    assert factory.make_state({}, 0, 1).multi_get(keys) == [f"2{text}"] * len(keys)
+
+
+def test_a_value_for_which_the_column_of_an_older_release_is_too_small(mariadb_server: MariaDBServer) -> None:
+    table = f"t{uuid.uuid4().hex}"
+    with connected(mariadb_server) as other, other.cursor() as cursor:
+        cursor.execute(
+            f"create table {table} (`key` varbinary(1020) primary key, value blob not null, expires double)"
+        )
+        # A server that is not strict cuts a value off.
+        cursor.execute("set global sql_mode = ''")
+        try:
+            store = of_mariadb(mariadb_server, tableName=table, serializer="msgpack").store()
+            store.set_many(["a"], [b"x" * 65_535])
+            with pytest.raises(ValueTooLargeError) as raised:
+                store.set_many(["a", "b"], [b"x", b"x" * 65_536])
+        finally:
+            cursor.execute("set global sql_mode = default")
+        assert "the value of key 'b' has 65,536 bytes" in str(raised.value)
+        [remedy] = re.findall(r"ALTER TABLE .*", str(raised.value))
+        cursor.execute(remedy)
+    again = of_mariadb(mariadb_server, tableName=table, serializer="msgpack").store()
+    assert len(again.get_many(["a"])[0][0] or b"") == 65_535
+    again.set_many(["a", "b"], [b"x", b"x" * 65_536])
+
+
+def test_a_value_that_no_request_takes(mariadb_server: MariaDBServer) -> None:
+    """MariaDB ends the connection, as one that is gone does."""
+    with connected(mariadb_server) as other, other.cursor() as cursor:
+        cursor.execute("select @@max_allowed_packet")
+        [before] = cursor.fetchone() or ()
+        cursor.execute("set global max_allowed_packet = 1048576")
+        try:
+            store = of_mariadb(mariadb_server, tableName=f"t{uuid.uuid4().hex}").store()
+            store.set_many(["a"], [b"x" * 1_000_000])
+            with pytest.raises(
+                ValueTooLargeError,
+                match=r"key 'b' has 1,200,000 bytes in a request, .* at most 1,048,576 \(max_allowed_packet\)",
+            ):
+                store.set_many(["a", "b"], [b"y", b'"' * 600_000])
+        finally:
+            cursor.execute(f"set global max_allowed_packet = {before}")
+    assert len(store.get_many(["a"])[0][0] or b"") in (1, 1_000_000)

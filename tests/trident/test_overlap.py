@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from overlapping import MemoryExchange
 
 from kinesis_trident.trident.maps.backing import LOST
 from kinesis_trident.trident.stores.memory import MemoryByteStore
-from kinesis_trident.trident.stores.overlap import run_exchange
+from kinesis_trident.trident.stores.overlap import request_parts, run_exchange
 
 COUNT = 23
 NAMES = [f"key-{i}" for i in range(COUNT)]
@@ -82,3 +81,14 @@ def test_few_keys(count: int) -> None:
     )
     assert versions == [b"x"] * count
     assert store.get_many(NAMES[:2])[0] == [b"x" if count else None, None]
+
+
+@given(sizes=st.lists(st.integers(0, 9)), most=st.integers(1, 5), most_bytes=st.integers(0, 20))
+def test_requests_are_bounded_by_keys_and_by_bytes(sizes: list[int], most: int, most_bytes: int) -> None:
+    values = [b"x" * size if size else None for size in sizes]
+    parts = request_parts(most, most_bytes, values, values)
+    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(len(sizes)))
+    for part in parts:
+        number = part.stop - part.start
+        assert 0 < number <= most
+        assert number == 1 or 2 * sum(sizes[part]) <= most_bytes

@@ -15,13 +15,15 @@ import redis
 from samples_topology import a_stream
 from servers import RedisServer
 
+from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.trident import Count, StateOwnedError
 from kinesis_trident.trident.errors import ForeignValueError
-from kinesis_trident.trident.run.owners import name_updates, owners_of
+from kinesis_trident.trident.run.batches import name_updates, owners_of
 from kinesis_trident.trident.state import ATTEMPT, Key
 from kinesis_trident.trident.stores import MapStateFactory, StateType
 from kinesis_trident.trident.stores.ownership import GLOBALS, OWNER, Owner
 from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.sql import SqlState
 from kinesis_trident.trident.topology import _below
 
 KEYS: list[Key] = [("a",), ("b",)]
@@ -98,7 +100,7 @@ def test_two_updates_of_a_topology_that_write_the_server_in_two_ways(redis_serve
         factory = RedisState.opaque(f"redis://{host}:{redis_server.port}/0", keyPrefix=prefix)
         stream.group_by(["partitionKey"]).persistent_aggregate(factory, Count(), ["n"])
     names = name_updates(_below(stream.node))
-    one, two = owners_of(names, "shop", HOME, {}).values()
+    one, two = owners_of(names, StateFacts(1, "shop", HOME)).values()
     assert one.update == f"persistent_aggregate(Count) by partitionKey in {prefix}"
     assert two.update == f"{one.update} #2"
     first, second = (node.factory for node in names)
@@ -141,9 +143,16 @@ def test_a_prefix_that_begins_another_one(redis_server: RedisServer, kind: State
     short = RedisState(kind, redis_server.url, keyPrefix=f"{base}count")
     long = RedisState(kind, redis_server.url, keyPrefix=f"{base}count:er")
     here, there = owner("short", "long"), owner("long", "short")
-    # The longer one sees the shorter one's mark, whoever comes first.
     count(long, there, 1)
-    count(short, here, 1)
+    # Who comes later is refused, and stops nobody, whichever prefix is the longer one.
+    with pytest.raises(
+        StateOwnedError, match=r"keys of shop/lines@1/long begin .*count:er.* those of shop/lines@1/short"
+    ) as refused:
+        count(short, here, 1)
+    count(long, there, 1, attempt=2)
+    count(given(short, accept_owner=accepted(refused)), here, 1)
+    count(short, here, 2)
+    # From now on the longer one sees the shorter one's mark.
     with pytest.raises(StateOwnedError, match=r"count:er.* those of shop/lines@1/short .*mix up") as refused:
         count(long, there, 2)
     count(given(long, accept_owner=accepted(refused)), there, 2)
@@ -151,6 +160,36 @@ def test_a_prefix_that_begins_another_one(redis_server: RedisServer, kind: State
     with pytest.raises(StateOwnedError, match="those of shop/lines@1/short"):
         count(long, owner("long", application="other"), 3)
     count(long, owner("long"), 3)
+
+
+def test_a_newcomer_without_a_prefix_stops_no_older_state(database: str) -> None:
+    older, global_one, newcomer = (SqlState.opaque(database, keyPrefix=prefix) for prefix in ("a:", "b:", ""))
+    whole = owner("whole", is_global=True)
+    count(older, owner("old"), 1)
+    count(global_one, whole, 1)
+    for _ in range(2):
+        with pytest.raises(
+            StateOwnedError, match=r"old begin with 'a:', and so can those of other/lines@1/new"
+        ):
+            count(newcomer, owner("new", application="other"), 1)
+    assert count(older, owner("old"), 2) == [2, 2]
+    assert count(global_one, whole, 2) == [2]
+    # A global aggregate has one key, which is none of theirs.
+    assert count(newcomer, owner("all", application="other", is_global=True), 1) == [1]
+
+
+def test_states_of_an_earlier_release_that_contain_each_other_go_on(redis_server: RedisServer) -> None:
+    """Their users have accepted it, and there was no register of prefixes."""
+    base = uuid.uuid4().hex
+    client = redis.Redis.from_url(redis_server.url)
+    for prefix, update in [(base, "short"), (f"{base}a:", "long")]:
+        client.set(f'{prefix}["$OWNER$"]', f'["shop","lines@1","{update}",0]')
+        client.set(f'{prefix}["$FENCE$"]', "[7,1]")
+    long = RedisState.opaque(redis_server.url, keyPrefix=f"{base}a:", acceptOwner="shop/lines@1/short")
+    short = RedisState.opaque(redis_server.url, keyPrefix=base)
+    for txid in (8, 9):
+        for factory, name in [(long, "long"), (short, "short")]:
+            assert count(factory, owner(name, "long", "short"), txid) == [txid - 7] * 2
 
 
 def test_a_user_of_redis_who_sees_only_the_keys_under_the_prefix(redis_server: RedisServer) -> None:

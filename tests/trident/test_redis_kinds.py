@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from harness import eventually
-from redis_groups import Cluster, cluster, watched_primary
+from redis_groups import NODES, SLOTS, Cluster, cluster, watched_primary
 from secure_servers import certificates
 from server_fixtures import _program
 from servers import LOOPBACK, RedisServer
 from test_failover import KEYS, count, fails_then_counts
+from test_states_doc import NAMES
 from test_stores import connecting
 
 from kinesis_trident.checkpoint.embedded.ports import free_port
-from kinesis_trident.trident import FencedError, StateOptionsError, StoreError, StoreUnavailableError
+from kinesis_trident.trident import (
+    FencedError,
+    StateBehindError,
+    StateOptionsError,
+    StoreError,
+    StoreUnavailableError,
+)
 from kinesis_trident.trident.state import ATTEMPT
+from kinesis_trident.trident.stores.ownership import OWNER, Owner
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.redis.connecting import parse_target
 from kinesis_trident.trident.testing import BackingMapConformance
 from kinesis_trident.trident.testing.conformance import Connect
+
+
+@contextmanager
+def owned(factory: RedisState, txid: int, applied: int, attempt: int = 1) -> Iterator[Any]:
+    """A state of a topology's update in which a batch has begun."""
+    who = Owner("shop", "lines@1", "counts", frozenset(("counts",)), applied=applied)
+    state = factory.make_state({ATTEMPT: attempt, OWNER: who}, 0, 1)
+    state.begin_commit(txid)
+    yield state
+
+
+def count_owned(factory: RedisState, txid: int, applied: int, attempt: int = 1) -> Any:
+    with owned(factory, txid, applied, attempt) as state:
+        counts = state.multi_combine(KEYS, operator.add, [1] * len(KEYS))
+        state.commit(txid)
+    assert len(set(counts)) == 1
+    return counts[0]
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +60,83 @@ def redis_cluster() -> Iterator[Cluster]:
 
 
 class TestRedisCluster(BackingMapConformance):
-    @pytest.fixture(params=[{}, {"dataType": "HASH", "additionalKey": "hash"}])
+    @pytest.fixture(params=[{"keyPrefix": "{%s}:"}, {"dataType": "HASH", "additionalKey": "%s"}])
     def connect(self, request: pytest.FixtureRequest, redis_cluster: Cluster) -> Connect:
-        return connecting(RedisState, redis_cluster.url, keyPrefix=f"{uuid.uuid4().hex}:", **request.param)
+        options = {name: str(value).replace("%s", uuid.uuid4().hex) for name, value in request.param.items()}
+        return connecting(RedisState, redis_cluster.url, **options)
 
 
-@pytest.mark.parametrize("prefix", ["", "{tag}"])
-def test_a_state_is_spread_over_the_cluster_unless_its_keys_share_a_tag(
-    redis_cluster: Cluster, prefix: str
-) -> None:
-    own = f"{prefix}{uuid.uuid4().hex}"
+@pytest.mark.parametrize("prefix", ["", "{", "counts:", "{}counts", "a}b{c"])
+def test_a_state_in_a_cluster_needs_one_slot(prefix: str) -> None:
+    with pytest.raises(
+        StateOptionsError, match=r"keyPrefix is .*as in keyPrefix='\{counts\}', or use dataType HASH"
+    ):
+        RedisState.opaque(f"redis+cluster://{LOOPBACK}:1", keyPrefix=prefix)
+
+
+def test_a_state_is_in_one_node_of_the_cluster(redis_cluster: Cluster) -> None:
+    own = f"a{{{uuid.uuid4().hex}}}b"
     factory = RedisState.opaque(redis_cluster.url, keyPrefix=own, expireIntervalSec=1_000)
     assert count(factory, 1, 10) == [10] * len(KEYS)
     assert count(factory, 2, 1) == [11] * len(KEYS)
     assert count(factory, 2, 2, attempt=2) == [12] * len(KEYS)
-    held = [len(client.keys(f"*{own}*")) for client in redis_cluster.clients]
     # The fence is a key too.
-    assert sum(held) == len(KEYS) + 1
-    assert held.count(0) == (2 if prefix else 0)
+    assert sorted(len(client.keys(f"{own}*")) for client in redis_cluster.clients) == [0, 0, len(KEYS) + 1]
+
+
+def test_a_node_that_comes_back_empty(redis_cluster: Cluster) -> None:
+    """It has lost the fence with the keys, whether between two batches or within one."""
+    states: dict[int, RedisState] = {}
+    while len(states) < NODES:
+        factory = RedisState.opaque(redis_cluster.url, keyPrefix=f"{{{uuid.uuid4().hex}}}")
+        slot = redis_cluster.clients[0].execute_command("CLUSTER KEYSLOT", factory.key_prefix)
+        states[int(slot) * NODES // SLOTS] = factory
+    for factory in states.values():
+        assert [count_owned(factory, 1, 0), count_owned(factory, 2, 1)] == [1, 2]
+    with owned(states[0], 3, 2) as state:
+        redis_cluster.servers[0].kill()
+        eventually(lambda: redis_cluster.is_whole(redis_cluster.clients[0]), "the cluster")
+        with pytest.raises(
+            StoreUnavailableError, match=r"has lost keys during a batch.*the batch is replayed"
+        ):
+            state.multi_combine(KEYS, operator.add, [1] * len(KEYS))
+    with pytest.raises(StateBehindError, match=r"does not know of any batch .* to which batch 2 was applied"):
+        count_owned(states[0], 3, 2, attempt=2)
+    assert [count_owned(states[node], 3, 2) for node in (1, 2)] == [3, 3]
+
+
+def test_a_cluster_that_evicts_keys(redis_cluster: Cluster) -> None:
+    for client in redis_cluster.clients:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(StoreError, match=r"redis\+cluster://.* has maxmemory-policy allkeys-lru"):
+            count(RedisState.opaque(redis_cluster.url, keyPrefix="{a}", requestRetries=0), 1, 1)
+    finally:
+        for client in redis_cluster.clients:
+            client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_the_keys_of_an_older_release_get_a_hash_tag(redis_cluster: Cluster) -> None:
+    """As docs/states.md says: a state that was spread over the nodes counts on."""
+    own = uuid.uuid4().hex
+    cluster = redis.RedisCluster(LOOPBACK, redis_cluster.servers[0].port)
+    old = {f"{own}{key[0]}": b"[7,3,2]" for key in KEYS}
+    old[f'{own}["$OWNER$"]'] = b'["shop","lines@1","counts in before",0]'
+    old[f'{own}["$FENCE$"]'] = b"[7,12]"
+    for key, value in old.items():
+        cluster.set(key, value, ex=1_000 if key.endswith("3") else None)
+    assert all(client.keys(f"{own}*") for client in redis_cluster.clients)
+    for _ in range(2):
+        NAMES["add_tag"](cluster, own, f"{{{own}}}")
+    factory = RedisState.opaque(redis_cluster.url, keyPrefix=f"{{{own}}}")
+    assert count_owned(factory, 7, 0, attempt=13) == 3
+    assert count_owned(factory, 8, 7) == 4
+    assert cluster.ttl(f"{{{own}}}{KEYS[3][0]}") == -1
+    assert cluster.ttl(f"{{{own}}}{KEYS[13][0]}") == -1
 
 
 def test_a_late_task_writes_nothing_in_a_cluster(redis_cluster: Cluster) -> None:
-    factory = RedisState.opaque(redis_cluster.url, keyPrefix=uuid.uuid4().hex)
+    factory = RedisState.opaque(redis_cluster.url, keyPrefix=f"{{{uuid.uuid4().hex}}}")
     late = factory.make_state({ATTEMPT: 1}, 0, 1)
     late.begin_commit(1)
     assert count(factory, 1, 5, attempt=2) == [5] * len(KEYS)
@@ -64,7 +147,7 @@ def test_a_late_task_writes_nothing_in_a_cluster(redis_cluster: Cluster) -> None
 
 def test_keys_that_move_to_another_node(redis_cluster: Cluster) -> None:
     """While a slot moves, a batch asks for its replay; afterwards it finds the slot, at once if it may try again."""
-    own = uuid.uuid4().hex
+    own = f"{{{uuid.uuid4().hex}}}"
     factory = RedisState.opaque(redis_cluster.url, keyPrefix=own, requestRetries=0)
     slot = int(redis_cluster.clients[0].execute_command("CLUSTER KEYSLOT", f"{own}{KEYS[7][0]}"))
     target = 0
@@ -89,7 +172,9 @@ def test_keys_that_move_to_another_node(redis_cluster: Cluster) -> None:
 
 
 def test_a_cluster_that_is_not_there(closed_port: int) -> None:
-    factory = RedisState.opaque(f"redis+cluster://user:secret@{LOOPBACK}:{closed_port}", requestRetries=0)
+    factory = RedisState.opaque(
+        f"redis+cluster://user:secret@{LOOPBACK}:{closed_port}", keyPrefix="{t}", requestRetries=0
+    )
     with pytest.raises(StoreUnavailableError, match="does not answer") as raised:
         count(factory, 1, 1)
     assert "secret" not in str(raised.value)

@@ -55,7 +55,8 @@ def test_a_file_is_whole_when_it_has_its_name(tmp_path: Path, monkeypatch: pytes
     ):
         count(factory, 4)
     system.fails = False
+    assert count(factory, 4) == [4, 40]
     again = FileState.opaque("hdfs://namenode/state")
-    assert again.make_state({}, 0, 1).multi_get(KEYS) == [3, 30]
-    assert count(again, 4) == [4, 40]
-    assert FileState.opaque("hdfs://namenode/state").make_state({}, 0, 1).multi_get(KEYS) == [4, 40]
+    assert again.make_state({}, 0, 1).multi_get(KEYS) == [4, 40]
+    assert count(again, 5) == [5, 50]
+    assert FileState.opaque("hdfs://namenode/state").make_state({}, 0, 1).multi_get(KEYS) == [5, 50]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import subprocess
+import sys
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -16,6 +18,7 @@ from kinesis_trident.trident import (
     ApproxQuantiles,
     CombinerAggregator,
     DistinctEstimate,
+    ForeignValueError,
     Function,
     MissingExtraError,
     QuantileEstimates,
@@ -79,6 +82,94 @@ def test_a_sketch_in_a_state() -> None:
     stream.persistent_aggregate(MemoryMapState.opaque(), ApproxQuantiles(), "q", ["subSequenceNumber"])
     with pytest.raises(TopologyError, match=r"ApproxQuantiles: reads data binary\. Name one"):
         stream.persistent_aggregate(MemoryMapState.opaque(), ApproxQuantiles(), "q", ["data"])
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("AgEHDAMMAAg=", 0),
+        ("AgEHDAMIAwjyXQ4EnnQRBI0x8gc=", 3),
+        ("AwEHDAUIAAkJAAAAnnQRBMdXMwxLqLoFjTHyB/JdDgQ6JqwTOvB8Cf2/Qwnn7mIG", 9),
+        ("CgEHBAAIAAo4zrn/cDZEQAAAAAAAABJAAAAAAAAAAAABAAAAAAAAAAEEAQEAAgIDBQEEAgUCBAM=", 40),
+        # Registers of four and six bits, which other programs write.
+        ("CgEHBAAAAQLGWlZT9b5AQAAAAAAA8A5AAAAAAAAAAAAFAAAAAAAAAAMAAlIiFBEGAAAAAAAAAAAAAAAAAAAAAA==", 33),
+        ("CgEHBAAIAAbGWlZT9b5AQAAAAAAA8A5AAAAAAAAAAAAAAAAAAAAAAEQQBEMwGMNQCIJwBAA=", 33),
+    ],
+)
+def test_stored_sketches_of_distinct_values_are_read(text: str, values: int) -> None:
+    """As version 1.0.0 has stored them: nothing, a list, a set, registers."""
+    assert estimates(DistinctEstimate(), text)[0] == pytest.approx(values, rel=0.03)
+    more = ApproxDistinct().combine(text, sketch(ApproxDistinct(), "another"))
+    assert estimates(DistinctEstimate(), more)[0] == pytest.approx(values + 1, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "with_another"),
+    [
+        ("AgEPAcgACAA=", (None, None), (99.0, 99.0)),
+        ("AgIPBMgACAAAAAAAAADwPw==", (1.0, 1.0), (1.0, 99.0)),
+        (
+            "BQEPAMgACAADAAAAAAAAAMgAAQDFAAAAAAAAAAAA8D8AAAAAAAAIQAAAAAAAAAhAAAAAAAAAAEAAAAAAAADwPw==",
+            (2.0, 3.0),
+            (2.0, 99.0),
+        ),
+        (
+            "BQEPAAgACAAUAAAAAAAAAAgAAgAAAAAADAAAAAAAAAAAAPA/AAAAAAAANEAAAAAAAAA0QAAAAAAAADNAAAAAAAAAMkAAAAAA"
+            "AAAxQAAAAAAAADBAAAAAAAAALkAAAAAAAAAsQAAAAAAAACpAAAAAAAAAKEAAAAAAAAAmQAAAAAAAACRAAAAAAAAAIkAAAAAA"
+            "AADwPwAAAAAAAAhAAAAAAAAAFEAAAAAAAAAcQA==",
+            (10.0, 20.0),
+            (10.0, 99.0),
+        ),
+    ],
+)
+def test_stored_sketches_of_quantiles_are_read(
+    text: str, found: tuple[float | None, ...], with_another: tuple[float, ...]
+) -> None:
+    """As version 1.0.0 has stored them: nothing, one item, one level, two levels."""
+    estimate = QuantileEstimates(0.5, 1)
+    assert estimates(estimate, text) == found
+    more = ApproxQuantiles().combine(text, sketch(ApproxQuantiles(), 99))
+    assert estimates(estimate, more) == pytest.approx(with_another, abs=3)
+
+
+DAMAGE = """
+import sys
+from base64 import b64decode, b64encode
+from itertools import chain
+from kinesis_trident.trident import ApproxDistinct, ApproxQuantiles, ForeignValueError
+
+for aggregator, text in zip([ApproxDistinct()] * 3 + [ApproxQuantiles()] * 3, sys.argv[1:]):
+    data = b64decode(text)
+    cut = (data[:length] for length in range(len(data)))
+    head = range(min(len(data), 60))
+    wrong = (data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for at in head for bit in range(8))
+    refused = 0
+    for one in chain(cut, wrong):
+        try:
+            aggregator.combine(b64encode(one).decode(), text)
+        except ForeignValueError:
+            refused += 1
+    assert refused > len(data) // 2, (aggregator, refused)
+"""
+
+
+def test_no_damage_of_a_stored_sketch_ends_the_process() -> None:
+    """Each cut, and each bit of the counts: in a process of its own, which the library would end."""
+    sketches = [sketch(ApproxDistinct(lg_k), *range(n)) for lg_k, n in ((12, 3), (12, 30), (4, 50))]
+    sketches += [sketch(ApproxQuantiles(k), *range(n)) for k, n in ((200, 1), (200, 30), (8, 90))]
+    command = [sys.executable, "-c", DAMAGE, *sketches]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_sketch_of_the_other_kind_is_refused() -> None:
+    distinct, quantiles = sketch(ApproxDistinct(), *range(30)), sketch(ApproxQuantiles(), *range(30))
+    with pytest.raises(ForeignValueError, match="is not a hll_sketch of Apache DataSketches in base64"):
+        estimates(DistinctEstimate(), quantiles)
+    with pytest.raises(
+        ForeignValueError, match="is not a kll_doubles_sketch of Apache DataSketches in base64"
+    ):
+        estimates(QuantileEstimates(0.5, 1), distinct)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from decimal import Decimal
@@ -9,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, StructType
@@ -23,6 +23,7 @@ from kinesis_trident.trident import (
     FirstN,
     MapGet,
     Max,
+    Min,
     ReducerAggregator,
     SnapshotGet,
     StateError,
@@ -81,6 +82,16 @@ class Evens(Aggregator):
 
 def shorter(a: TridentTuple, b: TridentTuple) -> int:
     return len(a["word"]) - len(b["word"]) or (a["n"] > b["n"]) - (a["n"] < b["n"])
+
+
+def test_nan_comes_last_where_spark_aggregates(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [("a", 1.5), ("a", math.nan), ("a", -1.0), ("b", math.nan)], "k string, x double"
+    )
+    groups = TridentTopology(spark).new_stream("table", rows).group_by("k")
+    for aggregator, found in [(Min(), -1.0), (Max(), 1.5)]:
+        [(_, a), (_, b)] = sorted(map(tuple, groups.aggregate(aggregator, "x2", ["x"]).df.collect()))
+        assert (a, math.isnan(b)) == (found, True)
 
 
 def test_chains_and_comparators_over_a_batch(spark: SparkSession) -> None:

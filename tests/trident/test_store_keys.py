@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.trident import MapGet, Sum
 from kinesis_trident.trident.errors import SerializationError

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hiredis
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.trident.maps.backing import LOST
 from kinesis_trident.trident.stores.memcached.connection import IncompleteError
 from kinesis_trident.trident.stores.memcached.protocol import (
-    RefusedError,
+    MemcachedError,
     compare_and_sets,
     found,
     gets,
@@ -84,7 +83,7 @@ def test_quiet_sets_and_their_answers() -> None:
     assert not_stored(b"EX ka\r\nNS kkey\r\nNF k~bYQ==\r\n") == {b"a", b"key", b"~bYQ=="}
     with pytest.raises(IncompleteError):
         not_stored(b"EX kColu")
-    with pytest.raises(RefusedError, match="out of memory"):
+    with pytest.raises(MemcachedError, match="out of memory"):
         not_stored(b"EX ka\r\nSERVER_ERROR out of memory storing object\r\n")
 
 
@@ -92,5 +91,5 @@ def test_what_was_stored_and_what_was_not() -> None:
     assert stored(b"HD c5\r\nHD c6\r\n", 2) == [b"5", b"6"]
     assert stored(b"HD c5\r\nEX c6\r\nNS c7\r\nNF\r\n", 4) == [b"5", LOST, LOST, LOST]
     assert stored(b"HD c5\r\nHD\r\n", 2) == [b"5", None]
-    with pytest.raises(RefusedError, match="out of memory"):
+    with pytest.raises(MemcachedError, match="out of memory"):
         stored(b"HD c5\r\nSERVER_ERROR out of memory\r\n", 2)

@@ -9,17 +9,15 @@ remembered for another timeout, so that late messages do not make an entry of a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 
 import numpy as np
 
-from kinesis_trident.tracker.acker.arrays import Bools, Int64s, int64s, is_narrow, one_each, together
-from kinesis_trident.tracker.acker.blocks import TreeBlock
-from kinesis_trident.tracker.acker.buckets import Bucket
+from kinesis_trident.tracker.acker.arrays import Int64s, Runs, int64s, one_each
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import signed
-
-__all__ = ["Acker", "TreeOutcome"]
 
 _NONE: Int64s = np.empty(0, dtype=np.int64)
 _MOST = 2**63 - 1
@@ -54,14 +52,15 @@ class Acker:
             raise OrderError(msg)
         self._timeout = timeout
         self._turned = now
-        self._young = Bucket()
-        self._old = Bucket()
+        self._young = _Bucket()
+        self._old = _Bucket()
 
     @property
     def pending(self) -> int:
         """Return the number of roots that wait for an answer."""
         return sum(
-            sum(map(bool, bucket.trees.values())) + sum(block.pending for block in bucket.blocks)
+            sum(map(bool, bucket.trees.values()))
+            + sum(int(np.count_nonzero(block.values)) for block in bucket.blocks)
             for bucket in (self._young, self._old)
         )
 
@@ -70,18 +69,15 @@ class Acker:
         if value > _MOST or root > _MOST:
             root, value = signed(root), signed(value)
         young, old = self._young, self._old
-        if root in young.trees or root in old.trees:
+        if root in young.trees or root in old.trees or self._find(root) is not None:
             return None
-        if (young.blocks or old.blocks or young.gone or old.gone) and self._in_arrays(root):
-            return None
-        if young.early or old.early:
-            for bucket in (young, old):
-                if root in bucket.early:
-                    early = bucket.early.pop(root)
-                    if early is None:
-                        young.trees[root] = 0
-                        return _FAILED
-                    value ^= early
+        for bucket in (young, old) if young.early or old.early else ():
+            if root in bucket.early:
+                early = bucket.early.pop(root)
+                if early is None:
+                    young.trees[root] = 0
+                    return _FAILED
+                value ^= early
         young.trees[root] = value
         return None if value else _ACKED
 
@@ -93,14 +89,26 @@ class Acker:
         """
         if value > _MOST or root > _MOST:
             root, value = signed(root), signed(value)
-        trees = self._young.trees
-        held = trees.get(root)
+        bucket = self._young
+        held = bucket.trees.get(root)
         if held is None:
-            return self._ack_elsewhere(root, value)
-        if not held:
-            return None
-        trees[root] = held = held ^ value
-        return None if held else _ACKED
+            bucket = self._old
+            held = bucket.trees.get(root)
+        if held is not None:
+            if not held:
+                return None
+            bucket.trees[root] = held = held ^ value
+            return None if held else self._answer(root, bucket, _ACKED)
+        found = self._find(root)
+        if found is not None:
+            values, place = found
+            was_open = bool(values[place])
+            values[place] ^= value if was_open else 0
+            return _ACKED if was_open and not values[place] else None
+        early = self._early_of(root)
+        before = early.get(root, 0)
+        early[root] = None if before is None else before ^ value
+        return None
 
     def fail(self, root: int) -> TreeOutcome | None:
         """A tuple failed: so does its tree, at once, or at its init when that comes later."""
@@ -108,39 +116,34 @@ class Acker:
         for bucket in (self._young, self._old):
             held = bucket.trees.get(root)
             if held is not None:
-                return self._answered(root, bucket, _FAILED) if held else None
-        found = self._found(root)
-        if found is not None:
-            block, place = found
-            return _FAILED if len(block.answer(np.array([root]), np.array([place]))) else None
-        if not self._is_gone(root):
+                return self._answer(root, bucket, _FAILED) if held else None
+        found = self._find(root)
+        if found is None:
             self._early_of(root)[root] = None
-        return None
+            return None
+        values, place = found
+        was_open = bool(values[place])
+        values[place] = 0
+        return _FAILED if was_open else None
 
     def reset_timeout(self, root: int) -> None:
         """The tree's time begins anew. A root that is not known, or answered, is left alone."""
-        root = signed(root)
-        young, old = self._young.trees, self._old
-        if old.trees.get(root):
-            young[root] = old.trees.pop(root)
-        found = old.found(root)
-        if found is not None:
-            block, place = found
-            _, values = block.remove(np.array([root]), np.array([place]))
-            young.update((root, value) for value in values.tolist())
+        self.reset_many(np.array([signed(root)]))
 
     def reset_many(self, roots: Int64s) -> None:
         """Do what `reset_timeout` does, for many roots in any order."""
-        roots, _ = one_each(int64s(roots), int64s(roots))
         young, old = self._young, self._old
-        for root in roots.tolist() if old.trees else ():
-            if old.trees.get(root):
-                young.trees[root] = old.trees.pop(root)
-        for block in [*old.blocks_about(roots)] if len(roots) else ():
-            places, inside = block.find(roots)
-            moved = block.remove(*((roots, places) if inside is None else (roots[inside], places[inside])))
-            if len(moved[0]):
-                young.blocks.append(TreeBlock(*moved))
+        roots = int64s(roots)
+        for block, _, places in self._place(one_each(roots, roots)[0]):
+            if block is None:
+                for root in places.tolist():
+                    if old.trees.get(root):
+                        young.trees[root] = old.trees.pop(root)
+            elif block in old.blocks:
+                moved = places[block.values[places] != 0]
+                if len(moved):
+                    young.blocks.append(_TreeBlock(block.roots.numbers(moved), block.values[moved]))
+                    block.values[moved] = 0
 
     def tick(self, now: int) -> list[int]:
         """Time has passed.
@@ -153,13 +156,15 @@ class Acker:
         if turns > 0:
             self._turned += (now - self._turned) // self._timeout * self._timeout
         for _ in range(turns):
-            expired, self._old, self._young = self._old, self._young, Bucket()
+            expired, self._old, self._young = self._old, self._young, _Bucket()
             alone = [root for root, value in expired.trees.items() if value]
             self._young.trees = dict.fromkeys(alone, 0)
-            self._young.gone = [block.roots for block in expired.blocks]
             late += alone
             for block in expired.blocks:
-                late += block.open_roots().tolist()
+                if not block.is_over:
+                    late += block.roots.numbers(np.flatnonzero(block.values)).tolist()
+                    block.values[:], block.is_over = 0, True
+                    self._young.blocks.append(block)
         return late
 
     def init_many(self, roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
@@ -175,17 +180,21 @@ class Acker:
         if not (roots[1:] > roots[:-1]).all():
             msg = f"init_many takes ascending, distinct roots; got {len(roots)} that are not"
             raise OrderError(msg)
-        known = self._known(roots)
-        if known is None:
-            return self._begun(roots, values), _NONE
-        acked: list[int] = []
-        failed: list[int] = []
+        known = np.zeros(len(roots), dtype=bool)
+        for bucket in (self._young, self._old):
+            for one in (bucket.trees, bucket.early):
+                if one:
+                    known |= np.fromiter((root in one for root in roots.tolist()), bool, len(roots))
+            for block in bucket.blocks:
+                known |= block.roots.find(roots)[1]
+        outcomes: dict[TreeOutcome | None, list[int]] = {_ACKED: [], _FAILED: []}
         for root, value in zip(roots[known].tolist(), values[known].tolist(), strict=True):
-            outcome = self.init(root, value)
-            if outcome is not None:
-                (acked if outcome is _ACKED else failed).append(root)
-        begun = self._begun(roots[~known], values[~known])
-        return np.concatenate([np.array(acked, dtype=np.int64), begun]), np.array(failed, dtype=np.int64)
+            outcomes.setdefault(self.init(root, value), []).append(root)
+        roots, values = roots[~known], values[~known]
+        if len(roots):
+            self._young.blocks.append(_TreeBlock(roots, values))
+        acked = np.concatenate([np.array(outcomes[_ACKED], dtype=np.int64), roots[values == 0]])
+        return acked, np.array(outcomes[_FAILED], dtype=np.int64)
 
     def ack_many(self, roots: Int64s, values: Int64s) -> Int64s:
         """Many tuples were acked, in any order, a root as often as it has tuples.
@@ -200,25 +209,15 @@ class Acker:
             OrderError: there are not as many values as roots.
         """
         roots, values = _pairs(roots, values)
-        if len(roots) and is_narrow(roots):
-            roots, values = one_each(roots, values)
-        done: list[Int64s] = []
-        for block in self._blocks_about(roots):
-            places, inside = block.find(roots)
-            if inside is None:
-                done.append(block.ack(roots, places, values))
-                roots = values = _NONE
-                break
-            if inside.any():
-                done.append(block.ack(roots[inside], places[inside], values[inside]))
-                roots, values = roots[~inside], values[~inside]
-        roots, values = one_each(roots, values)
-        alone = [
-            root
-            for root, value in zip(roots.tolist(), values.tolist(), strict=True)
-            if self.ack(root, value) is not None
-        ]
-        return together(done, alone)
+        done = [_NONE]
+        for block, which, places in self._place(roots):
+            here, more = roots[which], values[which]
+            if block is None:
+                pairs = zip(*(each.tolist() for each in one_each(here, more)), strict=True)
+                done.append(np.array([root for root, xor in pairs if self.ack(root, xor)], dtype=np.int64))
+            else:
+                done.append(block.ack(here, places, more))
+        return np.sort(np.concatenate(done), kind="stable")
 
     def fail_many(self, roots: Int64s) -> Int64s:
         """Tuples of many roots failed.
@@ -226,45 +225,35 @@ class Acker:
         Returns:
             The roots that failed by that, ascending.
         """
-        roots, _ = one_each(int64s(roots), int64s(roots))
-        done: list[Int64s] = []
-        for block in self._blocks_about(roots):
-            places, inside = block.find(roots)
-            if inside is None:
-                done.append(block.answer(roots, places))
-                roots = _NONE
-                break
+        roots = int64s(roots)
+        (roots, _), done = one_each(roots, roots), [_NONE]
+        for block, which, places in self._place(roots):
+            if block is None:
+                done.append(np.array([root for root in places.tolist() if self.fail(root)], dtype=np.int64))
+            else:
+                done.append(roots[which][block.values[places] != 0])
+                block.values[places] = 0
+        return np.sort(np.concatenate(done), kind="stable")
+
+    def _place(self, roots: Int64s) -> Iterator[tuple[_TreeBlock | None, Int64s | slice, Int64s]]:
+        """Yield each block that has some of the roots, their indexes, and places there; at last None, and the rest."""
+        left: Int64s | slice = slice(None)
+        for block in self._blocks():
+            places, inside = block.roots.find(roots[left])
+            if inside.all():
+                yield block, left, places
+                return
             if inside.any():
-                done.append(block.answer(roots[inside], places[inside]))
-                roots = roots[~inside]
-        return together(done, [root for root in roots.tolist() if self.fail(root) is not None])
+                indexes = np.arange(len(roots))[left]
+                yield block, indexes[inside], places[inside]
+                left = indexes[~inside]
+        yield None, left, roots[left]
 
-    def _begun(self, roots: Int64s, values: Int64s) -> Int64s:
-        """Keep roots that nothing is known of; those of them that nobody consumes."""
-        if not len(roots):
-            return roots
-        block = TreeBlock(roots, values)
-        self._young.blocks.append(block)
-        return block.unconsumed()
+    def _blocks(self) -> list[_TreeBlock]:
+        """Return the blocks in the order in which they count: a root that was moved to another block is in both."""
+        return sorted((*self._young.blocks, *self._old.blocks), key=attrgetter("is_over"))
 
-    def _ack_elsewhere(self, root: int, value: int) -> TreeOutcome | None:
-        old = self._old
-        held = old.trees.get(root)
-        if held is not None:
-            if not held:
-                return None
-            old.trees[root] = held = held ^ value
-            return None if held else self._answered(root, old, _ACKED)
-        found = self._found(root)
-        if found is not None:
-            return _ACKED if found[0].ack_one(found[1], value) else None
-        if not self._is_gone(root):
-            early = self._early_of(root)
-            before = early.get(root, 0)
-            early[root] = None if before is None else before ^ value
-        return None
-
-    def _answered(self, root: int, bucket: Bucket, outcome: TreeOutcome) -> TreeOutcome:
+    def _answer(self, root: int, bucket: _Bucket, outcome: TreeOutcome) -> TreeOutcome:
         """Remember for another timeout that a root was answered."""
         del bucket.trees[root]
         self._young.trees[root] = 0
@@ -274,27 +263,61 @@ class Acker:
         """Return the bucket's messages that came before their init, among which are those of the root."""
         return self._old.early if root in self._old.early else self._young.early
 
-    def _found(self, root: int) -> tuple[TreeBlock, int] | None:
-        return self._young.found(root) or self._old.found(root)
+    def _find(self, root: int) -> tuple[Int64s, int] | None:
+        """Return the values of the block that has a root, and its place there."""
+        for block in self._blocks() if self._young.blocks or self._old.blocks else ():
+            places, inside = block.roots.find(np.array([root]))
+            if inside[0]:
+                return block.values, int(places[0])
+        return None
 
-    def _is_gone(self, root: int) -> bool:
-        return self._young.is_gone(root) or self._old.is_gone(root)
 
-    def _in_arrays(self, root: int) -> bool:
-        return self._found(root) is not None or self._is_gone(root)
+class _TreeBlock:
+    """The trees of roots that came as one array.
 
-    def _blocks_about(self, roots: Int64s) -> Iterator[TreeBlock]:
-        """The blocks that may have some of these ascending roots."""
-        if len(roots):
-            yield from self._young.blocks_about(roots)
-            yield from self._old.blocks_about(roots)
+    `values`: of each, 0 once its root is answered, as that of an open tree never is. `is_over`: the roots have timed
+    out, or were answered before, and are only remembered.
+    """
 
-    def _known(self, roots: Int64s) -> Bools | None:
-        """Return a mask of the ascending roots that are known; None if none is."""
-        known = np.zeros(len(roots), dtype=bool)
-        self._young.mark_known(roots, known)
-        self._old.mark_known(roots, known)
-        return known if known.any() else None
+    __slots__ = ("is_over", "roots", "values")
+
+    def __init__(self, roots: Int64s, values: Int64s) -> None:
+        self.roots = Runs(roots)
+        self.values = values.copy()
+        self.is_over = False
+
+    def ack(self, roots: Int64s, places: Int64s, values: Int64s) -> Int64s:
+        """XOR a value each into roots at their places; return those that are done by all values together."""
+        held = self.values.take(places)
+        if not (places[1:] > places[:-1]).all():
+            # All that have a place write there: of a root that comes twice, one reads the other.
+            self.values[places] = writers = np.arange(len(places))
+            comes_twice = bool((self.values.take(places) != writers).any())
+            self.values[places] = held
+            if comes_twice:
+                roots, values = one_each(roots, values)
+                places, _ = self.roots.find(roots)
+                held = self.values.take(places)
+        left = held ^ values
+        is_open = held != 0
+        if not is_open.all():
+            left *= is_open
+        self.values[places] = left
+        done: Int64s = roots[(left == 0) & is_open]
+        return done
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The roots and messages that came within one timeout, as in Storm's RotatingMap.
+
+    `trees`: roots that came alone, with their values; 0 once answered. `early`: roots whose init has not come, with
+    the XOR of what has; None once one of its tuples failed. `blocks`: roots that came in arrays.
+    """
+
+    trees: dict[int, int] = field(default_factory=dict)
+    early: dict[int, int | None] = field(default_factory=dict)
+    blocks: list[_TreeBlock] = field(default_factory=list)
 
 
 def _pairs(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:

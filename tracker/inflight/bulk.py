@@ -20,8 +20,6 @@ from kinesis_trident.tracker.inflight.ledger import Ledger, with_failure
 from kinesis_trident.tracker.inflight.pieces import parts_of, runs_of
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["CHUNK", "BulkTracking", "Ids", "OrdinalArray"]
-
 OrdinalArray = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
 

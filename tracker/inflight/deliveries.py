@@ -16,8 +16,6 @@ from kinesis_trident.tracker.inflight.pieces import runs_of
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, key_of
 from kinesis_trident.tracker.records import PendingRun, RecordPosition
 
-__all__ = ["DeliveredTurn", "entries_of", "pending_runs", "still_open"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeliveredTurn:

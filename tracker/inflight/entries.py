@@ -13,8 +13,6 @@ import msgspec
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
-__all__ = ["Entry", "EntryList", "Positions", "State", "as_position"]
-
 Positions = Sequence[RecordPosition] | Sequence[str]
 """Positions by ordinal, looked up only where runs begin or end: a list, an Arrow or numpy array of texts."""
 

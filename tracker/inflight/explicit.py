@@ -25,8 +25,6 @@ from kinesis_trident.tracker.position_keys import KeyPositions, Keys, above, fin
 from kinesis_trident.tracker.reasons import TIMEOUT, is_held
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 
-__all__ = ["AckCounts", "ExplicitAcks"]
-
 
 class AckCounts(NamedTuple):
     """The effect of acks or fails by name, in records.

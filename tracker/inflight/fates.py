@@ -11,8 +11,6 @@ from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, timed_out
 from kinesis_trident.tracker.records import Failure
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["Fate", "Fates", "FatesOfDelivery", "exhausted"]
-
 Fate = tuple[State, int, int, tuple[Failure, ...]]
 """State, attempt, due time and failures of records."""
 

@@ -11,8 +11,6 @@ from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue
 
-__all__ = ["EXPIRED", "KEPT_FAILURES", "Ledger", "with_failure"]
-
 EXPIRED = "EXPIRED"
 """The reason of records that the stream no longer holds."""
 

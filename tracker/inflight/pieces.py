@@ -15,8 +15,6 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.records import NotDone, Place, Places
 
-__all__ = ["Piece", "cut", "part_of", "parts_of", "runs_of"]
-
 
 class Piece(msgspec.Struct, Generic[Place], frozen=True, gc=False):
     """Part of a run of neighbours. `reason` is None where the records are done, and `last` the last of them.

@@ -24,8 +24,6 @@ from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue
 
-__all__ = ["InflightRecordTracker"]
-
 
 class InflightRecordTracker:
     """The records of one shard that are delivered and not done, and the safe checkpoint below them.

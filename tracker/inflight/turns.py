@@ -15,8 +15,6 @@ from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failur
 from kinesis_trident.tracker.inflight.pieces import Piece, cut, runs_of
 from kinesis_trident.tracker.records import PARSED, Failure, NotDone, RecordPosition, Run
 
-__all__ = ["TurnOutcomes", "is_all_of", "is_unreached"]
-
 
 class TurnOutcomes:
     """The outcomes of a shard's records in a batch. A call applies as a whole, or raises and changes nothing.

@@ -31,8 +31,6 @@ from kinesis_trident.tracker.records import (
 )
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["SettledRuns", "ShardRuns", "settle_runs"]
-
 
 @dataclass(frozen=True, slots=True)
 class ShardRuns:

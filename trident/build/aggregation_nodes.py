@@ -19,30 +19,19 @@ from kinesis_trident.trident.build.first_values import check_first_value, type_o
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     AnyAggregator,
-    Node,
     PersistentAggregateNode,
     RowNode,
+    TopologyNode,
 )
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import StateFactory
-from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep
+from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
-
-__all__ = [
-    "aggregate_node",
-    "check_aggregator",
-    "check_update",
-    "combined_node",
-    "function_node",
-    "persistent_node",
-    "read_and_added",
-    "values_node",
-]
 
 
 def function_node(
-    parent: Node,
+    parent: TopologyNode,
     name: str,
     operation: Function | ArrowFunction,
     inputs: tuple[str, ...],
@@ -60,12 +49,12 @@ def function_node(
     if not schema.fields:
         msg = f"{name}: no fields remain. Keep or add at least one"
         raise TopologyError(msg)
-    kind = ArrowStep if isinstance(operation, ArrowFunction) else FunctionStep
+    kind = ArrowEachStep if isinstance(operation, ArrowFunction) else FunctionStep
     return RowNode(name, schema, (parent,), kind(name, operation, inputs, arrow(added), arrow(kept)))  # type: ignore[arg-type]
 
 
 def aggregate_node(
-    parent: Node,
+    parent: TopologyNode,
     keys: tuple[str, ...] | None,
     aggregator: object,
     new: Fields,
@@ -99,7 +88,7 @@ def check_aggregator(aggregator: object, name: str) -> None:
 
 
 def persistent_node(
-    parent: Node,
+    parent: TopologyNode,
     keys: tuple[str, ...],
     state: StateFactory,
     aggregator: object,
@@ -131,7 +120,7 @@ def persistent_node(
     return PersistentAggregateNode(name, schema, (node,), state, keys, read, aggregator, added)
 
 
-def check_update(parent: Node, state: object, name: str) -> None:
+def check_update(parent: TopologyNode, state: object, name: str) -> None:
     """Check that a state can be updated with these tuples.
 
     Raises:
@@ -148,7 +137,7 @@ def check_update(parent: Node, state: object, name: str) -> None:
 
 
 def combined_node(
-    parent: Node,
+    parent: TopologyNode,
     keys: tuple[str, ...],
     aggregator: CombinerAggregator,
     read: tuple[str, ...],
@@ -161,7 +150,7 @@ def combined_node(
 
 
 def values_node(
-    parent: Node,
+    parent: TopologyNode,
     kept: tuple[str, ...],
     aggregator: CombinerAggregator,
     read: tuple[str, ...],
@@ -174,14 +163,14 @@ def values_node(
 
 
 def _prepared(
-    parent: Node,
+    parent: TopologyNode,
     keys: tuple[str, ...] | None,
     aggregator: AnyAggregator,
     new: Fields,
     inputs: Names | None,
     name: str,
     otherwise: DataType | None,
-) -> tuple[Node, tuple[str, ...], StructType]:
+) -> tuple[TopologyNode, tuple[str, ...], StructType]:
     """Return the input node of an aggregation, the fields that it reads, and the new ones.
 
     A combiner that Spark does not have reads the results of its `init`: a separate operation.
@@ -194,7 +183,7 @@ def _prepared(
 
 
 def read_and_added(
-    parent: Node,
+    parent: TopologyNode,
     aggregator: AnyAggregator,
     new: Fields,
     inputs: Names | None,

@@ -20,12 +20,10 @@ from kinesis_trident.trident.build.aggregation_nodes import (
     read_and_added,
 )
 from kinesis_trident.trident.build.fields import Fields, Names, append_fields
-from kinesis_trident.trident.build.graph import AggregateNode, AnyAggregator, Node
+from kinesis_trident.trident.build.graph import AggregateNode, AnyAggregator, TopologyNode
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
-
-__all__ = ["ChainedAggregation", "Link", "Together", "as_aggregator", "combine_of"]
 
 S = TypeVar("S")
 
@@ -54,9 +52,9 @@ class ChainedAggregation(Generic[S]):
     emits every combination, as in Trident. Combiners alone are combined in the workers that have the tuples.
     """
 
-    _parent: Node
+    _parent: TopologyNode
     _keys: tuple[str, ...]
-    _made: Callable[[Node], S]
+    _made: Callable[[TopologyNode], S]
     _called: Callable[[str], str]
     _links: tuple[Link, ...] = ()
     _by_partition: bool | None = None
@@ -215,7 +213,7 @@ class _OfOneValue(Aggregator):
         collector.emit(value)
 
 
-def _together(parent: Node, keys: tuple[str, ...], links: Sequence[Link], name: str) -> Node:
+def _together(parent: TopologyNode, keys: tuple[str, ...], links: Sequence[Link], name: str) -> TopologyNode:
     """Make the node of combiners: one value for all of them, then a field for each."""
     both = Together(links)
     read = tuple(dict.fromkeys(field for link in links for field in link.read))

@@ -26,14 +26,18 @@ from pyspark.sql.types import (
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.build.fields import arrow
-from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, RowNode, SpoutNode, UpdateNode
+from kinesis_trident.trident.build.graph import (
+    PersistentAggregateNode,
+    RowNode,
+    SpoutNode,
+    TopologyNode,
+    UpdateNode,
+)
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.steps.tuple_steps import FiniteStep
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
-
-__all__ = ["check_factory", "check_given", "check_kind", "check_places", "with_storable_values"]
 
 _KEPT = (
     StringType,
@@ -66,8 +70,8 @@ def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
 
 
 def with_storable_values(
-    operation: str, factory: StateFactory, kind: DataType, node: Node, read: tuple[str, ...]
-) -> Node:
+    operation: str, factory: StateFactory, kind: DataType, node: TopologyNode, read: tuple[str, ...]
+) -> TopologyNode:
     """Keep the tuples whose value a state can store: with JSON, NaN and infinity fail their records."""
     fractions = isinstance(kind, FloatType | DoubleType) and len(read) == 1
     if not (fractions and node.tracked and isinstance(_serializer(factory), JsonSerializer)):
@@ -91,15 +95,25 @@ def _is_kept(kind: DataType, serializer: Serializer) -> bool:
     )
 
 
-def check_places(parts: Mapping[SpoutNode, Sequence[Node]]) -> None:
+def check_places(
+    parts: Mapping[SpoutNode, Sequence[TopologyNode]], static: Sequence[StateFactory] = ()
+) -> None:
     """Check that no two updates go to one place. A stream's global aggregates may share one, with own `globalKey`s.
 
     Raises:
-        TopologyError: two updates go to one place.
+        TopologyError: two updates go to one place, or one to that of a static state.
     """
     updates = {
         node: spout for spout, nodes in parts.items() for node in nodes if isinstance(node, UpdateNode)
     }
+    for node in updates:
+        if node.factory.place in [factory.place for factory in static]:
+            msg = (
+                f"start: {node.operation} updates the {type(node.factory).__name__} that is given to new_static_state: "
+                "a replay would find its own batch there and could look up something else. Query the TridentState "
+                f"that {node.operation.partition('(')[0]} returns"
+            )
+            raise TopologyError(msg)
     taken: dict[Hashable, UpdateNode] = {}
     global_keys: dict[Hashable, tuple[SpoutNode, set[str]]] = {}
     for node, spout in updates.items():

@@ -13,8 +13,6 @@ from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringT
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.schemas import parse_schema
 
-__all__ = ["Fields", "Names", "append_fields", "arrow", "choose_fields", "key_fields", "new_fields"]
-
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
 

@@ -25,8 +25,6 @@ from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.stores.factory import MapStateFactory
 
-__all__ = ["check_first_value", "type_of_first_value"]
-
 _KINDS: dict[type, DataType] = {
     bool: BooleanType(),
     int: LongType(),

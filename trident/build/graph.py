@@ -19,28 +19,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.maps.metering import StateMetrics
+from kinesis_trident.trident.order import ORDER, ORDER_FIELD, READ, RecordOrder, in_order
 from kinesis_trident.trident.state import StateFactory, StateUpdater
+from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.options.source import SourceOptions
-
-__all__ = [
-    "AggregateNode",
-    "AnyAggregator",
-    "Grouping",
-    "JoinNode",
-    "MergeNode",
-    "Node",
-    "PersistNode",
-    "PersistentAggregateNode",
-    "RepartitionNode",
-    "RowNode",
-    "SpoutNode",
-    "TransformNode",
-    "UpdateNode",
-]
 
 AnyAggregator = CombinerAggregator | ReducerAggregator | Aggregator
 
@@ -55,7 +42,7 @@ class Grouping(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class TopologyNode:
     """A node of a topology: `schema` is that of its output, `operation` its name in messages.
 
     `order` rises with each declared node: parents come before their children.
@@ -63,8 +50,8 @@ class Node:
 
     operation: str
     schema: StructType
-    parents: tuple[Node, ...]
-    children: list[Node] = field(default_factory=list, init=False, repr=False)
+    parents: tuple[TopologyNode, ...]
+    children: list[TopologyNode] = field(default_factory=list, init=False, repr=False)
     order: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:
@@ -81,9 +68,53 @@ class Node:
         """The spouts of the tuples."""
         return frozenset().union(*(parent.spouts for parent in self.parents))
 
+    @property
+    def has_order(self) -> bool:
+        """True if the tuples of a batch have an order, which the hidden column `ORDER` can carry."""
+        return False
+
+    @property
+    def reads_order(self) -> bool:
+        """True if the node reads the order of its input, for itself or for a node below."""
+        return False
+
+    @property
+    def ordered(self) -> bool:
+        """True if the output carries the column `ORDER`, for a window below."""
+        return any(child.reads_order for child in self.children)
+
+    @property
+    def columns(self) -> StructType:
+        """The fields of the output, and the hidden column `ORDER` if it carries that."""
+        return StructType([*self.schema, ORDER_FIELD]) if self.ordered else self.schema
+
+    def read_of(self, parent: TopologyNode) -> list[str]:
+        """Return the columns of a whole tuple of a parent: with its order, if the node reads that."""
+        return list((parent.columns if self.reads_order else parent.schema).names)
+
 
 @dataclass(eq=False, slots=True)
-class SpoutNode(Node):
+class _PassingNode(TopologyNode):
+    """A node whose tuples come each from one tuple, and keep their order."""
+
+    @property
+    def tracked(self) -> bool:
+        """True if all its inputs are."""
+        return all(parent.tracked for parent in self.parents)
+
+    @property
+    def has_order(self) -> bool:
+        """True if all its inputs have one."""
+        return all(parent.has_order for parent in self.parents)
+
+    @property
+    def reads_order(self) -> bool:
+        """True if a node below does."""
+        return self.ordered
+
+
+@dataclass(eq=False, slots=True)
+class SpoutNode(TopologyNode):
     """The source of a stream: the `kinesis-trident` DataFrame with its options, or a batch DataFrame without.
 
     `in_spark` is False in a topology without a session; it has no `rows`.
@@ -108,49 +139,56 @@ class SpoutNode(Node):
         return self.in_batches and self.tracking
 
     @property
+    def has_order(self) -> bool:
+        """True for Kinesis: the order of the records."""
+        return self.in_batches
+
+    @property
+    def ordering_step(self) -> TridentStep:
+        """The step that adds the order of the records to the columns of the source."""
+        return ArrowEachStep(
+            self.operation, RecordOrder(), READ, arrow(StructType([ORDER_FIELD])), arrow(self.schema)
+        )
+
+    @property
     def spouts(self) -> frozenset[SpoutNode]:
         """This node."""
         return frozenset((self,))
 
 
 @dataclass(eq=False, slots=True)
-class RowNode(Node):
+class RowNode(_PassingNode):
     """An operation on single tuples."""
 
     step: TridentStep
 
     @property
-    def tracked(self) -> bool:
-        """The same as of its input."""
-        return self.parents[0].tracked
+    def reads_order(self) -> bool:
+        """True if a node below does, or the operation itself."""
+        return self.ordered or ORDER in getattr(self.step, "inputs", ())
+
+    @property
+    def ordering_step(self) -> TridentStep:
+        """The step, which keeps the order of its tuples if the output carries it."""
+        return in_order(self.step) if self.ordered else self.step
 
 
 @dataclass(eq=False, slots=True)
-class RepartitionNode(Node):
+class RepartitionNode(_PassingNode):
     """A move of tuples to other partitions."""
 
     grouping: Grouping
     fields: tuple[str, ...] = ()
     partitions: int | None = None
 
-    @property
-    def tracked(self) -> bool:
-        """The same as of its input."""
-        return self.parents[0].tracked
-
 
 @dataclass(eq=False, slots=True)
-class MergeNode(Node):
+class MergeNode(_PassingNode):
     """Several streams as one."""
 
-    @property
-    def tracked(self) -> bool:
-        """True if all of them are."""
-        return all(parent.tracked for parent in self.parents)
-
 
 @dataclass(eq=False, slots=True)
-class JoinNode(Node):
+class JoinNode(TopologyNode):
     """Two streams of a batch, joined on fields."""
 
     on: tuple[tuple[str, str], ...]
@@ -158,14 +196,14 @@ class JoinNode(Node):
 
 
 @dataclass(eq=False, slots=True)
-class TransformNode(Node):
+class TransformNode(TopologyNode):
     """The user's own DataFrame code."""
 
     function: Callable[[DataFrame], DataFrame]
 
 
 @dataclass(eq=False, slots=True)
-class AggregateNode(Node):
+class AggregateNode(TopologyNode):
     """An aggregation of a batch by group, or by partition if `keys` is None."""
 
     keys: tuple[str, ...] | None
@@ -175,7 +213,7 @@ class AggregateNode(Node):
 
 
 @dataclass(eq=False, slots=True)
-class UpdateNode(Node):
+class UpdateNode(TopologyNode):
     """An update of a state; its output is the new values stream. `metrics` are counted while it runs.
 
     `newest`: the txid that it was last updated with.
@@ -193,6 +231,26 @@ class PersistNode(UpdateNode):
 
     inputs: tuple[str, ...]
     updater: StateUpdater[Any]
+
+    @property
+    def reads_order(self) -> bool:
+        """True if the updater does."""
+        return ORDER in self.inputs
+
+
+@dataclass(eq=False, slots=True)
+class WindowNode(PersistNode):
+    """Windows: the updater emits the order of its tuples, too."""
+
+    @property
+    def has_order(self) -> bool:
+        """True: that of the windows' starts."""
+        return True
+
+    @property
+    def ordered(self) -> bool:
+        """True, whoever reads it."""
+        return True
 
 
 @dataclass(eq=False, slots=True)

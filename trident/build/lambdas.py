@@ -8,8 +8,6 @@ from typing import Any
 from kinesis_trident.trident.operations import Filter, Function
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["Keep", "Look", "Many", "One", "name_of"]
-
 
 class Keep(Filter):
     """Keeps a tuple if a function returns True."""
@@ -23,7 +21,7 @@ class Keep(Filter):
         return bool(self._condition(tup))
 
 
-class Look(Filter):
+class Peek(Filter):
     """Calls a function with a tuple, and keeps the tuple."""
 
     def __init__(self, function: Callable[[TridentTuple], object]) -> None:

@@ -1,9 +1,12 @@
-"""Merges and joins streams, and checks their fields."""
+"""Merges, joins and reduces (Trident's `multiReduce`) several streams of a batch, and checks their fields."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -17,10 +20,15 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.trident.build.fields import Names, choose_fields, new_fields
-from kinesis_trident.trident.build.graph import JoinNode, MergeNode, Node
-
-__all__ = ["join_node", "merge_node"]
+from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.trident.aggregators import Aggregator, MultiReducer
+from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, function_node
+from kinesis_trident.trident.build.checks import check_given
+from kinesis_trident.trident.build.fields import Fields, Names, arrow, choose_fields, new_fields
+from kinesis_trident.trident.build.graph import JoinNode, MergeNode, TopologyNode
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.operations import ArrowFunction
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
 _HOW = ("inner", "left", "right", "full")
 _WIDER: tuple[tuple[type[DataType], ...], ...] = (
@@ -30,7 +38,7 @@ _WIDER: tuple[tuple[type[DataType], ...], ...] = (
 """Number types that Spark compares as the wider one, without loss."""
 
 
-def merge_node(nodes: Sequence[Node]) -> MergeNode:
+def merge_node(nodes: Sequence[TopologyNode]) -> MergeNode:
     """Make the node of all tuples of several streams with the same fields and types.
 
     Raises:
@@ -48,7 +56,7 @@ def merge_node(nodes: Sequence[Node]) -> MergeNode:
 
 
 def join_node(
-    ours: Node, fields: Names, theirs: Node, other_fields: Names, new: Names | None, how: str
+    ours: TopologyNode, fields: Names, theirs: TopologyNode, other_fields: Names, new: Names | None, how: str
 ) -> JoinNode:
     """Make the node of the tuples of two streams that have the same values in some fields.
 
@@ -111,3 +119,85 @@ def _several_spouts(what: str) -> str:
         "streams as one spout (streamName with several names), or let one stream update a state that the other "
         "queries"
     )
+
+
+_STREAM = "__stream"
+"""The field with the number of a tuple's stream."""
+
+
+def multi_reduce_node(
+    parts: Sequence[tuple[TopologyNode, tuple[str, ...], tuple[str, ...]]],
+    reducer: MultiReducer[Any],
+    new: Fields,
+) -> TopologyNode:
+    """Make the node of the reduction. `parts`: of each stream its node, its group fields, and the fields to read.
+
+    Raises:
+        TopologyError: the group fields differ in number or type, or the streams come from different spouts.
+    """
+    name = f"multi_reduce({name_of(reducer)})"
+    check_given(reducer, MultiReducer, name)
+    node, keys, _ = parts[0]
+    kept = StructType([node.schema[key] for key in keys])
+    read = [StructType([one.schema[field] for field in fields]) for one, _, fields in parts]
+    whole = StructType([StructField(f"__tuple{number}", one) for number, one in enumerate(read)])
+    added = StructType([*kept, StructField(_STREAM, IntegerType()), *whole])
+    tagged: list[TopologyNode] = []
+    for number, (one, theirs, fields) in enumerate(parts):
+        if [one.schema[key].dataType for key in theirs] != [field.dataType for field in kept]:
+            msg = f"{name}: the streams are grouped by fields of other types, or by other numbers of them. Convert them"
+            raise TopologyError(msg)
+        tag = _Tag(number, len(theirs), arrow(whole))
+        tagged.append(function_node(one, name, tag, (*theirs, *fields), added, StructType()))
+    merged = merge_node(tagged)
+    # All are parts of one operation.
+    merged.operation = name
+    inputs = [_STREAM, *whole.names]
+    several = _Several(reducer, read)
+    return aggregate_node(merged, keys, several, new, inputs, "multi_reduce")
+
+
+class _Tag(ArrowFunction):
+    """Returns the group fields, the number of the stream, and the tuple as a struct beside nulls for all others."""
+
+    def __init__(self, number: int, keys: int, tuples: pa.Schema) -> None:
+        self._number = number
+        self._keys = keys
+        self._tuples = tuples
+
+    def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Return the columns."""
+        count = batch.num_rows
+        columns = [*batch.columns[: self._keys], numbers(np.full(count, self._number, np.int32))]
+        for number, kind in enumerate(self._tuples.types):
+            ours = number == self._number
+            if ours and not kind.num_fields:
+                # An array of no columns would have no length.
+                columns.append(pa.array([{}] * count, kind))
+            elif ours:
+                columns.append(pa.StructArray.from_arrays(batch.columns[self._keys :], fields=list(kind)))
+            else:
+                columns.append(pa.nulls(count, kind))
+        return pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))]), np.arange(count)
+
+
+class _Several(Aggregator):
+    """Gives each tuple to the reducer, with the number of its stream."""
+
+    def __init__(self, reducer: MultiReducer[Any], read: Sequence[StructType]) -> None:
+        self._reducer = reducer
+        self._read = [one.names for one in read]
+        self.__name__ = name_of(reducer)
+
+    def init(self, batch_id: int | None, collector: TridentCollector) -> Any:
+        return self._reducer.init(collector)
+
+    def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
+        number = tup[0]
+        names = self._read[number]
+        given = TridentTuple(names, [tup[number + 1][name] for name in names])
+        self._reducer.execute(value, number, given, collector)
+        return value
+
+    def complete(self, value: Any, collector: TridentCollector) -> None:
+        self._reducer.complete(value, collector)

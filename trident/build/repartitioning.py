@@ -7,9 +7,7 @@ from typing import Self
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.build.fields import Names, choose_fields
-from kinesis_trident.trident.build.graph import Grouping, Node, RepartitionNode
-
-__all__ = ["Groupings"]
+from kinesis_trident.trident.build.graph import Grouping, RepartitionNode, TopologyNode
 
 
 class Groupings(ABC):
@@ -17,10 +15,10 @@ class Groupings(ABC):
 
     __slots__ = ()
 
-    node: Node
+    node: TopologyNode
 
     @abstractmethod
-    def _of(self, node: Node) -> Self:
+    def _of(self, node: TopologyNode) -> Self:
         """Return the stream of a node."""
 
     @abstractmethod
@@ -30,6 +28,10 @@ class Groupings(ABC):
     def shuffle(self) -> Self:
         """Distribute the tuples evenly."""
         return self._repartition(Grouping.SHUFFLE)
+
+    def local_or_shuffle(self) -> Self:
+        """Distribute the tuples evenly, as `shuffle` does: Spark knows no tasks that are near."""
+        return self._repartition(Grouping.SHUFFLE, operation="local_or_shuffle")
 
     def partition_by(self, fields: Names) -> Self:
         """Bring the tuples with the same values in these fields to one partition."""

@@ -12,13 +12,11 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.build.aggregation_nodes import function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, arrow, choose_fields, new_fields
-from kinesis_trident.trident.build.graph import Node, RowNode
-from kinesis_trident.trident.build.lambdas import Keep, Look, Many, One, name_of
+from kinesis_trident.trident.build.graph import RowNode, TopologyNode
+from kinesis_trident.trident.build.lambdas import Keep, Many, One, Peek, name_of
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
 from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
 from kinesis_trident.trident.tuples import TridentTuple
-
-__all__ = ["TupleOperations"]
 
 
 class TupleOperations(ABC):
@@ -26,10 +24,10 @@ class TupleOperations(ABC):
 
     __slots__ = ()
 
-    node: Node
+    node: TopologyNode
 
     @abstractmethod
-    def _of(self, node: Node) -> Self:
+    def _of(self, node: TopologyNode) -> Self:
         """Return the stream of a node."""
 
     @abstractmethod
@@ -72,7 +70,7 @@ class TupleOperations(ABC):
 
         An exception fails the record, as in `each`.
         """
-        return self.each(self._names if fields is None else fields, Look(function))
+        return self.each(self._names if fields is None else fields, Peek(function))
 
     def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Self:
         """Replace each tuple by one new tuple, a list of values; only the new fields remain."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
+    DataType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -32,12 +37,21 @@ from kinesis_trident.trident.build.aggregation_nodes import (
 )
 from kinesis_trident.trident.build.chained_aggregation import Link, Together, as_aggregator, combine_of
 from kinesis_trident.trident.build.checks import check_kind, with_storable_values
-from kinesis_trident.trident.build.fields import Fields, Names, append_fields, choose_fields
+from kinesis_trident.trident.build.fields import Fields, Names, append_fields, choose_fields, key_fields
 from kinesis_trident.trident.build.first_values import check_first_value
-from kinesis_trident.trident.build.graph import AnyAggregator, Grouping, Node, PersistNode, RepartitionNode
+from kinesis_trident.trident.build.graph import (
+    AnyAggregator,
+    Grouping,
+    RepartitionNode,
+    TopologyNode,
+    WindowNode,
+)
 from kinesis_trident.trident.build.lambdas import name_of
-from kinesis_trident.trident.build.window_steps import Content, Place
+from kinesis_trident.trident.operations import ArrowFunction
+from kinesis_trident.trident.order import ORDER, ORDER_FIELD
 from kinesis_trident.trident.state import StateFactory, StateUpdater
+from kinesis_trident.trident.stores.key_text import encode_keys
+from kinesis_trident.trident.tuples import TridentTuple
 from kinesis_trident.trident.windowing.config import SlidingCountWindow, WindowConfig, window_of
 from kinesis_trident.trident.windowing.updater import (
     AT,
@@ -51,24 +65,19 @@ from kinesis_trident.trident.windowing.updater import (
     Windowed,
 )
 
-__all__ = ["Groups", "WindowOperations"]
-
 S = TypeVar("S")
 
 _ARRIVAL = "approximateArrivalTimestamp"
-_ORDER = (_ARRIVAL, "stream", "shardId", "sequenceNumber", "subSequenceNumber")
-"""The columns of the source that put the tuples of a batch in order, if the stream still has them."""
-
 _NO_TIME = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Groups(Generic[S]):
+class KeyedTuples(Generic[S]):
     """Tuples and their group fields: `made` makes a stream of a node, `called` the name of an operation."""
 
-    node: Node
+    node: TopologyNode
     keys: tuple[str, ...]
-    made: Callable[[Node], S]
+    made: Callable[[TopologyNode], S]
     called: Callable[[str], str]
 
 
@@ -78,7 +87,7 @@ class WindowOperations(ABC, Generic[S]):
     __slots__ = ()
 
     @abstractmethod
-    def _groups(self) -> Groups[S]:
+    def _groups(self) -> KeyedTuples[S]:
         """Return the tuples and their group fields."""
 
     def window(
@@ -92,6 +101,7 @@ class WindowOperations(ABC, Generic[S]):
         time: str = _ARRIVAL,
         lateness: timedelta = _NO_TIME,
         buckets: int = 1,
+        order: Names = (),
     ) -> S:
         """Aggregate windows of tuples: the stream has the group fields, `window_start`, `window_end`, and the new ones.
 
@@ -105,13 +115,16 @@ class WindowOperations(ABC, Generic[S]):
             time: the field of the event time, for windows of time.
             lateness: how long after the greatest event time so far an earlier tuple still counts.
             buckets: the number of parts of the groups, each with a watermark and an entry of the state of its own.
+            order: the fields by which the tuples of a batch come in order; by default that of the records and, of one
+                record, of emission, or that of the windows before.
 
         Raises:
-            TopologyError: a field is unknown, or the state cannot store the values.
+            TopologyError: a field is unknown, the state cannot store the values, or the tuples for windows by count
+                have no order.
         """
         groups = self._groups()
         name = groups.called(f"window({name_of(aggregator)})")
-        plan = _Plan(groups, name, state, window, time, lateness, buckets)
+        plan = _Plan(groups, name, state, window, time, lateness, buckets, order)
         return groups.made(plan.node(aggregator, new, inputs))
 
     def tumbling_window(
@@ -144,15 +157,16 @@ class WindowOperations(ABC, Generic[S]):
 class _Plan:
     """The arguments of a window."""
 
-    groups: Groups[Any]
+    groups: KeyedTuples[Any]
     name: str
     state: StateFactory
     window: WindowConfig
     time: str
     lateness: timedelta
     buckets: int
+    order: Names
 
-    def node(self, aggregator: AnyAggregator, new: Fields, inputs: Names | None) -> PersistNode:
+    def node(self, aggregator: AnyAggregator, new: Fields, inputs: Names | None) -> WindowNode:
         """Make the nodes; return that of the windows.
 
         Raises:
@@ -169,6 +183,7 @@ class _Plan:
         schema = append_fields(append_fields(kept, edges, name), added, name)
         for field in kept:
             _check_key(name, self.state, field)
+        order = self._order()
         values: CombinerAggregator
         windowed: Windowed
         if isinstance(aggregator, CombinerAggregator):
@@ -182,13 +197,15 @@ class _Plan:
         else:
             for one in read:
                 check_kind(name, self.state, parent.schema[one].dataType)
-            fields = StructType([StructField(AT, LongType()), *(parent.schema[one] for one in read)])
+            seen = read if self._counts else tuple(dict.fromkeys([AT, *order, *read]))
+            known = StructType([StructField(AT, LongType()), *parent.schema, ORDER_FIELD])
+            fields = StructType([known[one] for one in dict.fromkeys([AT, *seen])])
             values = Content(fields)
-            windowed = OfContent(name, as_aggregator(aggregator), read, len(added))
-            link = Link(values, (AT, *read), StructType([StructField("value", ArrayType(fields))]))
+            windowed = OfContent(name, as_aggregator(aggregator), read, len(added), order)
+            link = Link(values, seen, StructType([StructField("value", ArrayType(fields))]))
         make = self._by_count if self._counts else self._by_time
-        moved, needed, updater = make(parent, read, link, windowed)
-        return PersistNode(name, schema, (moved,), self.state, needed, updater)
+        moved, needed, updater = make(parent, order, link, windowed)
+        return WindowNode(name, schema, (moved,), self.state, needed, updater)
 
     @property
     def _counts(self) -> bool:
@@ -209,9 +226,23 @@ class _Plan:
             )
             raise TopologyError(msg)
 
+    def _order(self) -> tuple[str, ...]:
+        """Return the fields that put the tuples of a batch in order; none for windows of time of tuples without one."""
+        parent, name = self.groups.node, self.name
+        if len(self.order):
+            return key_fields(self.order, parent.schema, name)
+        if self._counts and not parent.has_order:
+            msg = (
+                f"{name}: the tuples have no order after an aggregation, a join, a transform or an update of a state, "
+                "so the windows would differ from run to run. Name the fields that order the tuples of a batch with "
+                "order=[...]"
+            )
+            raise TopologyError(msg)
+        return (ORDER,) if parent.has_order else ()
+
     def _by_time(
-        self, parent: Node, read: tuple[str, ...], link: Link, windowed: Windowed
-    ) -> tuple[Node, tuple[str, ...], StateUpdater[Any]]:
+        self, parent: TopologyNode, order: tuple[str, ...], link: Link, windowed: Windowed
+    ) -> tuple[TopologyNode, tuple[str, ...], StateUpdater[Any]]:
         """Return the partial results of each bucket, group and pane; the fields that the updater reads; the updater."""
         name, keys, panes = self.name, self.groups.keys, self.window.panes
         [time] = choose_fields([self.time], parent.schema, name)
@@ -222,20 +253,21 @@ class _Plan:
                 "transform, or name another field with time=..."
             )
             raise TopologyError(msg)
-        kept = StructType([parent.schema[one] for one in dict.fromkeys([*keys, *read])])
+        # The order of the records is carried by itself.
+        needed = [one for one in dict.fromkeys([*keys, *link.read]) if one not in (AT, ORDER)]
+        kept = StructType([parent.schema[one] for one in needed])
         places = StructType().add(BUCKET, IntegerType()).add(PANE, LongType()).add(AT, LongType())
-        place = Place(panes.width, self.buckets)
+        place = PaneFunction(panes.width, self.buckets)
         placed = function_node(parent, name, place, (time, *keys), places, kept)
-        whole = StructType([parent.schema[one] for one in read])
         links = [
             Link(Max(), (AT,), StructType().add("at", LongType())),
             Link(Count(), (), StructType().add("n", LongType())),
             link,
         ]
         together = Together(links)
-        added = StructType([StructField(VALUE, together.result(whole))])
+        added = StructType([StructField(VALUE, together.result(kept))])
         partial = combined_node(
-            placed, (BUCKET, *keys, PANE), together, tuple(dict.fromkeys((AT, *read))), added, name
+            placed, (BUCKET, *keys, PANE), together, tuple(dict.fromkeys([AT, *link.read])), added, name
         )
         moved = _moved(name, partial, (BUCKET,) if self.buckets > 1 else ())
         lateness = self.lateness // timedelta(microseconds=1)
@@ -243,19 +275,19 @@ class _Plan:
         return moved, (BUCKET, *keys, PANE, VALUE), updater
 
     def _by_count(
-        self, parent: Node, read: tuple[str, ...], link: Link, windowed: Windowed
-    ) -> tuple[Node, tuple[str, ...], StateUpdater[Any]]:
+        self, parent: TopologyNode, order: tuple[str, ...], link: Link, windowed: Windowed
+    ) -> tuple[TopologyNode, tuple[str, ...], StateUpdater[Any]]:
         """Return the values of each group's tuples; the fields that the updater reads; the updater."""
         name, keys = self.name, self.groups.keys
-        order = tuple(one for one in _ORDER if one in parent.schema.names)
-        kept = tuple(dict.fromkeys([*keys, *order]))
+        needed = tuple(dict.fromkeys([*keys, *order]))
+        kept = tuple(one for one in needed if one != ORDER)
         added = StructType([StructField(VALUE, link.added.fields[0].dataType)])
-        values = values_node(parent, kept, link.aggregator, read, added, name)  # type: ignore[arg-type]
+        values = values_node(parent, kept, link.aggregator, link.read, added, name)  # type: ignore[arg-type]
         updater = CountWindowUpdater(name, self.window.panes, keys, windowed, order)
-        return _moved(name, values, keys), (*kept, VALUE), updater
+        return _moved(name, values, keys), (*needed, VALUE), updater
 
 
-def _moved(name: str, node: Node, keys: tuple[str, ...]) -> RepartitionNode:
+def _moved(name: str, node: TopologyNode, keys: tuple[str, ...]) -> RepartitionNode:
     """Bring each bucket, or group, to one partition."""
     grouping = Grouping.FIELDS if keys else Grouping.GLOBAL
     return RepartitionNode(name, node.schema, (node,), grouping, keys)
@@ -269,3 +301,59 @@ def _check_key(name: str, state: StateFactory, field: StructField) -> None:
         )
         raise TopologyError(msg)
     check_kind(f"{name}: the field {field.name!r}", state, field.dataType)
+
+
+class PaneFunction(ArrowFunction):
+    """Returns the bucket of each tuple, the pane, and the event time in microseconds; reads the time, then the keys."""
+
+    def __init__(self, width: int, buckets: int) -> None:
+        self._width = width
+        self._buckets = buckets
+
+    def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Place the tuples.
+
+        Raises:
+            ValueError: an event time is null.
+        """
+        if batch.column(0).null_count:
+            msg = f"the event time {batch.schema.names[0]!r} is null"
+            raise ValueError(msg)
+        at = (
+            pc.cast(batch.column(0), pa.timestamp("us", "UTC"))
+            .cast(pa.int64())
+            .to_numpy(zero_copy_only=False)
+        )
+        columns = [pa.array(self._buckets_of(batch)), pa.array(at // self._width * self._width), pa.array(at)]
+        return pa.RecordBatch.from_arrays(columns, [BUCKET, PANE, AT]), np.arange(batch.num_rows)
+
+    def _buckets_of(self, batch: pa.RecordBatch) -> np.ndarray:
+        if self._buckets == 1:
+            return np.zeros(batch.num_rows, np.int32)
+        keys = list(zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True))
+        names = encode_keys(keys) if keys and keys[0] else [""] * batch.num_rows
+        return np.array([zlib.crc32(name.encode()) % self._buckets for name in names], np.int32)
+
+
+class Content(CombinerAggregator):
+    """Keeps the tuples themselves: a list of structs, with the event time if there is one."""
+
+    def __init__(self, fields: StructType) -> None:
+        self._fields = fields
+        self._names = fields.names[1:]
+
+    def init(self, tup: TridentTuple) -> list[dict[str, Any]]:
+        """Return a list of the tuple."""
+        return [{AT: tup[AT] if AT in tup.fields else 0, **{name: tup[name] for name in self._names}}]
+
+    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """Return all of them."""
+        return left + right
+
+    def zero(self) -> list[Any]:
+        """Return an empty list."""
+        return []
+
+    def result(self, _inputs: StructType) -> DataType:
+        """Return a list of structs."""
+        return ArrayType(self._fields)

@@ -18,8 +18,6 @@ from kinesis_trident.trident.maps.backing import (
 )
 from kinesis_trident.trident.state import Key
 
-__all__ = ["CachedBatchReadsMap", "Reads"]
-
 V = TypeVar("V")
 
 
@@ -50,6 +48,10 @@ class CachedBatchReadsMap(Generic[V]):
         """Forget everything, and tell the store."""
         self._forget()
         self._backing.begin_batch(txid)
+
+    def check_replay(self, keys: Sequence[Key], *, store: bool) -> None:
+        """See `BackingMap.check_replay`."""
+        self._backing.check_replay(keys, store=store)
 
     def hold_writes(self) -> None:
         """Keep the writes from now to the end of the batch in memory: then each key is written once."""

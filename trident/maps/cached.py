@@ -18,8 +18,6 @@ from kinesis_trident.trident.maps.backing import (
 )
 from kinesis_trident.trident.state import Key
 
-__all__ = ["CachedMap", "Remembered"]
-
 V = TypeVar("V")
 
 Remembered = OrderedDict[Key, tuple[V | None, Version]]
@@ -60,6 +58,10 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
     def begin_batch(self, txid: int | None) -> None:
         """Pass it on to the store."""
         self._backing.begin_batch(txid)
+
+    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
+        """Pass it on to the store."""
+        self._backing.check_replay(keys, store=store)
 
     def end_batch(self, txid: int | None) -> None:
         """Pass it on to the store."""

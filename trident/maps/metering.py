@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass
 
-__all__ = ["StateMetrics", "current_metrics", "measure"]
-
 
 @dataclass(slots=True)
 class StateMetrics:

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.state import Key, RemovableMapState, ValueUpdater
 
-__all__ = ["NonTransactionalMap"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
 from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
 
-__all__ = ["SnapshottableMap"]
-
 T = TypeVar("T")
 
 
@@ -29,6 +27,11 @@ class SnapshottableMap(RemovableMapState[T], Snapshottable[T]):
     def begin_commit(self, txid: int | None) -> None:
         """See `State.begin_commit`."""
         self._state.begin_commit(txid)
+
+    def check_replay(self, keys: Sequence[Key] | None, *, store: bool = True) -> None:
+        """See `TransactionMap.check_replay`, for None of the one value; a non-transactional map counts twice anyway."""
+        if isinstance(self._state, TransactionMap):
+            self._state.check_replay([self._key] if keys is None else keys, store=store)
 
     def hold_writes(self) -> None:
         """See `TransactionMap.hold_writes`; a non-transactional map counts a replay again in any case."""

@@ -1,4 +1,4 @@
-"""The base of transactional and opaque maps: read, compute, replace exactly the value read, or repeat."""
+"""The transactional and the opaque map: read, compute, replace exactly the value read, or repeat."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, TypeVar
 
 from kinesis_trident.trident.errors import BrokenBatchError, ConflictError
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap, Reads
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key, RemovableMapState, ValueUpdater
-
-__all__ = ["Apply", "Removals", "TransactionMap", "own"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,18 @@ class TransactionMap(RemovableMapState[T]):
         self._reads.begin_batch(txid)
         self._txid, self._broken = txid, False
         self._drop_removed(txid)
+
+    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
+        """Check that a replay updates the keys that the attempt before was to update; call it before the updates.
+
+        Args:
+            keys: all keys that the batch updates in this partition, each once.
+            store: False: only check, and store nothing for the next replay.
+
+        Raises:
+            ReplayDiffersError: these keys differ; nothing was written.
+        """
+        self._reads.check_replay(keys, store=store)
 
     def hold_writes(self) -> None:
         """Write nothing until the batch is committed, then each key once; call it after `begin_commit`.
@@ -230,7 +242,7 @@ class TransactionMap(RemovableMapState[T]):
 
 
 def _is_over(batch: int | None, txid: int | None) -> bool:
-    """Return True if no replay of a batch can come once `txid` has begun."""
+    """Return whether no replay of a batch can come once `txid` has begun."""
     return batch is None or (txid is not None and batch < txid)
 
 
@@ -251,3 +263,87 @@ _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 def own(bases: list[Any]) -> list[Any]:
     """Copy values that an updater may change in place: the old value is stored again, as the previous one."""
     return bases if _ATOMS.issuperset(map(type, bases)) else copy.deepcopy(bases)
+
+
+class TransactionalMap(TransactionMap[T]):
+    """Keeps `TransactionalValue`s: skips keys that the batch has already updated.
+
+    | stored | batch x | result | stored after |
+    |---|---|---|---|
+    | nothing | | new, from None | [x, new] |
+    | [t, value], t < x or null | | new | [x, new] |
+    | [x, value] | written by an earlier attempt | value | unchanged, not even written |
+    | [x, value] | written by this attempt | new | [x, new] |
+    | [t, value], t > x | | refused | unchanged |
+    | [t, value] | x is None | new | [null, new] |
+    """
+
+    def _visible(self, reads: Reads[Any]) -> list[T | None]:
+        return [None if stored is None else stored.value for stored in reads.values]
+
+    def _next(
+        self, reads: Reads[Any], apply: Apply, *, overwrite: bool
+    ) -> tuple[list[Any], Collection[int], list[T | None]]:
+        txid = self._txid
+        ours = {
+            i
+            for i, stored in enumerate(reads.values)
+            if stored is not None and i not in reads.cached and stored.is_of(txid)
+        }
+        skipped = () if overwrite else ours
+        bases = self._visible(reads)
+        if not skipped:
+            news = apply(range(len(bases)), own(bases))
+            return [TransactionalValue(txid, new) for new in news], skipped, news
+        at = [i for i in range(len(bases)) if i not in skipped]
+        results = bases
+        stored: list[Any] = [None] * len(bases)
+        for i, new in zip(at, apply(at, own([bases[i] for i in at])) if at else [], strict=True):
+            results[i] = new
+            stored[i] = TransactionalValue(txid, new)
+        return stored, skipped, results
+
+
+class OpaqueMap(TransactionMap[T]):
+    """Keeps `OpaqueValue`s: a replay starts again from the value before the batch.
+
+    | stored | batch x | starts from | stored after |
+    |---|---|---|---|
+    | nothing | | None | [x, new, null] |
+    | [t, current, previous], t < x or null | | current | [x, new, current] |
+    | [x, current, previous] | written by an earlier attempt | previous | [x, new, previous] |
+    | [x, current, previous] | written by this attempt | current | [x, new, previous] |
+    | [t, current, previous], t > x | | refused | unchanged |
+    | [t, current, previous] | x is None | current | [null, new, current] |
+    """
+
+    def _visible(self, reads: Reads[Any]) -> list[T | None]:
+        txid = self._txid
+        return [
+            None if stored is None else stored.current if i in reads.cached else stored.get(txid)
+            for i, stored in enumerate(reads.values)
+        ]
+
+    def _next(
+        self, reads: Reads[Any], apply: Apply, *, overwrite: bool
+    ) -> tuple[list[Any], Collection[int], list[T | None]]:
+        txid = self._txid
+        if reads.cached:
+            bases = self._visible(reads)
+            previous = [
+                stored.previous if i in reads.cached and stored is not None else base
+                for i, (stored, base) in enumerate(zip(reads.values, bases, strict=True))
+            ]
+        else:
+            bases = previous = _before(reads.values, txid)
+        news = apply(range(len(bases)), own(bases))
+        return list(map(OpaqueValue, repeat(txid), news, previous)), (), news
+
+
+def _before(stored: Sequence[OpaqueValue[T] | None], txid: int | None) -> list[T | None]:
+    """Return the value of each key before the batch; all at once if all are of older batches."""
+    if type(None) not in set(map(type, stored)):
+        held: set[int | None] = {one.txid for one in stored}  # type: ignore[union-attr]
+        if txid is None or all(one is None or one < txid for one in held):
+            return [one.current for one in stored]  # type: ignore[union-attr]
+    return [None if one is None else one.get(txid) for one in stored]

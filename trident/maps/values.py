@@ -13,8 +13,6 @@ import msgspec
 
 from kinesis_trident.trident.errors import StaleTransactionError
 
-__all__ = ["OpaqueValue", "TransactionalValue"]
-
 T = TypeVar("T")
 
 
@@ -27,7 +25,7 @@ class TransactionalValue(
     value: T | None
 
     def is_of(self, txid: int | None) -> bool:
-        """Return True if `value` includes batch `txid`, so that its update is skipped.
+        """Return whether `value` includes batch `txid`, so that its update is skipped.
 
         Raises:
             StaleTransactionError: `txid` is older than the stored one.

@@ -15,13 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from kinesis_trident.arrow_columns import numbers
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
-from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode
+from kinesis_trident.trident.build.graph import AggregateNode, PersistentAggregateNode, TopologyNode
 from kinesis_trident.trident.errors import OperationError
-
-__all__ = ["Groups", "Partials", "chunks", "partials_of"]
 
 _TUPLES = 16 << 20
 """The bytes of tuples that are aggregated at once."""
@@ -128,7 +126,7 @@ class Partials:
         return groups.set_column(value, self.schema.field(value), sums)
 
     def _fits(self, table: pa.Table) -> bool:
-        """Return True if no sum of these can be too large for its type."""
+        """Return whether no sum of these can be too large for its type."""
         values = table.column(len(self.keys))
         if self.function not in ("count", "sum") or not pa.types.is_integer(values.type):
             return True
@@ -174,7 +172,7 @@ class Groups:
         yield from _batches(groups if len(groups) < 2 else self._partials.combine(groups))
 
 
-def partials_of(node: Node) -> Partials | None:
+def partials_of(node: TopologyNode) -> Partials | None:
     """Return what makes partial results of a node's groups.
 
     None if it aggregates no groups, if Spark lacks the aggregator, or if Arrow's results differ.

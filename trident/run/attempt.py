@@ -8,28 +8,32 @@ then are states updated, in the order of their declaration, and the consumers of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.tracking.fusion import Promptly
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
+from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     JoinNode,
     MergeNode,
-    Node,
     PersistentAggregateNode,
     PersistNode,
     RepartitionNode,
     RowNode,
     SpoutNode,
+    TopologyNode,
     TransformNode,
     UpdateNode,
 )
@@ -41,21 +45,18 @@ from kinesis_trident.trident.run.frames import (
     hold_rows,
     join_frames,
     move_by_key,
-    release_rows,
     repartition,
+    run_partitions,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.shared_partials import SharedPartials
-from kinesis_trident.trident.run.shared_updates import SharedUpdates
 from kinesis_trident.trident.run.state_metrics import logged_update
 from kinesis_trident.trident.run.state_updates import NOTHING, StateUpdate, work_of
 from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
-from kinesis_trident.trident.run.untracked import Untracked
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
 from kinesis_trident.trident.stores.ownership import OWNER, Owner
-
-__all__ = ["Attempt", "BatchFacts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,17 @@ class Attempt:
     sections: Sections | None = None
     updated: set[UpdateNode] = field(default_factory=set, init=False)
     """The updates that this attempt has applied tuples of the batch to."""
-    _held: dict[Node, DataFrame] = field(default_factory=dict, init=False)
-    _shared: dict[Node, DataFrame] = field(default_factory=dict, init=False)
-    _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
-    _together: dict[Node, tuple[SharedUpdates, DataFrame]] = field(default_factory=dict, init=False)
+    _held: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    _shared: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    _updated: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    _together: dict[tuple[TopologyNode, bool], tuple[SharedUpdates, DataFrame]] = field(
+        default_factory=dict, init=False
+    )
     """The updates of states from the shared groups of a node, and their plan."""
+    _checked: list[DataFrame] = field(default_factory=list, init=False)
+    _is_replay: bool = field(default=False, init=False)
 
-    def judge(self, nodes: Sequence[Node]) -> None:
+    def judge(self, nodes: Sequence[TopologyNode]) -> None:
         """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
         for node in nodes:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
@@ -100,8 +105,14 @@ class Attempt:
                     entry = hold_rows(entry, adaptive=self._partials(node) is None)
                 self._held[node] = entry
 
-    def apply(self, nodes: Sequence[Node]) -> None:
-        """Update the states in their order, then run their consumers and all nodes without a state."""
+    def apply(self, nodes: Sequence[TopologyNode], *, replay: bool = False) -> None:
+        """Update the states in their order, then run their consumers and all nodes without a state.
+
+        Args:
+            nodes: all of the spout's.
+            replay: an attempt before may have updated states.
+        """
+        self._is_replay = replay
         for node in nodes:
             if isinstance(node, UpdateNode):
                 with logged_update(node, self.facts.txid):
@@ -112,19 +123,25 @@ class Attempt:
 
     def release(self) -> None:
         """Free the held rows."""
-        for frame in (*self._held.values(), *self._shared.values(), *self._updated.values()):
-            release_rows(frame)
+        for frame in (
+            *self._held.values(),
+            *self._shared.values(),
+            *self._updated.values(),
+            *self._checked,
+        ):
+            free_rows(frame)
+        self._checked.clear()
         self._held.clear()
         self._shared.clear()
         self._updated.clear()
         self._together.clear()
 
-    def frame(self, node: Node) -> DataFrame:
+    def frame(self, node: TopologyNode) -> DataFrame:
         """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
         if isinstance(node, SpoutNode):
             rows = self.rows.get(node, node.rows)
             assert rows is not None
-            return rows
+            return self._operated(node, rows) if node.ordered else rows
         if isinstance(node, UpdateNode):
             return self._updated[node]
         if node in self._shared:
@@ -135,16 +152,17 @@ class Attempt:
             frame = self._shared[node] = hold_rows(frame)
         return frame
 
-    def _entry(self, node: Node) -> DataFrame:
+    def _entry(self, node: TopologyNode) -> DataFrame:
         """Return the start of a node: its input, already aggregated if that makes it small."""
         if isinstance(node, AggregateNode | PersistentAggregateNode):
             return self._partial(node)
         if isinstance(node, PersistNode):
             return self._input(node.parents[0], node.inputs)
-        inputs = [self._input(parent, parent.schema.names) for parent in node.parents]
+        inputs = [self._input(parent, node.read_of(parent)) for parent in node.parents]
         if isinstance(node, MergeNode):
             return reduce(
-                lambda one, other: one.unionAll(other), [frame.select(*node.schema.names) for frame in inputs]
+                lambda one, other: one.unionAll(other),
+                [frame.select(*node.columns.names) for frame in inputs],
             )
         if isinstance(node, JoinNode):
             left, right = inputs
@@ -185,7 +203,7 @@ class Attempt:
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
-    def _shared_groups(self, parent: Node) -> tuple[SharedPartials, DataFrame]:
+    def _shared_groups(self, parent: TopologyNode) -> tuple[SharedPartials, DataFrame]:
         """Return the partial results of all consumers of a node: they are computed once, and held."""
         assert self.sections is not None
         found = shared_partials_of(parent)
@@ -198,7 +216,7 @@ class Attempt:
             self._shared[parent] = hold_rows(self.sections.shared_groups(parent, shared), adaptive=False)
         return shared, self._shared[parent]
 
-    def _partials(self, node: Node) -> Partials | None:
+    def _partials(self, node: TopologyNode) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
         if not node.parents or not node.parents[0].tracked:
             return None
@@ -211,33 +229,35 @@ class Attempt:
         partitions = node.partitions if isinstance(node, UpdateNode) else None
         return partitions or self.facts.partitions
 
-    def _input(self, parent: Node, wanted: Iterable[str]) -> DataFrame:
+    def _input(self, parent: TopologyNode, wanted: Iterable[str]) -> DataFrame:
         if not parent.tracked:
             return self.frame(parent)
         return self._section(parent, wanted)
 
-    def _section(self, node: Node, wanted: Iterable[str]) -> DataFrame:
+    def _section(self, node: TopologyNode, wanted: Iterable[str]) -> DataFrame:
         assert self.sections is not None
         return self.sections.rows(node, wanted)
 
-    def _finished(self, node: Node, frame: DataFrame) -> DataFrame:
+    def _finished(self, node: TopologyNode, frame: DataFrame) -> DataFrame:
         """Return the output of a node that starts from `frame`."""
         if isinstance(node, TransformNode):
             with convert_replay_requests(node.operation):
                 return check_fields(node.function(frame.select(*node.parents[0].schema.names)), node)
         if isinstance(node, RowNode):
-            return self._operated(node, frame.select(*node.parents[0].schema.names))
+            rows = frame.select(*node.read_of(node.parents[0]))
+            return self._operated(node, rows)
         if isinstance(node, RepartitionNode):
             return repartition(frame, node, self.facts.partitions)
         if isinstance(node, AggregateNode):
             return self._aggregate(node, frame)
         return frame
 
-    def _operated(self, node: RowNode, rows: DataFrame) -> DataFrame:
-        untracked = Untracked(node.operation, node.step, self.facts.conf)
-        if isinstance(node.step, QueryStep) and node.step.factory.driver_local:
-            return from_arrow(rows, untracked(iter(rows.toArrow().to_batches())), node.schema)
-        return rows.mapInArrow(Promptly(untracked), node.schema)
+    def _operated(self, node: RowNode | SpoutNode, rows: DataFrame) -> DataFrame:
+        step, columns = node.ordering_step, node.columns
+        untracked = WholeBatchStep(node.operation, step, self.facts.conf)
+        if isinstance(step, QueryStep) and step.factory.driver_local:
+            return from_arrow(rows, untracked(iter(rows.toArrow().to_batches())), columns)
+        return rows.mapInArrow(Promptly(untracked), columns)
 
     def _aggregate(self, node: AggregateNode, frame: DataFrame) -> DataFrame:
         aggregator = node.aggregator
@@ -262,17 +282,25 @@ class Attempt:
 
     def _update_together(self, node: UpdateNode) -> bool:
         """Update one of the states that are updated from the shared groups of a node."""
+        if self._checks_replay(node):
+            self._run_together(node, check=True)
+        return self._run_together(node)
+
+    def _checks_replay(self, node: UpdateNode) -> bool:
+        return self._is_replay and node.factory.checks_replays and isinstance(node, PersistentAggregateNode)
+
+    def _run_together(self, node: UpdateNode, *, check: bool = False) -> bool:
         parent = node.parents[0]
-        if parent not in self._together:
+        if (parent, check) not in self._together:
             shared, held = self._shared_groups(parent)
             updates = {
-                number: self._state_update(child, self._partitions(child), StructType())
+                number: self._state_update(child, self._partitions(child), StructType(), check=check)
                 for number, child in enumerate(shared_partials_of(parent))
                 if isinstance(child, UpdateNode) and _is_updated_together(child)
             }
             together = SharedUpdates(shared, updates)
-            self._together[parent] = together, together.planned(held)
-        together, planned = self._together[parent]
+            self._together[parent, check] = together, together.planned(held)
+        together, planned = self._together[parent, check]
         return together.run(planned, _number(node))
 
     def _update_alone(self, node: UpdateNode) -> bool:
@@ -284,12 +312,22 @@ class Attempt:
             frame = frame.repartition(partitions)
         else:
             partitions = frame.rdd.getNumPartitions()
+        if self._checks_replay(node):
+            # Held, so that what is checked is what is written.
+            frame = hold_rows(frame, adaptive=False)
+            self._checked.append(frame)
+            local = node.factory.driver_local
+            check = self._state_update(node, 1 if local else partitions, StructType(), check=True)
+            if local:
+                list(check(frame.toArrow().to_batches()))
+            else:
+                frame.mapInArrow(Promptly(check), NOTHING).collect()
         # The output of a state without consumers is not read.
-        schema = node.schema if node.children else StructType()
+        schema = node.columns if node.children else StructType()
         if node.factory.driver_local:
             emitted = list(self._state_update(node, 1, schema)(frame.toArrow().to_batches()))
             if node.children:
-                self._updated[node] = from_arrow(frame, emitted, node.schema)
+                self._updated[node] = from_arrow(frame, emitted, schema)
             return bool(emitted)
         update = Promptly(self._state_update(node, partitions, schema))
         if node.children:
@@ -305,22 +343,24 @@ class Attempt:
             return self._aggregated(node, move_by_key(frame, node.keys, partitions))
         return frame
 
-    def _state_update(self, node: UpdateNode, partitions: int, schema: StructType) -> StateUpdate:
+    def _state_update(
+        self, node: UpdateNode, partitions: int, schema: StructType, *, check: bool = False
+    ) -> StateUpdate:
         return StateUpdate(
             node.operation,
             node.factory,
-            work_of(node, self.facts.conf),
+            work_of(node, self.facts.conf, check=check),
             {**self.facts.conf, OWNER: self.facts.owners.get(node)},
             self.facts.txid,
             partitions,
             arrow(schema),
             self._partials(node),
-            node.metrics,
+            None if check else node.metrics,
         )
 
 
-def _is_updated_together(node: Node) -> bool:
-    """Return True if a state is updated from the shared groups of its parent, in the executors, for nobody to read."""
+def _is_updated_together(node: TopologyNode) -> bool:
+    """Return whether a state is updated from the shared groups of its parent, in the executors, for nobody to read."""
     return (
         isinstance(node, PersistentAggregateNode)
         and not node.children
@@ -329,11 +369,62 @@ def _is_updated_together(node: Node) -> bool:
     )
 
 
-def _number(consumer: Node) -> int:
+def _number(consumer: TopologyNode) -> int:
     """Return the number of a consumer among those that share the groups of their parent."""
     return list(shared_partials_of(consumer.parents[0])).index(consumer)
 
 
-def _is_held(parent: Node) -> bool:
-    """Return True if a consumer holds the tuples of a node: a batch is read once, and judged once."""
+def _is_held(parent: TopologyNode) -> bool:
+    """Return whether a consumer holds the tuples of a node: a batch is read once, and judged once."""
     return parent.tracked or (isinstance(parent, SpoutNode) and parent.in_batches)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedUpdates:
+    """Updates the states of some consumers, by their numbers, each in the consumer's own partitions."""
+
+    shared: SharedPartials
+    updates: Mapping[int, StateUpdate]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run in a task of one consumer; yield one row if its state was updated."""
+        consumer, partition = self.shared.consumer_of(current_place().partition)
+        yield from self.updates[consumer].at(self.shared.groups(batches, consumer), partition)
+
+    def planned(self, frame: DataFrame) -> DataFrame:
+        """Return the frame of all updates, from the rows of all consumers: for `run`."""
+        return self.shared.moved(frame).mapInArrow(Promptly(self), NOTHING)
+
+    def run(self, planned: DataFrame, consumer: int) -> bool:
+        """Update the state of one consumer; return True if there was something to update it with."""
+        return run_partitions(planned, self.shared.partitions_of(consumer))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBatchStep:
+    """An operation on tuples that belong to no single record: its failure fails the batch."""
+
+    operation: str
+    step: TridentStep
+    conf: Mapping[str, Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows.
+
+        Raises:
+            BatchFailedError: the operation failed for a tuple, or requested a replay.
+        """
+        with convert_replay_requests(self.operation):
+            self.step.prepare(self.conf)
+        try:
+            for batch in batches:
+                for judged in judge(self.step, batch) if batch.num_rows else ():
+                    if judged.failed:
+                        reason = judged.failed[min(judged.failed)]
+                        msg = (
+                            f"{self.operation} failed ({reason}) for a tuple that belongs to no single record"
+                        )
+                        raise BatchFailedError(msg)
+                    yield judged.rows
+        finally:
+            self.step.cleanup()

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from kinesis_trident.arrow_columns import booleans
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.storm.frames import add_scheme
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.bolt.tracking.operators import OutcomeFilter
+from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.common.arrow_columns import booleans
 from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, RowNode, SpoutNode
+from kinesis_trident.trident.build.graph import (
+    PersistentAggregateNode,
+    RowNode,
+    SpoutNode,
+    TopologyNode,
+    UpdateNode,
+)
 from kinesis_trident.trident.run.arrow_aggregation import partials_of
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.run.frames import lost_held_rows
-from kinesis_trident.trident.run.owners import name_updates, owners_of
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores.factory import MapStateFactory
-
-__all__ = ["TopologyAttempts"]
-
-_ATTEMPTS_A_RUN = 1 << 32
+from kinesis_trident.trident.stores.ownership import GLOBALS, Owner
 
 NotDoneByShard = Mapping[str, Sequence[NotDone]]
 
@@ -45,11 +49,10 @@ class TopologyAttempts:
     """
 
     spout: SpoutNode
-    nodes: Sequence[Node]
+    nodes: Sequence[TopologyNode]
     partitions: int
-    _attempts: int = field(default=0, init=False)
-    _applied: dict[str, int] = field(default_factory=dict, init=False)
-    _epoch: int | None = field(default=None, init=False)
+    _notes: StateNotes = field(default_factory=StateNotes, init=False)
+    _begun: int | None = field(default=None, init=False)
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> None:
         """Attempt the batch once. The outcome is published before the first state changes, so it returns None.
@@ -63,7 +66,9 @@ class TopologyAttempts:
         try:
             attempt = judge(rows, batch, process)
             try:
-                attempt.apply(self.nodes)
+                # The first batch of a run may have been begun by the run before.
+                replay, self._begun = self._begun in (None, batch.txid), batch.txid
+                attempt.apply(self.nodes, replay=replay)
             finally:
                 attempt.release()
             self._note(attempt, batch)
@@ -98,7 +103,7 @@ class TopologyAttempts:
         """
         failed: NotDoneByShard = {}
         while True:
-            excluded = Verdict({shard: tuple(pieces) for shard, pieces in failed.items()})
+            excluded = OutcomeFilter({shard: tuple(pieces) for shard, pieces in failed.items()})
             tracking = Tracking(rows, batch, process.carrier, excluded)
             facts = self._facts(batch)
             sections = Sections(tracking, facts.conf, facts.partitions)
@@ -148,41 +153,25 @@ class TopologyAttempts:
             attempt.release()
 
     def _facts(self, batch: CurrentBatch) -> BatchFacts:
-        assert self.spout.options is not None
-        self._attempts += 1
+        facts = self._notes.facts(batch, applied=True)
         conf = {
-            "trident.application": self.spout.options.application_name,
+            "trident.application": facts.application,
             "trident.stream": self.spout.name,
-            # It rises with each attempt, and from one run to the next.
-            ATTEMPT: batch.epoch * _ATTEMPTS_A_RUN + self._attempts,
+            ATTEMPT: facts.attempt,
         }
-        if self._epoch != batch.epoch:
-            # Another run may have applied batches; from now on only this one does.
-            self._epoch, self._applied = batch.epoch, batch.applied_to_states()
-        owners = owners_of(
-            name_updates(self.nodes),
-            self.spout.options.application_name,
-            batch.home,
-            self._applied,
-            batch.merged_homes,
-        )
-        one_task = (
-            batch.tasks == 1 and self.spout.options.shards_per_task is None and fits_one_task(self.nodes)
-        )
+        owners = owners_of(name_updates(self.nodes), facts)
+        options = self.spout.options
+        assert options is not None
+        one_task = batch.tasks == 1 and options.shards_per_task is None and fits_one_task(self.nodes)
         return BatchFacts(batch.txid, conf, 1 if one_task else self.partitions, owners, one_task)
 
     def _note(self, attempt: Attempt, batch: CurrentBatch) -> None:
-        """Note which states hold the batch, so that a store that loses it is found out."""
         names = name_updates(self.nodes)
-        changed = {names[node]: batch.txid for node in attempt.updated}
-        if changed:
-            now = {name: txid for name, txid in self._applied.items() if name in names.values()} | changed
-            batch.note_applied(now)
-            self._applied = now
+        self._notes.note(batch, [names[node] for node in attempt.updated], names.values())
 
 
-def fits_one_task(nodes: Sequence[Node]) -> bool:
-    """Return True if no number of partitions shows in what the nodes do: groups are counted up in states of stores."""
+def fits_one_task(nodes: Sequence[TopologyNode]) -> bool:
+    """Return whether no number of partitions shows in what the nodes do: groups are counted up in states of stores."""
     return all(
         isinstance(node, SpoutNode)
         or (isinstance(node, RowNode) and node.tracked)
@@ -201,7 +190,7 @@ def fits_one_task(nodes: Sequence[Node]) -> bool:
 class _Without:
     """Drops the rows of the source that a verdict excludes."""
 
-    verdict: Verdict
+    verdict: OutcomeFilter
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the other rows."""
@@ -223,3 +212,44 @@ def _spans(not_done: NotDoneByShard) -> dict[str, list[tuple[str, str]]]:
     return {
         shard: [(piece.first, piece.last) for piece in pieces] for shard, pieces in not_done.items() if pieces
     }
+
+
+def name_updates(nodes: Sequence[TopologyNode]) -> dict[UpdateNode, str]:
+    """Return a name for each update that stays the same when the query starts again, and other updates change.
+
+    Updates that differ in nothing but the address of their store are counted, in the order of their declaration.
+    """
+    names: dict[UpdateNode, str] = {}
+    seen: Counter[str] = Counter()
+    for node in nodes:
+        if isinstance(node, UpdateNode):
+            name = _described(node)
+            seen[name] += 1
+            names[node] = name if seen[name] == 1 else f"{name} #{seen[name]}"
+    return names
+
+
+def owners_of(
+    names: Mapping[UpdateNode, str],
+    facts: StateFacts,
+) -> dict[UpdateNode, Owner]:
+    """Return the owner of each update's state."""
+    everyone = frozenset(names.values()) | ({GLOBALS} if any(map(is_global, names)) else set())
+    return {node: Owner.of(facts, name, everyone, is_global=is_global(node)) for node, name in names.items()}
+
+
+def is_global(node: UpdateNode) -> bool:
+    """Return whether an update changes one key only, that of a global aggregate."""
+    return isinstance(node, PersistentAggregateNode) and not node.keys
+
+
+def _described(node: UpdateNode) -> str:
+    words = [node.operation]
+    factory = node.factory
+    if isinstance(node, PersistentAggregateNode) and node.keys:
+        words.append(f"by {','.join(node.keys)}")
+    elif is_global(node) and isinstance(factory, MapStateFactory):
+        words.append(f"as {factory.global_key}")
+    if isinstance(factory, MapStateFactory) and factory.label:
+        words.append(f"in {factory.label}")
+    return " ".join(words)

@@ -6,32 +6,19 @@ Frames of other kinds than Spark's register how they do what needs Spark's colum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import singledispatch
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
+from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
 from kinesis_trident.trident.errors import OperationError
-
-__all__ = [
-    "aggregate_in_spark",
-    "broadcast",
-    "check_fields",
-    "from_arrow",
-    "hold_rows",
-    "join_frames",
-    "lost_held_rows",
-    "move_by_key",
-    "release_rows",
-    "repartition",
-    "run_partitions",
-]
 
 _COPY = "__copy"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -50,8 +37,8 @@ def hold_rows(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
 
 
 def lost_held_rows(error: Exception) -> bool:
-    """Return True if an action failed because held rows were lost with their executor."""
-    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
+    """Return whether an action failed because held rows were lost with their executor."""
+    return HELD_ROWS_LOST in str(error)
 
 
 def run_partitions(frame: DataFrame, partitions: Sequence[int]) -> bool:
@@ -60,13 +47,11 @@ def run_partitions(frame: DataFrame, partitions: Sequence[int]) -> bool:
     The frame is planned when the first of them are run, and not again; what their tasks read is moved then, too.
     """
     with _planned_once(frame):
-        rows = frame.rdd._jrdd
-    context = frame.sparkSession.sparkContext
-    assert context._gateway is not None
-    numbers = context._gateway.new_array(context._gateway.jvm.int, len(partitions))
-    for at, partition in enumerate(partitions):
-        numbers[at] = partition
-    return any(len(found) for found in rows.collectPartitions(numbers))
+        rows = frame.rdd
+    try:
+        return any(collect_partitions(rows, partitions))
+    except MissingNameError:
+        return any(rows.context.runJob(rows, lambda found: [sum(1 for _ in found)], list(partitions)))
 
 
 @singledispatch
@@ -90,6 +75,10 @@ def aggregate_in_spark(
         value = F.count(F.lit(1))
     else:
         value = _IN_SPARK[aggregator.in_spark](F.col(inputs[0]))
+    if aggregator.in_spark == "max" and isinstance(kind, FloatType | DoubleType):
+        # Spark's greatest number is NaN; here it comes last.
+        field = F.col(name if partial else inputs[0])
+        value = F.coalesce(F.max(F.when(~F.isnan(field), field)), value)
     groups = frame.groupBy(*keys).agg(value.cast(kind).alias(name))
     if aggregator.in_spark != "count":
         return groups.where(F.col(name).isNotNull())
@@ -126,13 +115,10 @@ def check_fields(frame: DataFrame, node: TransformNode) -> DataFrame:
 
 def from_arrow(near: DataFrame, batches: Iterable[pa.RecordBatch], schema: StructType) -> DataFrame:
     """Make a DataFrame of rows computed in the driver, in the session of another one."""
-    return near.sparkSession.createDataFrame(pa.Table.from_batches(list(batches), arrow(schema)), schema)
-
-
-def release_rows(frame: DataFrame) -> None:
-    """Free the rows of a held frame. Spark also does so, but later, once nothing refers to them."""
-    with suppress(Exception):
-        frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
+    # PySpark refuses a column of structs without any batch.
+    kind = arrow(schema)
+    rows = pa.Table.from_batches(list(batches) or [batch_of([], kind)], kind)
+    return near.sparkSession.createDataFrame(rows, schema)
 
 
 def move_by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataFrame:

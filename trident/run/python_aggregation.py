@@ -15,8 +15,6 @@ from kinesis_trident.trident.build.graph import AnyAggregator
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
 
-__all__ = ["GroupAggregation", "keys_of", "partials_of", "rows_by_key"]
-
 _CHUNK = 10_000
 
 Key = tuple[Any, ...]

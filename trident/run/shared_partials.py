@@ -9,15 +9,11 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, functions as F, types as T
 
-from kinesis_trident.arrow_columns import numbers
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.run.arrow_aggregation import Groups, Partials, chunks
-
-__all__ = ["SharedPartials"]
 
 _OF = "__of"
 """The column that tells whose groups a row holds."""

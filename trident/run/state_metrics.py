@@ -10,10 +10,8 @@ from dataclasses import replace
 from pyspark import SparkContext
 from pyspark.accumulators import AccumulatorParam
 
-from kinesis_trident.trident.build.graph import Node, UpdateNode
+from kinesis_trident.trident.build.graph import TopologyNode, UpdateNode
 from kinesis_trident.trident.maps.metering import StateMetrics
-
-__all__ = ["count_updates", "logged_update", "read_metrics"]
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +28,7 @@ class MetricsParam(AccumulatorParam[StateMetrics]):
         return value1.add(value2)
 
 
-def count_updates(nodes: Sequence[Node]) -> None:
+def count_updates(nodes: Sequence[TopologyNode]) -> None:
     """Count what the updates among these nodes ask of their stores, from now on."""
     for node in nodes:
         if isinstance(node, UpdateNode):
@@ -38,7 +36,7 @@ def count_updates(nodes: Sequence[Node]) -> None:
             node.metrics = SparkContext.getOrCreate().accumulator(StateMetrics(), MetricsParam())
 
 
-def read_metrics(parts: Mapping[str, Sequence[Node]]) -> dict[str, StateMetrics]:
+def read_metrics(parts: Mapping[str, Sequence[TopologyNode]]) -> dict[str, StateMetrics]:
     """Return the metrics of all updates, by their operations; of several streams with the stream before them.
 
     Operations of one name are numbered in the order of their declaration: `persistent_aggregate(Count)#2`.

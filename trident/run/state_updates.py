@@ -18,8 +18,8 @@ from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.build.graph import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
-from kinesis_trident.trident.maps import SnapshottableMap
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
+from kinesis_trident.trident.maps.snapshottable import SnapshottableMap
 from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import keys_of, partials_of, rows_by_key
@@ -34,8 +34,6 @@ from kinesis_trident.trident.state import (
 )
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
-
-__all__ = ["NOTHING", "Combined", "Persisted", "Reduced", "StateUpdate", "Work", "work_of"]
 
 _CHUNK = 10_000
 _UPDATED = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int8())], names=["__nothing"])
@@ -61,6 +59,19 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayCheck:
+    """Checks, before a replay writes anything, that it updates the keys that the attempt before was to update."""
+
+    keys: tuple[str, ...]
+
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
+        """Check one partition; nothing is emitted."""
+        found = list(dict.fromkeys(key for batch in batches for key in keys_of(batch, self.keys)))
+        _check_replay(state, found if self.keys or not found else None, store=False)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Combined:
     """Combines partial results into a map state, one a group, or into a snapshottable, one for all."""
 
@@ -74,13 +85,18 @@ class Combined:
         table = pa.Table.from_batches(batches)
         partials = partials_of(table.column(self.value))
         combine: Callable[[Any, Any], Any] = self.aggregator.combine
-        # Python's own sum of decimals rounds to 28 digits.
-        if not pa.types.is_decimal(table.column(self.value).type):
+        kind = table.column(self.value).type
+        # Python's own sum of decimals rounds to 28 digits, and the least of NaN and a number is the first of them.
+        if not (
+            pa.types.is_decimal(kind) or (pa.types.is_floating(kind) and self.aggregator.in_spark != "sum")
+        ):
             combine = _IN_C.get(self.aggregator.in_spark, combine)
         if self.keys:
             keys = keys_of(table, self.keys)
+            _check_replay(state, keys)
             values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
             return _rows(keys, values, self.operation)
+        _check_replay(state, None)
         total = partials[0]
         for partial in partials[1:]:
             total = combine(total, partial)
@@ -102,8 +118,10 @@ class Reduced:
         groups = rows_by_key(batches, self.keys, self.inputs)
         updaters = [ReducerValueUpdater[Any](self.aggregator, tuples) for tuples in groups.values()]
         if not self.keys:
+            _check_replay(state, None)
             return [(_snapshottable(state, self.operation).update(updaters[0]),)]
         keys = list(groups)
+        _check_replay(state, keys)
         values = _map_state(state, self.operation).multi_update(keys, updaters)
         return _rows(keys, values, self.operation)
 
@@ -139,17 +157,19 @@ class Persisted:
         return collector.rows
 
 
-def work_of(node: UpdateNode, conf: Mapping[str, Any]) -> Work:
-    """Return the work of a topology's update.
+def work_of(node: UpdateNode, conf: Mapping[str, Any], *, check: bool = False) -> Work:
+    """Return the work of a topology's update; with `check` what a replay checks before it.
 
     Raises:
         TopologyError: it updates no state.
     """
     if isinstance(node, PersistNode):
-        return Persisted(node.operation, node.inputs, node.updater, conf, len(node.schema))
+        return Persisted(node.operation, node.inputs, node.updater, conf, len(node.columns))
     if not isinstance(node, PersistentAggregateNode):
         msg = f"{node.operation} updates no state. This is a defect: please report it"
         raise TopologyError(msg)
+    if check:
+        return ReplayCheck(node.keys)
     if isinstance(node.aggregator, CombinerAggregator):
         return Combined(node.operation, node.keys, node.added.names[0], node.aggregator)
     return Reduced(node.operation, node.keys, node.inputs, node.aggregator)
@@ -197,7 +217,7 @@ class StateUpdate:
         """Update the state, and return the tuples that it emits; None if there was nothing to update it with."""
         given = batches if self.partials is None else self.partials.merged(batches)
         held = [batch for batch in given if batch.num_rows]
-        if not held:
+        if not held and not isinstance(self.work, ReplayCheck):
             return None
         with measure() as metrics, convert_replay_requests(self.operation):
             state: State = self.factory.make_state(self.conf, partition, self.partitions)
@@ -207,6 +227,12 @@ class StateUpdate:
         if self.metrics is not None:
             self.metrics.add(metrics)
         return emitted
+
+
+def _check_replay(state: Any, keys: Sequence[Any] | None, *, store: bool = True) -> None:
+    """Check the keys of an update; None: the state's one value."""
+    if isinstance(state, SnapshottableMap):
+        state.check_replay(keys, store=store)
 
 
 def _rows(keys: Sequence[Any], values: Sequence[Any], operation: str) -> Iterator[tuple[Any, ...]]:

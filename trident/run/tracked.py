@@ -16,6 +16,7 @@ from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.fields import arrow
@@ -23,17 +24,18 @@ from kinesis_trident.trident.build.graph import (
     AggregateNode,
     Grouping,
     MergeNode,
-    Node,
     PersistentAggregateNode,
     PersistNode,
     RepartitionNode,
     RowNode,
     SpoutNode,
+    TopologyNode,
 )
+from kinesis_trident.trident.order import ORDER, READ
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
-from kinesis_trident.trident.run.frames import hold_rows, release_rows, repartition
+from kinesis_trident.trident.run.frames import hold_rows, repartition
 from kinesis_trident.trident.run.shared_partials import SharedPartials
-from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
+from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,
     FiniteStep,
@@ -41,8 +43,6 @@ from kinesis_trident.trident.steps.tuple_steps import (
     ProjectStep,
     TridentStep,
 )
-
-__all__ = ["Sections", "narrow_steps", "operates", "shared_partials_of"]
 
 _IDENTITY = (MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
@@ -64,18 +64,18 @@ class Sections:
     partitions: int
     _operators: int = field(default=0, init=False)
     _source: Tracked | None = field(default=None, init=False)
-    _held: dict[Node, Tracked] = field(default_factory=dict, init=False)
+    _held: dict[TopologyNode, Tracked] = field(default_factory=dict, init=False)
 
     def release(self) -> None:
         """Free the rows that were held for several consumers."""
         self.tracking.release()
         for tuples in self._held.values():
-            release_rows(tuples.frame)
+            free_rows(tuples.frame)
         self._held.clear()
         self._source = None
 
     def rows(
-        self, node: Node, wanted: Iterable[str], partials: Partials | SharedPartials | None = None
+        self, node: TopologyNode, wanted: Iterable[str], partials: Partials | SharedPartials | None = None
     ) -> DataFrame:
         """Return the tuples of single records where tracking ends, without failed ones.
 
@@ -84,17 +84,17 @@ class Sections:
         wanted = set(wanted) or {node.schema.names[0]}
         return self._ended(node, self._section(node, wanted, anchored=False, partials=partials))
 
-    def shared_groups(self, node: Node, partials: SharedPartials) -> DataFrame:
+    def shared_groups(self, node: TopologyNode, partials: SharedPartials) -> DataFrame:
         """Return the partial results of all consumers of a node's tuples, which are not held themselves."""
         return self._ended(node, self._computed(node, partials.wanted, anchored=False, partials=partials))
 
-    def _ended(self, node: Node, section: Tracked) -> DataFrame:
+    def _ended(self, node: TopologyNode, section: Tracked) -> DataFrame:
         broadcast = _broadcast(node)
         return section.frame if broadcast is None else repartition(section.frame, broadcast, self.partitions)
 
     def _section(
         self,
-        node: Node,
+        node: TopologyNode,
         wanted: set[str],
         *,
         anchored: bool,
@@ -109,7 +109,7 @@ class Sections:
             return self._shared(node, wanted, anchored=anchored)
         return self._computed(node, wanted, anchored=anchored, raw=raw, partials=partials)
 
-    def _shared(self, node: Node, wanted: Iterable[str], *, anchored: bool) -> Tracked:
+    def _shared(self, node: TopologyNode, wanted: Iterable[str], *, anchored: bool) -> Tracked:
         """Return the tuples of a node with several consumers, which are computed once."""
         if node not in self._held:
             # Where tracking ends with all consumers, the trees end here too.
@@ -124,7 +124,7 @@ class Sections:
 
     def _computed(
         self,
-        node: Node,
+        node: TopologyNode,
         wanted: set[str],
         *,
         anchored: bool,
@@ -132,7 +132,9 @@ class Sections:
         partials: Partials | SharedPartials | None = None,
     ) -> Tracked:
         steps, base = _operations(node)
-        fields = [field for field in node.schema if field.name in wanted]
+        fields = [field for field in node.columns if field.name in wanted]
+        if isinstance(base, SpoutNode) and ORDER in narrow_steps(steps, wanted)[1]:
+            steps = [base.ordering_step, *steps]
         if not steps:
             start = self._started if base is node else self._base
             return start(base, wanted, [] if raw else fields, anchored=anchored)
@@ -144,7 +146,7 @@ class Sections:
         )
 
     def _base(
-        self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
+        self, node: TopologyNode, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
     ) -> Tracked:
         """Return the start of a chain of operations: the spout, a grouping, a merge, or a node with several consumers.
 
@@ -155,7 +157,7 @@ class Sections:
         return self._started(node, wanted, fields, anchored=anchored)
 
     def _started(
-        self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
+        self, node: TopologyNode, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
     ) -> Tracked:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
@@ -186,6 +188,7 @@ class Sections:
 
         Each column has a cost in the JVM, so positions are read only if some records are excluded or kept.
         """
+        wanted = wanted if ORDER not in wanted else {*wanted, *READ} - {ORDER}
         keeping = self.tracking.spool is not None
         kept = RECORD_SCHEMA.names if keeping else ()
         place = _PLACE if keeping or self._excluding else ()
@@ -243,47 +246,47 @@ class Prepared:
             self.pipeline.cleanup()
 
 
-def operates(node: Node) -> bool:
-    """Return True if operations make the tuples of a node, so a Python worker, and not a move."""
+def operates(node: TopologyNode) -> bool:
+    """Return whether operations make the tuples of a node, so a Python worker, and not a move."""
     return bool(_operations(node)[0]) and not _is_shared(node)
 
 
-def _operations(node: Node) -> tuple[list[TridentStep], Node]:
+def _operations(node: TopologyNode) -> tuple[list[TridentStep], TopologyNode]:
     """Return the operations that make the tuples of a node, in order, and their start."""
     steps, start = [], node
     while not isinstance(start, SpoutNode | MergeNode) and not _moves(start):
         if start is not node and _is_shared(start):
             break
         if isinstance(start, RowNode):
-            steps.append(start.step)
+            steps.append(start.ordering_step)
         start = start.parents[0]
     return steps[::-1], start
 
 
-def _is_shared(node: Node) -> bool:
-    """Return True if the tuples of a node are held for several consumers. Those of the source are cached instead."""
+def _is_shared(node: TopologyNode) -> bool:
+    """Return whether the tuples of a node are held for several consumers. Those of the source are cached instead."""
     return node.tracked and len(node.children) > 1 and not isinstance(node, SpoutNode)
 
 
-def _read_of(node: Node) -> set[str]:
+def _read_of(node: TopologyNode) -> set[str]:
     """Return the fields of a node's tuples that its consumers read: only these are held. At least one."""
     return set().union(*(_read_by(child, node) for child in node.children)) or {node.schema.names[0]}
 
 
-def _read_by(node: Node, parent: Node) -> set[str]:
+def _read_by(node: TopologyNode, parent: TopologyNode) -> set[str]:
     if isinstance(node, AggregateNode | PersistentAggregateNode):
         return {*(node.keys or ()), *node.inputs} or {parent.schema.names[0]}
     if isinstance(node, PersistNode):
         return set(node.inputs) or {parent.schema.names[0]}
     if not node.tracked:
-        return set(parent.schema.names)
+        return set(node.read_of(parent))
     read = _read_of(node) if node.children else set(node.schema.names)
     if isinstance(node, RowNode):
-        return _narrowed(node.step, read)[1]
+        return _narrowed(node.ordering_step, read)[1]
     return {*read, *node.fields} if isinstance(node, RepartitionNode) else read
 
 
-def shared_partials_of(node: Node) -> dict[Node, Partials]:
+def shared_partials_of(node: TopologyNode) -> dict[TopologyNode, Partials]:
     """Return what makes the partial results of each consumer of a node's tuples, if one pass can make all of them.
 
     Then the tuples need not be held: they are aggregated where they are made.
@@ -296,11 +299,11 @@ def shared_partials_of(node: Node) -> dict[Node, Partials]:
     )
 
 
-def _moves(node: Node) -> bool:
+def _moves(node: TopologyNode) -> bool:
     return isinstance(node, RepartitionNode) and node.grouping is not Grouping.BROADCAST
 
 
-def _broadcast(node: Node) -> RepartitionNode | None:
+def _broadcast(node: TopologyNode) -> RepartitionNode | None:
     """Return the last broadcast above a node: its copies are made where tracking ends; until then a record is one."""
     while node.parents:
         if isinstance(node, RepartitionNode) and node.grouping is Grouping.BROADCAST:
@@ -330,7 +333,7 @@ def narrow_steps(
 
 
 def _narrowed(step: TridentStep, wanted: set[str]) -> tuple[TridentStep, set[str]]:
-    if isinstance(step, FunctionStep | ArrowStep | QueryStep):
+    if isinstance(step, FunctionStep | ArrowEachStep | QueryStep):
         through = _only(step.kept, wanted)
         return replace(step, kept=through), {*step.inputs, *through.names}
     if isinstance(step, FilterStep | FiniteStep):

@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.arrow_columns import numbers
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
+from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
+from kinesis_trident.trident.order import ORDER, rank_emitted
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
 from kinesis_trident.trident.steps.tuple_steps import read_tuples
 from kinesis_trident.trident.tuples import TridentCollector
-
-__all__ = ["ArrowStep", "FunctionStep", "QueryStep"]
 
 _MOST_BYTES = 1 << 30
 """The bytes that a function may emit for one tuple: Arrow's texts end at twice as many."""
@@ -179,7 +178,7 @@ class FunctionStep(_EachStep):
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowStep(_EachStep):
+class ArrowEachStep(_EachStep):
     """`each` with a function over Arrow batches; after an error it is called on halves."""
 
     function: ArrowFunction
@@ -305,4 +304,8 @@ def _beside(
     old = batch.select(kept.names)
     if len(source) != batch.num_rows or not np.array_equal(source, np.arange(len(source))):
         old = old.take(numbers(source))
+        if ORDER in kept.names:
+            old = old.set_column(
+                kept.get_field_index(ORDER), ORDER, rank_emitted(batch.column(ORDER), source)
+            )
     return pa.RecordBatch.from_arrays([*old.columns, *new.columns], schema=schema)

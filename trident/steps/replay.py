@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
 
-__all__ = ["convert_replay_requests"]
-
 
 @contextmanager
 def convert_replay_requests(operation: str) -> Iterator[None]:

@@ -10,16 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_trident.arrow_columns import booleans, numbers, values_of
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
 from kinesis_trident.bolt.steps.parts import chain, in_parts
+from kinesis_trident.common.arrow_columns import booleans, numbers, values_of
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentTuple, tuples_of
-
-__all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "judge", "read_tuples"]
 
 
 class TridentStep(Protocol):

@@ -11,8 +11,6 @@ from kinesis_trident.trident.errors import StateError
 from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.stores.overlap import Exchange
 
-__all__ = ["ByteStore"]
-
 
 class ByteStore(ABC):
     """A store for all kinds of state; each call takes any number of keys, in few round trips.
@@ -26,6 +24,9 @@ class ByteStore(ABC):
 
     max_key_bytes: int | None = None
     """The longest key that the store accepts, in bytes of UTF-8: a `StoreMap` replaces longer ones by their hash."""
+
+    root: str = ""
+    """The start of the key prefixes of all states whose keys could be those of another one here."""
 
     @property
     @abstractmethod

@@ -18,8 +18,6 @@ from kinesis_trident.trident.stores.options import MapOptions
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-__all__ = ["DynamoDBByteStore", "DynamoDBOptions", "DynamoDBState"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

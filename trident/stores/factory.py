@@ -11,27 +11,19 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from kinesis_trident.per_process import PerProcess
+from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.trident.errors import StateOptionsError
-from kinesis_trident.trident.maps import (
-    BackingMap,
-    CachedMap,
-    MicroBatchBackingMap,
-    NonTransactionalMap,
-    OpaqueMap,
-    SnapshottableMap,
-    TransactionalMap,
-)
-from kinesis_trident.trident.maps.cached import Remembered
-from kinesis_trident.trident.maps.transactions import Removals, TransactionMap
+from kinesis_trident.trident.maps.backing import BackingMap, MicroBatchBackingMap
+from kinesis_trident.trident.maps.cached import CachedMap, Remembered
+from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
+from kinesis_trident.trident.maps.snapshottable import SnapshottableMap
+from kinesis_trident.trident.maps.transactions import OpaqueMap, Removals, TransactionalMap, TransactionMap
 from kinesis_trident.trident.state import ATTEMPT, StateFactory, StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.options import MapOptions, options_of
-from kinesis_trident.trident.stores.ownership import OWNER, Owner, Place
+from kinesis_trident.trident.stores.ownership import OWNER, PARTITION, Owner, StatePlace
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from kinesis_trident.trident.stores.storemap import StoreMap
-
-__all__ = ["MapStateFactory", "map_state"]
 
 _MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None], TransactionMap[Any]]] = {
     StateType.TRANSACTIONAL: TransactionalMap,
@@ -117,6 +109,11 @@ class MapStateFactory(StateFactory):
         return cls(StateType.NON_TRANSACTIONAL, target, **options)
 
     @property
+    def checks_replays(self) -> bool:
+        """See `StateFactory.checks_replays`."""
+        return self.kind is not StateType.NON_TRANSACTIONAL
+
+    @property
     def place(self) -> Hashable:
         """See `StateFactory.place`: the store, the part of it that the options name, and the prefix of the keys."""
         return *self._store, self._options.key_prefix
@@ -128,7 +125,7 @@ class MapStateFactory(StateFactory):
         return type(self), self._target, *(options.get(name) for name in _STORE)
 
     def contains(self, other: MapStateFactory, start: str) -> bool:
-        """Return True if a key of `other`, which begins with `start`, could be a key of this state, by the prefixes."""
+        """Return whether a key of `other`, which begins with `start`, could be a key of this state, by the prefixes."""
         mine = self._options.key_prefix
         if self.driver_local or self._store != other._store or other._options.accept_owner:
             return False
@@ -160,7 +157,8 @@ class MapStateFactory(StateFactory):
     ) -> SnapshottableMap[Any]:
         """See `StateFactory.make_state`."""
         removed = self._in_process().removed
-        return map_state(self.make_backing(conf), self.kind, self._options.global_key, removed)
+        backing = self.make_backing({**conf, PARTITION: (partition_index, num_partitions)})
+        return map_state(backing, self.kind, self._options.global_key, removed)
 
     def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
         """Make the map below a state, for your own states on this store."""
@@ -173,6 +171,8 @@ class MapStateFactory(StateFactory):
             retries=options.request_retries,
             attempt=conf.get(ATTEMPT),
             place=self._place(conf.get(OWNER)),
+            lasting=self._lasts,
+            partition=conf.get(PARTITION),
         )
         if options.max_multi_get_batch_size or options.max_multi_put_batch_size:
             backing = MicroBatchBackingMap(
@@ -182,20 +182,25 @@ class MapStateFactory(StateFactory):
             backing = CachedMap(backing, options.local_cache_size, self._in_process().remembered)
         return backing
 
-    def _place(self, owner: Owner | None) -> Place | None:
+    def _place(self, owner: Owner | None) -> StatePlace | None:
         if owner is None:
             return None
         options = self._options
-        # A state that forgets by design is behind now and then: an expired one in a quiet time, one in a cache.
-        lasts = self.lasting and not options.expire_interval_sec
-        return Place(
-            owner if lasts else replace(owner, applied=0),
+        return StatePlace(
+            owner if self._lasts else replace(owner, applied=0),
             self.store().where,
             options.key_prefix,
             options.global_key,
             options.accept_owner,
             options.accept_loss_up_to,
+            options.accept_replay,
+            self.store().root,
         )
+
+    @property
+    def _lasts(self) -> bool:
+        # A state that forgets by design is behind now and then: an expired one in a quiet time, one in a cache.
+        return self.lasting and not self._options.expire_interval_sec
 
     def store(self) -> ByteStore:
         """Return this process's connection, made when first needed; never one from before a fork."""

@@ -9,11 +9,13 @@ is one file, complete or absent, written by `commit`.
     <generation>-<number>.batch       the values that one batch has set; a null value: removed
 
 Both are Arrow IPC files with the columns key, value (binary) and expires (epoch seconds, 0: never). `generation` and
-`number` are decimal; the state is the highest snapshot and the batches of its generation with higher numbers.
+`number` are decimal; the state is the highest snapshot and the batches of its generation with higher numbers, none of
+which may be missing.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -24,6 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 from pyarrow import fs, ipc
 
@@ -31,16 +34,18 @@ from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import (
     FencedError,
     ForeignValueError,
+    StateBehindError,
     StateOptionsError,
     StoreUnavailableError,
 )
 from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.key_text import FENCE
 from kinesis_trident.trident.stores.memory import MemoryByteStore
 from kinesis_trident.trident.stores.options import MapOptions, without_secrets
 
-__all__ = ["FileByteStore", "FileOptions", "FileState"]
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
 _PART = re.compile(r"\.[0-9a-f]{32}")
@@ -68,10 +73,12 @@ class FileByteStore(MemoryByteStore):
         folder: a local path, or any URI that `pyarrow.fs` accepts.
         expire: seconds that a key lives after it was set; 0: forever.
         snapshot_interval: batches between two snapshots.
+        accepted_loss: the option `acceptLossUpTo`.
         clock: returns epoch seconds.
 
     Raises:
         ForeignValueError: a file of the folder cannot be read.
+        StateBehindError: a file is missing between others.
         StoreUnavailableError: the folder cannot be reached.
     """
 
@@ -80,10 +87,12 @@ class FileByteStore(MemoryByteStore):
         folder: str,
         expire: float = 0,
         snapshot_interval: int = 100,
+        accepted_loss: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(f"folder {without_secrets(folder)}", expire, clock=clock)
         self._interval = max(snapshot_interval, 1)
+        self._accepted_loss = accepted_loss
         self._changed: dict[str, None] = {}
         self._system, self._root = _filesystem(folder)
         self._generation, self._number, self._since = 1, 0, 0
@@ -134,7 +143,7 @@ class FileByteStore(MemoryByteStore):
         for left in reversed(range(_READS)):
             names = self._names()
             try:
-                self._read_all(names)
+                self._read_all(names, last=not left)
                 break
             except FileNotFoundError:
                 # The folder's writer has just replaced files by a snapshot.
@@ -142,21 +151,49 @@ class FileByteStore(MemoryByteStore):
                     raise
         self._generation = 1 + max((name[0] for name in names), default=0)
 
-    def _read_all(self, names: Sequence[tuple[int, int, str]]) -> None:
+    def _read_all(self, names: Sequence[tuple[int, int, str]], *, last: bool) -> None:
         before, self._values = self._values, OrderedDict()
         try:
-            self._read_newest(names)
+            missing = self._read_newest(names)
+            if missing and not last:
+                raise FileNotFoundError(missing)
+            if missing:
+                self._check_loss(missing)
         except BaseException:
             self._values = before
             raise
 
-    def _read_newest(self, names: Sequence[tuple[int, int, str]]) -> None:
-        snapshots = [name for name in names if name[2] == "snapshot"]
-        if snapshots:
-            newest = max(snapshots)
-            for name in [newest, *(name for name in names if name[2] == "batch" and newest[0] == name[0])]:
-                if name >= newest:
-                    self._read(name)
+    def _read_newest(self, names: Sequence[tuple[int, int, str]]) -> str:
+        """Read the newest snapshot and the batches after it; return the path of a file that is missing among them."""
+        if not names:
+            return ""
+        before = min(name for name in names if name[0] == names[-1][0])
+        newest = max(
+            (name for name in names if name[2] == "snapshot"), default=(before[0], before[1] - 1, "snapshot")
+        )
+        files = [name for name in names if name >= newest]
+        for name in files:
+            self._read(name)
+        wanted = [newest, *((newest[0], newest[1] + i, "batch") for i in range(1, len(files)))]
+        return next((self._path(a) for a, b in zip(wanted, files, strict=True) if a != b), "")
+
+    def _check_loss(self, missing: str) -> None:
+        """Check that the loss of a file is accepted.
+
+        Raises:
+            StateBehindError: it is not.
+        """
+        fences = [raw for key, (raw, _) in self._values.items() if key.endswith(FENCE)]
+        newest = max((msgspec.json.decode(raw)[0] for raw in fences), default=1)
+        what = f"{self.where}: {missing} is missing, but later files are there"
+        if self._accepted_loss >= newest:
+            log.warning("%s. acceptLossUpTo=%s accepts that", what, self._accepted_loss)
+            return
+        msg = (
+            f"{what}: what it has changed would be lost. Nothing was written. Restore it, and start the query again; "
+            f"or accept the loss with the option acceptLossUpTo={newest} of this state (docs/states.md)"
+        )
+        raise StateBehindError(msg)
 
     def _names(self) -> list[tuple[int, int, str]]:
         infos = self._system.get_file_info(fs.FileSelector(self._root))
@@ -217,8 +254,9 @@ class FileByteStore(MemoryByteStore):
         sink = pa.BufferOutputStream()
         with ipc.new_file(sink, _SCHEMA) as writer:
             writer.write_table(table)
+        # Counted when it is there: a number that is left out would be a file that is missing.
+        self._put(self._path((self._generation, self._number + 1, kind)), sink.getvalue())
         self._number += 1
-        self._put(self._path((self._generation, self._number, kind)), sink.getvalue())
 
     def _put(self, path: str, data: pa.Buffer) -> None:
         """Write a file that appears under its name only when complete; an object store guarantees that itself."""
@@ -234,6 +272,12 @@ class FileByteStore(MemoryByteStore):
                     local.flush()
                     os.fsync(local.fileno())
                 Path(part).replace(path)
+                # The new name is in the folder, which the machine writes when it likes.
+                folder = os.open(self._root, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
                 return
             with self._system.open_output_stream(part) as file:
                 file.write(data)
@@ -244,7 +288,10 @@ class FileByteStore(MemoryByteStore):
             raise
 
     def _check_newest(self) -> None:
-        newest = max((name[0] for name in self._names()), default=0)
+        names = self._names()
+        newest = max((name[0] for name in names), default=0)
+        # A write that seemed to fail may have come to its end.
+        self._number = max([self._number, *(name[1] for name in names if name[0] == self._generation)])
         if newest < self._generation:
             # The files were removed; their values are still in memory.
             self._snapshot()
@@ -277,7 +324,9 @@ class FileState(MapStateFactory):
     def _connect(self) -> ByteStore:
         options = self._options
         assert isinstance(options, FileOptions)
-        return FileByteStore(self._target, options.expire_interval_sec, options.snapshot_interval)
+        return FileByteStore(
+            self._target, options.expire_interval_sec, options.snapshot_interval, options.accept_loss_up_to
+        )
 
 
 def _table(data: bytes) -> pa.Table:

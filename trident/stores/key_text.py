@@ -7,14 +7,15 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import reduce
+from operator import xor
 from typing import Any
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key
-
-__all__ = ["FENCE", "KeyFactory", "decode_key", "encode_keys", "mark_key", "shorten_names"]
 
 KeyFactory = Callable[[Key], str]
 """A user's function for keys in the store: from the values of the group fields to text."""
@@ -77,9 +78,30 @@ def decode_key(name: str) -> Key | None:
     return None if is_ours else key
 
 
-def mark_key(prefix: str, global_key: str | None = None) -> str:
+def mark_key(prefix: str, *of: str | int) -> str:
     """Return the key of the owner's mark of the keys under a prefix, or of one global aggregate among them."""
-    return prefix + _array((_OWNER,) if global_key is None else (_OWNER, global_key))
+    return prefix + _array((_OWNER, *of))
+
+
+def digest_key(prefix: str, partition: int, partitions: int, global_key: str) -> str:
+    """Return the key of the digest of a partition's keys; `global_key` is empty, or that of a global aggregate."""
+    return mark_key(prefix, "$KEYS$", partition, partitions, *filter(None, [global_key]))
+
+
+class KeyDigest(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`[txid, number, hash]`: the keys that a batch updates in a partition, as a store keeps it.
+
+    The hash is the XOR of XXH3-64 of the keys' texts.
+    """
+
+    txid: int
+    number: int
+    hash: int
+
+
+def digest_keys(txid: int, names: Sequence[str]) -> KeyDigest:
+    """Return the digest of different keys; their order does not matter."""
+    return KeyDigest(txid, len(names), reduce(xor, map(xxh3_64_intdigest, map(str.encode, names)), 0))
 
 
 def shorten_names(names: list[str], prefix: str, most: int) -> list[str]:

@@ -14,8 +14,6 @@ from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.options import MapOptions
 
-__all__ = ["MemoryByteStore", "MemoryMapState"]
-
 
 class MemoryOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
     """Options of the memory state; the `max_size` last used keys are kept; 0: all."""

@@ -11,8 +11,6 @@ import msgspec
 
 from kinesis_trident.trident.errors import MissingExtraError, StateOptionsError
 
-__all__ = ["MapOptions", "options_of", "require", "without_secrets"]
-
 OptionsT = TypeVar("OptionsT", bound="MapOptions")
 
 
@@ -30,6 +28,7 @@ class MapOptions(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     max_multi_put_batch_size: int = 0
     accept_owner: str = ""
     accept_loss_up_to: int = 0
+    accept_replay: int = 0
 
     at_least_one: ClassVar[frozenset[str]] = frozenset(
         {"connect_timeout_millis", "parallel_requests", "request_timeout_millis", "snapshot_interval"}

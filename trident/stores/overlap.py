@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 
 from kinesis_trident.trident.maps.backing import Version
 
-__all__ = ["Exchange", "RawChange", "run_exchange", "write_guarded"]
-
 N = TypeVar("N")
 
 _AHEAD = 3
@@ -132,6 +130,28 @@ def write_guarded(
     while pending:
         written += exchange.written(pending.popleft())
     return written
+
+
+def request_parts(most: int, most_bytes: int, *columns: Sequence[bytes | None]) -> list[slice]:
+    """Return the parts of keys for one request each: at most `most`, with at most `most_bytes` unless it is one key.
+
+    Args:
+        most: the number of keys.
+        most_bytes: what these columns hold together.
+        columns: the bytes of each key.
+    """
+    count = len(columns[0])
+    if sum(sum(map(len, filter(None, column))) for column in columns) <= most_bytes:
+        return [slice(at, min(at + most, count)) for at in range(0, count, most)]
+    parts: list[slice] = []
+    start = held = 0
+    for i, row in enumerate(zip(*columns, strict=True)):
+        size = sum(map(len, filter(None, row)))
+        if i > start and (i - start == most or held + size > most_bytes):
+            parts.append(slice(start, i))
+            start, held = i, 0
+        held += size
+    return [*parts, slice(start, count)]
 
 
 @dataclass(frozen=True, slots=True)

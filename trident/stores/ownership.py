@@ -8,20 +8,28 @@ one's mark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.bolt.tracking.state_facts import StateFacts
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
-from kinesis_trident.trident.errors import ForeignValueError, StateBehindError, StateOwnedError
-from kinesis_trident.trident.stores.key_text import mark_key
-
-__all__ = ["GLOBALS", "OWNER", "Mark", "Owner", "Place"]
+from kinesis_trident.trident.errors import (
+    ForeignValueError,
+    ReplayDiffersError,
+    StateBehindError,
+    StateOwnedError,
+)
+from kinesis_trident.trident.stores.key_text import KeyDigest, mark_key
 
 OWNER = "trident.owner"
 """The entry of `conf` with the `Owner` of the states that a task updates."""
+
+PARTITION = "trident.partition"
+"""The entry of `conf` with the index of a task's partition and the number of partitions."""
 
 GLOBALS = "global aggregates"
 """The update that a prefix belongs to if only global aggregates stand under it, each with a mark of its own."""
@@ -45,6 +53,12 @@ class Owner:
     applied: int = 0
     merged: frozenset[str] = frozenset()
 
+    @classmethod
+    def of(cls, facts: StateFacts, update: str, updates: frozenset[str], *, is_global: bool = False) -> Owner:
+        """Return the owner of an update of a batch."""
+        applied = facts.applied.get(update, 0)
+        return cls(facts.application, facts.home, update, updates, is_global, applied, facts.merged)
+
 
 class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """`[application, stream, update, base]`: the owner, as a store keeps it.
@@ -63,7 +77,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StatePlace:
     """The keys of one state in a store: those of its own marks, and those of owners whose keys would contain its own.
 
     Args:
@@ -73,6 +87,8 @@ class Place:
         global_key: of a global aggregate.
         accepted: the option `acceptOwner`: the owner that gave the place up, or whose keys are others for sure.
         accepted_loss: the option `acceptLossUpTo`.
+        accepted_replay: the option `acceptReplay`.
+        root: the store's, see `ByteStore.root`.
     """
 
     owner: Owner
@@ -81,15 +97,19 @@ class Place:
     global_key: str
     accepted: str = ""
     accepted_loss: int = 0
+    accepted_replay: int = 0
+    root: str = ""
     own: tuple[str, ...] = field(init=False)
     others: tuple[str, ...] = field(init=False)
+    register: str = field(init=False)
 
     def __post_init__(self) -> None:
         own = [mark_key(self.prefix)]
         if self.owner.is_global:
             own.append(mark_key(self.prefix, self.global_key))
-        prefixes = (self._start[:size] for size in range(len(self._start)))
+        prefixes = (self._start[:size] for size in range(len(self.root), len(self._start)))
         object.__setattr__(self, "own", tuple(own))
+        object.__setattr__(self, "register", mark_key(self.root, "$PREFIXES$", 1))
         object.__setattr__(self, "others", tuple(mark_key(p) for p in prefixes if p != self.prefix))
 
     def claim(self, raws: Sequence[bytes | None], fence: int | None, txid: int) -> list[Mark]:
@@ -122,17 +142,56 @@ class Place:
         """
         for key, raw in zip(self.others, raws, strict=True):
             found = self._decoded(key, raw)
-            if found is None or found.update == GLOBALS or self._is_left_over(found):
-                continue
-            if not self._is_accepted(found):
-                msg = (
-                    f"{self.where}: the keys of {self._mine} begin with {self._start!r}, and so can those of {found} "
-                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give this "
-                    "state another table, hash or folder, or each of them a keyPrefix that does not begin with the "
-                    "other's. If no key of the other can be one of these, or "
-                    f"it is no longer updated, set the option acceptOwner={str(found)!r} of this state"
-                )
-                raise StateOwnedError(msg)
+            if found is not None and found.update != GLOBALS:
+                self._check_apart(self._mine, self._start, found, key)
+
+    def read_register(self, raw: bytes | None) -> dict[str, str]:
+        """Return the register of the store: for the mark of each owner the text with which its keys begin.
+
+        Raises:
+            ForeignValueError: another program's value stands there.
+        """
+        found = read_mark(self.where, self.register, raw, dict[str, str], "the register of prefixes")
+        return found or {}
+
+    @property
+    def entry(self) -> dict[str, str]:
+        """The entry of this place in the register."""
+        return {self.own[-1]: self._start}
+
+    def find_contained(self, register: Mapping[str, str]) -> list[str]:
+        """Return the marks of the owners whose keys this state would contain, if it is new."""
+        if self.owner.is_global:
+            return []
+        return [
+            key for key, start in register.items() if key not in self.own and start.startswith(self.prefix)
+        ]
+
+    def check_contained(
+        self, register: Mapping[str, str], keys: Sequence[str], raws: Sequence[bytes | None]
+    ) -> None:
+        """Check that this state, which is new, does not contain the keys of others, which it would stop.
+
+        Raises:
+            StateOwnedError: it does.
+            ForeignValueError: another program's value stands there.
+        """
+        for key, raw in zip(keys, raws, strict=True):
+            found = self._decoded(key, raw)
+            if found is not None:
+                self._check_apart(found, register[key], self._mine, key, found)
+
+    def _check_apart(self, inner: Mark, start: str, outer: Mark, key: str, other: Mark | None = None) -> None:
+        other = other or outer
+        if self._is_left_over(other) or self._is_accepted(other):
+            return
+        msg = (
+            f"{self.where}: the keys of {inner} begin with {start!r}, and so can those of {outer} (mark {key!r}): they "
+            "would mix up their values. Nothing was written. Give this state another table, hash or folder, or each of "
+            "them a keyPrefix that does not begin with the other's. If no key of the other can be one of these, or it "
+            f"is no longer updated, set the option acceptOwner={str(other)!r} of this state"
+        )
+        raise StateOwnedError(msg)
 
     def check_applied(self, fence: int | None) -> str:
         """Return a warning if the store has forgotten batches, and this was accepted; else the empty string.
@@ -155,6 +214,28 @@ class Place:
             f"to {applied} added is lost, with the option acceptLossUpTo={applied} of this state (docs/states.md)"
         )
         raise StateBehindError(msg)
+
+    def check_replay(self, before: KeyDigest, now: KeyDigest, txid: int) -> str:
+        """Return a warning if a replay of a batch updates other keys, and this was accepted; else the empty string.
+
+        Raises:
+            ReplayDiffersError: it does.
+        """
+        if before.txid != now.txid or before == now:
+            return ""
+        keys = (
+            f"{now.number} keys instead of {before.number}" if now.number != before.number else "other keys"
+        )
+        what = f"{self.where}: the replay of batch {txid} updates {keys} of {self._mine}"
+        if self.accepted_replay == txid:
+            return f"{what}. acceptReplay={txid} accepts that"
+        msg = (
+            f"{what}: a lookup or the code has changed since the attempt before, or records have expired. This "
+            "attempt has written nothing: keys that only the attempt before has updated would keep its values, and "
+            "their records count twice. Start the query with what it used then, until the batch is done; or accept "
+            f"that with the option acceptReplay={txid} of this state (docs/states.md)"
+        )
+        raise ReplayDiffersError(msg)
 
     @property
     def _start(self) -> str:
@@ -215,17 +296,27 @@ class Place:
         )
 
     def _decoded(self, key: str, raw: bytes | None) -> Mark | None:
-        if raw is None:
-            return None
-        try:
-            return msgspec.json.decode(raw, type=Mark)
-        except UNREADABLE as error:
-            why = make_reason(str(error))
-            msg = (
-                f"{self.where}, key {key!r} holds {raw[:80]!r}, which is not the mark of an owner ({why}): another "
-                "program writes here. Use another keyPrefix, or remove that key"
-            )
-            raise ForeignValueError(msg) from None
+        mark: Mark | None = read_mark(self.where, key, raw, Mark, "the mark of an owner")
+        return mark
+
+
+def read_mark(where: str, key: str, raw: bytes | None, kind: Any, what: str) -> Any:
+    """Return what stands beside the keys of a state under a key of its own; None if nothing does.
+
+    Raises:
+        ForeignValueError: it is something else.
+    """
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except UNREADABLE as error:
+        why = make_reason(str(error))
+        msg = (
+            f"{where}, key {key!r} holds {raw[:80]!r}, which is not {what} ({why}): another program writes here. Use "
+            "another keyPrefix, or remove that key"
+        )
+        raise ForeignValueError(msg) from None
 
 
 def _name_of(stream: str) -> str:

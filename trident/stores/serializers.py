@@ -13,9 +13,6 @@ import msgspec
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import StateType
 
-__all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer"]
-
-
 _STORED: dict[StateType, Any] = {
     StateType.NON_TRANSACTIONAL: Any,
     StateType.TRANSACTIONAL: TransactionalValue[Any],
@@ -94,7 +91,7 @@ class _OfMsgspec(Serializer):
 
     @staticmethod
     def _takes(value: Any) -> bool:
-        """Return True if a scalar value comes back unchanged."""
+        """Return whether a scalar value comes back unchanged."""
         raise NotImplementedError
 
     @staticmethod
@@ -193,7 +190,7 @@ def _checked(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
         return mark(value)
     if kind is OpaqueValue or kind is TransactionalValue:
         return kind(*(part if takes(part) else _checked(part, takes, mark) for part in _parts(value)))
-    if kind is list or kind is tuple:
+    if kind is list:
         return [item if takes(item) else _checked(item, takes, mark) for item in value]
     if kind is dict:
         for key in value:
@@ -202,6 +199,9 @@ def _checked(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
                 msg = f"the key {key!r} of a dict {what}, but keys must be other strings"
                 raise TypeError(msg)
         return {key: item if takes(item) else _checked(item, takes, mark) for key, item in value.items()}
+    if kind is tuple:
+        msg = f"{value!r} is a tuple, which would come back as a list. Make it a list"
+        raise TypeError(msg)
     msg = f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back unchanged"
     raise TypeError(msg)
 

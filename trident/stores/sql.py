@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, LOCKED, code_of
 from kinesis_trident.trident.errors import (
     MissingExtraError,
     StateOptionsError,
     StoreError,
     StoreUnavailableError,
+    ValueTooLargeError,
 )
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.options import MapOptions, require, without_secrets
+from kinesis_trident.trident.stores.overlap import request_parts
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-__all__ = ["SqlByteStore", "SqlOptions", "SqlState"]
+log = logging.getLogger(__name__)
 
 _CHUNK = 1_000
 """Keys in one transaction."""
@@ -45,9 +50,18 @@ _NOT_LET_IN = (
 _FAILING_OVER = {"25006", "57P01", "57P02", "57P03", "57P05"}
 """PostgreSQL's codes of a server that became a standby, or shuts down, starts, or ends a connection."""
 
-_CONFLICTS = {"40001", "40P01", "55P03", "SQLITE_BUSY", 1205, 1213}
-"""The codes of a transaction that gave way to another one: PostgreSQL's serialization failure, deadlock and lock that
-was not available, SQLite's locked database, and the lock wait timeout and deadlock of MySQL and MariaDB."""
+_CHUNK_BYTES = 1 << 20
+"""Bytes of values in one transaction: also escaped, less than the least `max_allowed_packet` that MySQL has had."""
+
+_ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
+"""The bytes that the drivers of MySQL send as two."""
+
+_LOSES_THE_LAST = {
+    "postgresql": "SELECT name, setting FROM pg_settings"
+    " WHERE name IN ('fsync', 'synchronous_commit') AND setting = 'off'",
+    "mysql": "SHOW VARIABLES WHERE Variable_name = 'innodb_flush_log_at_trx_commit' AND Value <> '1'",
+}
+"""By dialect: selects the settings with which a crash of the machine loses transactions that were confirmed."""
 
 _MAX_KEY_BYTES = {"postgresql": 2_600, "mysql": 1_020, "mariadb": 1_020, "oracle": 255, "mssql": 255}
 """By dialect: what the type of the key column, or its index, takes."""
@@ -97,7 +111,9 @@ class SqlByteStore(ByteStore):
             .with_variant(_binary_text(), "mysql", "mariadb")
         )
         value: Any = (
-            sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb") if text else sa.LargeBinary()
+            sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+            if text
+            else sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
         )
         self._table = sa.Table(
             table,
@@ -131,6 +147,8 @@ class SqlByteStore(ByteStore):
             columns.key == sa.bindparam("k"), columns.expires <= sa.bindparam("now")
         )
         self._sweep_at = 0.0
+        self._column_bytes: int | None = None
+        self._packet_bytes: int | None = None
         self._made = False
 
     @property
@@ -152,17 +170,18 @@ class SqlByteStore(ByteStore):
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
     ) -> list[Version]:
         """See `ByteStore.compare_and_set_many`."""
-        written: list[Version] = []
-        for start in range(0, len(keys), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            written += self._compare_and_set(keys[part], values[part], versions[part])
+        written: list[Version] = [LOST] * len(keys)
+        for at, names, news in _parts(keys, values):
+            for i, version in zip(
+                at, self._compare_and_set(names, news, [versions[i] for i in at]), strict=True
+            ):
+                written[i] = version
         return written
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
-        for start in range(0, len(keys), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            while self._compare_and_set(keys[part], values[part], None) == [LOST] * len(keys[part]):
+        for _, names, news in _parts(keys, values):
+            while self._compare_and_set(names, news, None) == [LOST] * len(names):
                 # Another writer has just inserted one of them: now it exists, and is updated.
                 continue
 
@@ -193,7 +212,8 @@ class SqlByteStore(ByteStore):
 
         rows: dict[str, tuple[bytes, float | None]] = {}
         try:
-            with self._transaction() as connection:
+            with self._fitting(keys, values), self._transaction() as connection:
+                self._check_column(keys, values)
                 rows = self._rows(connection, keys, lock=True)
                 now = self._clock()
                 expires = now + self._expire if self._expire else None
@@ -232,6 +252,42 @@ class SqlByteStore(ByteStore):
             )
             raise StoreError(msg) from None
 
+    def _check_column(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """Check that the column of the values is wide enough: a database that is not strict would cut them off.
+
+        Raises:
+            ValueTooLargeError: it is not.
+        """
+        if self._column_bytes is not None:
+            key, size = max(
+                zip(keys, map(len, (value or b"" for value in values)), strict=True), key=itemgetter(1)
+            )
+            if size > self._column_bytes:
+                kind = "LONGTEXT" if self._text else "LONGBLOB"
+                msg = (
+                    f"the value of key {key!r} has {size:,} bytes, but the column `value` of {self._where} takes at "
+                    f"most {self._column_bytes:,}; this key was not written. Widen it: ALTER TABLE {self._table.name} "
+                    f"MODIFY value {kind} NOT NULL"
+                )
+                raise ValueTooLargeError(msg)
+
+    @contextmanager
+    def _fitting(self, keys: Sequence[str], values: Sequence[bytes | None]) -> Iterator[None]:
+        """Tell a value that is too large for a request from a server that does not answer: both end the connection."""
+        try:
+            yield
+        except (StoreError, StoreUnavailableError) as error:
+            sizes = {key: _escaped_size(value) for key, value in zip(keys, values, strict=True) if value}
+            key = max(sizes, key=sizes.__getitem__, default="")
+            if self._packet_bytes is None or sizes.get(key, 0) < self._packet_bytes - _CHUNK:
+                raise
+            msg = (
+                f"the value of key {key!r} has {sizes[key]:,} bytes in a request, but {self._where} takes requests of "
+                f"at most {self._packet_bytes:,} (max_allowed_packet); this key was not written. Raise that, or store "
+                "less under one key"
+            )
+            raise ValueTooLargeError(msg) from error
+
     def _rows(
         self, connection: Connection, keys: Sequence[str], *, lock: bool
     ) -> dict[str, tuple[bytes, float | None]]:
@@ -250,7 +306,29 @@ class SqlByteStore(ByteStore):
             # Another task has created it meanwhile; databases report that in different ways.
             if not inspect(self._engine).has_table(self._table.name):
                 raise
+        self._read_settings()
         self._made = True
+
+    def _read_settings(self) -> None:
+        """Read what the database takes, and log what it can lose."""
+        dialect = self._engine.dialect.name.replace("mariadb", "mysql")
+        if dialect in _LOSES_THE_LAST:
+            with self._engine.connect() as connection:
+                if dialect == "mysql":
+                    self._packet_bytes, self._column_bytes = connection.exec_driver_sql(
+                        "SELECT @@max_allowed_packet, (SELECT character_octet_length FROM information_schema.columns"
+                        " WHERE table_schema = DATABASE() AND table_name = %s AND column_name = 'value')",
+                        (self._table.name,),
+                    ).one()
+                for name, value in connection.exec_driver_sql(_LOSES_THE_LAST[dialect]):
+                    log.warning(
+                        "%s: %s is %s, so a crash of its machine can lose the last transactions, and nobody notices. "
+                        "Set it to %s",
+                        self._where,
+                        name,
+                        value,
+                        "on" if value == "off" else "1",
+                    )
 
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> Iterator[Connection]:
@@ -271,8 +349,15 @@ class SqlByteStore(ByteStore):
             passing = (
                 isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
             )
-            code = _code_of(error.orig)
-            if code in _CONFLICTS:
+            code = code_of(error.orig)
+            if code in CONFLICTS:
+                msg = (
+                    f"{self._where} ended this transaction for another one ({said}). It is tried again: partitions of "
+                    "one batch can do that to each other. If it stays so, make requestRetries larger, or use fewer "
+                    "partitions"
+                )
+                raise StoreUnavailableError(msg) from None
+            if code in LOCKED:
                 msg = (
                     f"{self._where} ended a transaction that waited for another one ({said}). If it stays so, find "
                     "out what else locks these rows"
@@ -287,13 +372,6 @@ class SqlByteStore(ByteStore):
                 raise StoreUnavailableError(msg) from None
             msg = f"{self._where} refused ({said}). Check user, password, rights and the table's columns"
             raise StoreError(msg) from None
-
-
-def _code_of(error: BaseException | None) -> object:
-    """Return the database's own code of an error: psycopg calls it sqlstate, psycopg2 pgcode."""
-    names = ("sqlstate", "pgcode", "sqlite_errorname")
-    codes = (getattr(error, name, None) for name in names)
-    return next(filter(None, codes), error.args[0] if error is not None and error.args else None)
 
 
 class SqlState(MapStateFactory):
@@ -311,7 +389,12 @@ class SqlState(MapStateFactory):
         assert isinstance(options, SqlOptions)
         where = without_secrets(self._target)
         try:
-            engine = sa.create_engine(self._target, pool_pre_ping=True)
+            url = sa.make_url(self._target)
+            how: dict[str, Any] = {}
+            if url.get_backend_name() in ("mysql", "mariadb"):
+                # Their default locks the gaps between rows: partitions that insert new keys end each other.
+                how["isolation_level"] = "READ COMMITTED"
+            engine = sa.create_engine(url, pool_pre_ping=True, **how)
         except sa.exc.ArgumentError:
             msg = f"{where} is not a SQLAlchemy URL. Its form is postgresql+psycopg://user:password@host/name"
             raise StateOptionsError(msg) from None
@@ -357,6 +440,20 @@ def _number(expires: Any) -> float | None:
 
 def _living(row: tuple[bytes, float | None] | None, now: float) -> bytes | None:
     return None if row is None or (row[1] is not None and row[1] <= now) else row[0]
+
+
+def _escaped_size(value: bytes) -> int:
+    return len(value) + sum(map(value.count, _ESCAPED))
+
+
+def _parts(
+    keys: Sequence[str], values: Sequence[bytes | None]
+) -> Iterator[tuple[list[int], list[str], list[bytes | None]]]:
+    """Yield what one transaction writes, in the order of the keys: the positions, the keys and the values."""
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    for part in request_parts(_CHUNK, _CHUNK_BYTES, [values[i] for i in order]):
+        at = order[part]
+        yield at, [keys[i] for i in at], [values[i] for i in at]
 
 
 def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 from tenacity import (
@@ -16,7 +17,6 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.errors import (
     FencedError,
@@ -34,18 +34,22 @@ from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.key_text import (
     FENCE,
+    KeyDigest,
     KeyFactory,
     decode_key,
+    digest_key,
+    digest_keys,
     encode_keys,
     shorten_names,
 )
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
-from kinesis_trident.trident.stores.ownership import Place
+from kinesis_trident.trident.stores.ownership import StatePlace, read_mark
 from kinesis_trident.trident.stores.serializers import Serializer
 
-__all__ = ["StoreMap"]
-
 log = logging.getLogger(__name__)
+
+_entered: WeakKeyDictionary[ByteStore, set[str]] = WeakKeyDictionary()
+"""The places that this process has entered in the register of their store."""
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -62,6 +66,8 @@ class StoreMap(VersionedBackingMap[Any]):
         retries: of a request that got no answer.
         attempt: of this task at its batch, see `kinesis_trident.trident.ATTEMPT`; None: not known, so no fence.
         place: the keys, and who owns them; None: not known, so nothing is checked.
+        lasting: False for a store that may forget the fence during a batch.
+        partition: its index and the number of partitions, for `check_replay`; None: that does nothing.
         sleep: seconds, between retries.
     """
 
@@ -74,7 +80,9 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: str = "",
         retries: int = 2,
         attempt: int | None = None,
-        place: Place | None = None,
+        place: StatePlace | None = None,
+        lasting: bool = True,
+        partition: tuple[int, int] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
@@ -83,8 +91,15 @@ class StoreMap(VersionedBackingMap[Any]):
         self._prefix = key_prefix
         self._attempt = attempt
         self._place = place
+        self._lasting = lasting
         self._base = 0
         self._mark: tuple[int, int] | None = None
+        self._digest_keys: list[str] = []
+        if place is not None and partition is not None:
+            global_key = place.global_key if place.owner.is_global else ""
+            self._digest_keys = [digest_key(key_prefix, *partition, global_key)]
+        self._checked: tuple[tuple[Key, ...], list[str]] = ((), [])
+        self._stored_digest: tuple[Sequence[bytes | None], Sequence[Version]] = ((), ())
         self._metrics = current_metrics()
         self._retrying = Retrying(
             retry=retry_if_exception_type(StoreUnavailableError),
@@ -116,7 +131,9 @@ class StoreMap(VersionedBackingMap[Any]):
             place.check_others(self._seen(place.others))
         keys = [self._prefix + FENCE, *(place.own if place is not None else ())]
         while True:
-            raws, versions = self._ask(self._store.get_many, keys)
+            found, versions = self._ask(self._store.get_many, [*keys, *self._digest_keys])
+            raws, self._stored_digest = found[: len(keys)], (found[len(keys) :], versions[len(keys) :])
+            versions = versions[: len(keys)]
             fence = self._fence(raws[0])
             marks: list[bytes] = []
             if place is not None:
@@ -126,6 +143,7 @@ class StoreMap(VersionedBackingMap[Any]):
                 warning = place.check_applied(fence[0] - self._base if fence else None)
                 if warning:
                     log.warning("%s", warning)
+                self._register(place, is_new=raws[1] is None)
             self._mark = txid + self._base, self._attempt
             self._check(fence)
             if marks != raws[1:]:
@@ -138,6 +156,56 @@ class StoreMap(VersionedBackingMap[Any]):
             news = [msgspec.json.encode(self._mark), *marks]
             if LOST not in self._ask(self._store.compare_and_set_many, keys, news, versions):
                 return
+
+    def _register(self, place: StatePlace, *, is_new: bool) -> None:
+        """Enter the place in the register of its store, once a process, unless it contains the keys of others.
+
+        Raises:
+            StateOwnedError: it is new, and does.
+        """
+        entered = _entered.setdefault(self._store, set())
+        while not entered.issuperset(place.entry):
+            try:
+                [raw], versions = self._ask(self._store.get_many, [place.register])
+                register = place.read_register(raw)
+                contained = place.find_contained(register) if is_new else []
+                if contained:
+                    place.check_contained(register, contained, self._seen(contained))
+                news = [msgspec.json.encode(register | place.entry)]
+                if LOST in self._ask(self._store.compare_and_set_many, [place.register], news, versions):
+                    continue
+            except StoreError:
+                # The store may let this user see nothing but the keys under its prefix.
+                pass
+            entered.update(place.entry)
+
+    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
+        """See `BackingMap.check_replay`.
+
+        Raises:
+            FencedError: a newer batch has begun.
+            ReplayDiffersError: an earlier attempt was to update other keys.
+            ForeignValueError: another program's value stands in the place of the digest.
+        """
+        if self._mark is None or self._place is None or not self._digest_keys:
+            return
+        self._checked = tuple(keys), self._names(keys)
+        now = digest_keys(self._mark[0], self._checked[1])
+        while True:
+            [raw], versions = self._stored_digest
+            what = "[txid, number, hash]"
+            before = read_mark(self._store.where, self._digest_keys[0], raw, KeyDigest, what)
+            if before is not None:
+                self._check((before.txid, 0))
+                warning = self._place.check_replay(before, now, now.txid - self._base)
+                if warning:
+                    log.warning("%s", warning)
+            new = [msgspec.json.encode(now)]
+            if before == now or not store:
+                return
+            if LOST not in self._ask(self._store.compare_and_set_many, self._digest_keys, new, versions):
+                return
+            self._stored_digest = self._ask(self._store.get_many, self._digest_keys)
 
     def keys(self) -> list[Key]:
         """See `BackingMap.keys`.
@@ -226,9 +294,11 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: a newer attempt has begun.
         """
         guard = None if self._mark is None else self._prefix + FENCE
+        # A topology has had them checked.
+        names = self._checked[1] if keys == self._checked[0] else None
         if self._key_factory is not None:
             # The check is over all parts, not only within each.
-            self._names(keys)
+            names = self._names(keys)
 
         def changed(
             part: slice, raws: list[bytes | None], fence: bytes | None
@@ -243,7 +313,12 @@ class StoreMap(VersionedBackingMap[Any]):
 
         def exchange() -> list[Version]:
             with self._store.exchange(guard) as exchange:
-                return run_exchange(exchange, len(keys), lambda part: self._names(keys[part]), changed)
+                return run_exchange(
+                    exchange,
+                    len(keys),
+                    lambda part: names[part] if names else self._names(keys[part]),
+                    changed,
+                )
 
         return self._ask(exchange) if self._store.overlaps else super().multi_exchange(keys, change)
 
@@ -333,20 +408,26 @@ class StoreMap(VersionedBackingMap[Any]):
             return [None] * len(keys)
 
     def _compare(self, raw: bytes | None) -> None:
-        """Check that the fence is not above this batch and attempt."""
-        self._check(self._fence(raw))
+        """Check that the fence is still that of this batch and attempt.
+
+        Raises:
+            FencedError: a newer attempt has begun.
+            StoreUnavailableError: the store has lost the fence, so perhaps keys too: the replay finds out.
+        """
+        fence = self._fence(raw)
+        self._check(fence)
+        if self._lasting and fence != self._mark:
+            msg = (
+                f"{self._store.where} has lost keys during a batch: the fence {self._mark} that this attempt raised is "
+                "gone. Nothing more was written; the batch is replayed"
+            )
+            raise StoreUnavailableError(msg)
 
     def _fence(self, raw: bytes | None) -> tuple[int, int] | None:
-        if raw is None:
-            return None
-        try:
-            return msgspec.json.decode(raw, type=tuple[int, int])
-        except UNREADABLE as error:
-            msg = (
-                f"{self._store.where}, key {self._prefix + FENCE!r} holds {raw[:80]!r}, which is not [txid, "
-                f"attempt] ({error}): another program writes here. Use another keyPrefix, or remove that key"
-            )
-            raise ForeignValueError(msg) from None
+        what = "[txid, attempt]"
+        key = self._prefix + FENCE
+        fence: tuple[int, int] | None = read_mark(self._store.where, key, raw, tuple[int, int], what)
+        return fence
 
     def _check(self, fence: tuple[int, int] | None) -> None:
         if fence is not None and self._mark is not None and fence > self._mark:

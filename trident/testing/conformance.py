@@ -21,12 +21,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kinesis_trident.trident.errors import FencedError, StaleTransactionError, ValueTooLargeError
-from kinesis_trident.trident.maps import LOST, BackingMap, OpaqueMap, TransactionalMap, VersionedBackingMap
+from kinesis_trident.trident.maps.backing import LOST, BackingMap, VersionedBackingMap
+from kinesis_trident.trident.maps.transactions import OpaqueMap, TransactionalMap
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key, State, StateType, ValueUpdater
 from kinesis_trident.trident.stores.factory import map_state
-
-__all__ = ["BackingMapConformance", "Connect"]
 
 Connect = Callable[[StateType], BackingMap[Any]]
 

@@ -1,39 +1,42 @@
-"""Runs a Trident topology in this process, over given tuples."""
+"""Runs a topology in the process of a test, over given tuples; notes what passes through its steps and states."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
+from kinesis_trident.bolt.steps.functions import Judged
+from kinesis_trident.bolt.storm.topology import TopologyBuilder
+from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
 from kinesis_trident.bolt.testing.lives import life_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
-from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_in_spark, run_streams
+from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_bolts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.trident.build.graph import (
-    Node,
     RepartitionNode,
     RowNode,
     SpoutNode,
+    TopologyNode,
     TransformNode,
     UpdateNode,
 )
 from kinesis_trident.trident.run.batches import TopologyAttempts
-
-# Registers what frames of this process do.
+from kinesis_trident.trident.state import Key, State, StateFactory
 from kinesis_trident.trident.testing import local_operations  # noqa: F401
-from kinesis_trident.trident.testing.recording import NotedStates, RecordStep
 from kinesis_trident.trident.topology import TridentTopology
-
-__all__ = ["run_trident"]
 
 
 def run_trident(
@@ -80,7 +83,10 @@ def run_trident(
                     stack.enter_context(_changed(node, "factory", noted[names[node]][0]))
                     stack.enter_context(_changed(node, "metrics", None))
             recording = [
-                stack.enter_context(_recorded(node, names[node], recorder)) for node in nodes if node in names
+                stack.enter_context(_recorded(node, names[node], recorder))
+                for node in nodes
+                # An updater without new fields emits nothing.
+                if node in names and node.schema.names
             ]
             run = TopologyAttempts(spout, [*nodes, *recording], parallelism)
             handlers[spout.name] = BatchHandler(
@@ -97,12 +103,12 @@ def _conf(spout: SpoutNode) -> dict[str, Any]:
     return {"trident.application": spout.options.application_name, "trident.stream": spout.name}
 
 
-def _names(nodes: Iterable[Node]) -> dict[Node, str]:
+def _names(nodes: Iterable[TopologyNode]) -> dict[TopologyNode, str]:
     """Name the nodes that emit: by their operations, with a number from the second of a name on.
 
     Spouts have names of their own, moves change no tuple, and the halves of one operation have its name once.
     """
-    names: dict[Node, str] = {}
+    names: dict[TopologyNode, str] = {}
     for node in nodes:
         half = any(child.operation == node.operation for child in node.children)
         if not isinstance(node, SpoutNode | RepartitionNode) and not half:
@@ -112,7 +118,7 @@ def _names(nodes: Iterable[Node]) -> dict[Node, str]:
 
 
 @contextmanager
-def _recorded(node: Node, name: str, recorder: Recorder) -> Iterator[Node]:
+def _recorded(node: TopologyNode, name: str, recorder: Recorder) -> Iterator[TopologyNode]:
     """Add a consumer to a node that records its tuples."""
     step = RecordStep(name, recorder, arrow(node.schema))
     recording = RowNode(f"record {name}", node.schema, (node,), step)
@@ -123,7 +129,7 @@ def _recorded(node: Node, name: str, recorder: Recorder) -> Iterator[Node]:
 
 
 @contextmanager
-def _in_this_process(node: Node, session: LocalSession) -> Iterator[None]:
+def _in_this_process(node: TopologyNode, session: LocalSession) -> Iterator[None]:
     """Let a node take frames of this process: a user's DataFrame code, and the batch DataFrames that it joins."""
     with ExitStack() as stack:
         if isinstance(node, TransformNode):
@@ -135,14 +141,14 @@ def _in_this_process(node: Node, session: LocalSession) -> Iterator[None]:
         yield
 
 
-def _static(nodes: Sequence[Node]) -> Iterator[SpoutNode]:
+def _static(nodes: Sequence[TopologyNode]) -> Iterator[SpoutNode]:
     for spout in {spout for node in nodes for spout in node.spouts}:
         if isinstance(spout.rows, DataFrame) and not spout.in_batches:
             yield spout
 
 
 @contextmanager
-def _changed(node: Node, attribute: str, value: object) -> Iterator[None]:
+def _changed(node: TopologyNode, attribute: str, value: object) -> Iterator[None]:
     """Give an attribute another value for some time."""
     before = getattr(node, attribute)
     setattr(node, attribute, value)
@@ -150,3 +156,150 @@ def _changed(node: Node, attribute: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(node, attribute, before)
+
+
+_BY_KEY = ("multi_put", "multi_update", "multi_combine", "multi_remove")
+_WHOLE = ("set", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStep:
+    """Keeps all tuples, and gives a recorder the fields that the topology has added to the source's columns."""
+
+    operation: str
+    recorder: Recorder
+    schema: pa.Schema
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+    def cleanup(self) -> None:
+        """Nothing to do."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Note the tuples of a batch."""
+        fields = [name for name in self.schema.names if name not in SCHEMA.names] or self.schema.names
+        for values in zip(*(batch.column(name).to_pylist() for name in fields), strict=True):
+            self.recorder.note(self.operation, fields, values)
+        return Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})
+
+
+class NotedKeys(ByReference):
+    """The keys that states of one factory have changed. `whole`: a value without a key was changed, too."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Key, None] = {}
+        self.whole = False
+
+    def watch(self, state: State) -> None:
+        """Note from now on what a state changes."""
+        for name in _BY_KEY:
+            if hasattr(state, name):
+                setattr(state, name, self._by_key(getattr(state, name)))
+        for name in _WHOLE:
+            if hasattr(state, name):
+                setattr(state, name, self._of_all(getattr(state, name)))
+
+    def _by_key(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(keys: Any, *args: Any, **named: Any) -> Any:
+            self.keys |= dict.fromkeys(keys)
+            return method(keys, *args, **named)
+
+        return noted
+
+    def _of_all(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **named: Any) -> Any:
+            self.whole = True
+            return method(*args, **named)
+
+        return noted
+
+
+class NotedStates(StateFactory):
+    """Makes the states of another factory, and notes the keys that they change."""
+
+    def __init__(self, factory: StateFactory) -> None:
+        self.kind = factory.kind
+        self.driver_local = factory.driver_local  # type: ignore[misc]
+        self._factory = factory
+        self._noted = NotedKeys()
+
+    @property
+    def checks_replays(self) -> bool:
+        """See `StateFactory.checks_replays`."""
+        return self._factory.checks_replays
+
+    @property
+    def place(self) -> Hashable:
+        """See `StateFactory.place`."""
+        return self._factory.place
+
+    def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> State:
+        """Make a state."""
+        state: State = self._factory.make_state(conf, partition_index, num_partitions)
+        self._noted.watch(state)
+        return state
+
+    def stored(self, conf: Mapping[str, Any]) -> dict[Key, Any]:
+        """Read the values of the keys that were changed, without those that hold none."""
+        if not self._noted.keys and not self._noted.whole:
+            return {}
+        state: Any = self._factory.make_state(conf, 0, 1)
+        found: dict[Key, Any] = {}
+        if self._noted.keys:
+            keys = list(self._noted.keys)
+            found = {
+                key: value
+                for key, value in zip(keys, state.multi_get(keys), strict=True)
+                if value is not None
+            }
+        return found | {(): state.get()} if self._noted.whole else found
+
+
+def run_topology(
+    topology: TopologyBuilder | TridentTopology,
+    tuples: Mapping[str, Iterable[Any]],
+    *,
+    attempts: int | None = 1,
+    parallelism: int = 2,
+    batch_retries: int = 3,
+    clock: FakeTime | None = None,
+) -> TopologyResult:
+    """Run a topology in this process, over tuples given in place of its spouts' records.
+
+        result = run_topology(build(None), {"sentences": ["the cow jumped", "the man went"]})
+        assert result.emitted["split"][0] == ("the",)
+
+    Nothing of Spark, Kinesis or ZooKeeper is started: the operators run here over Arrow batches, and the records are
+    judged as in a query. A topology with a `transform` needs the Spark session that it was built with.
+
+    Args:
+        topology: as it is started in production; built without a session, it needs no Spark.
+        tuples: those of each spout, by its name: one micro-batch, or `Batches` of several. A text or bytes are the data
+            of a record. A list has a value for each field of the spout's scheme, a dict has values by name.
+        attempts: the most deliveries of a tuple; None for as many as the spout's `retryLimit` allows.
+        parallelism: the number of tasks where the topology sets none.
+        batch_retries: the number of times that a batch that fails as a whole is tried again in place.
+        clock: jumps to when failed tuples are due; by default a new one.
+
+    Raises:
+        TopologyError: the topology cannot be built, or tuples do not fit its spouts.
+        OptionsError: an option of a spout is missing, or has a value that cannot be used.
+        BatchFailedError: a batch failed as a whole in all attempts.
+    """
+    if attempts is not None and attempts < 1:
+        msg = f"run_topology: attempts={attempts} delivers nothing. Give 1 or more, or None"
+        raise TopologyError(msg)
+    how: dict[str, Any] = {
+        "attempts": attempts,
+        "parallelism": parallelism,
+        "batch_retries": batch_retries,
+        "clock": clock or FakeTime(),
+    }
+    if isinstance(topology, TopologyBuilder):
+        return run_bolts(topology, tuples, **how)
+    given: object = topology
+    if isinstance(given, TridentTopology):
+        return run_trident(given, tuples, **how)
+    msg = f"run_topology got a {type(given).__name__}. Pass the TopologyBuilder or the TridentTopology that you start"
+    raise TopologyError(msg)

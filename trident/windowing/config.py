@@ -8,15 +8,6 @@ from datetime import timedelta
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.windowing.panes import Panes
 
-__all__ = [
-    "SlidingCountWindow",
-    "SlidingDurationWindow",
-    "TumblingCountWindow",
-    "TumblingDurationWindow",
-    "WindowConfig",
-    "window_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SlidingCountWindow:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, NamedTuple
 
-__all__ = ["Arrival", "Closed", "Panes", "advance", "closed_windows"]
-
 Key = tuple[Any, ...]
 
 

@@ -16,22 +16,10 @@ from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics
+from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 from kinesis_trident.trident.windowing.panes import Arrival, Closed, Panes, advance, closed_windows
-
-__all__ = [
-    "AT",
-    "BUCKET",
-    "PANE",
-    "VALUE",
-    "CountWindowUpdater",
-    "OfCombiner",
-    "OfContent",
-    "TimeWindowUpdater",
-    "Windowed",
-    "bucket_key",
-]
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
 """The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""
@@ -87,9 +75,9 @@ class _WindowUpdater(StateUpdater[MapState[Any]]):
         values = state.multi_update(list(updates), list(updates.values()))
         for bucket, value in zip(updates, values, strict=True):
             for window in closed_windows(value):
-                named = self._named(bucket, window)
-                for row in self.windowed.finish(window.partial):
-                    collector.emit([*named, *row])
+                named, group = self._named(bucket, window), repr((bucket, window.key))
+                for number, row in enumerate(self.windowed.finish(window.partial)):
+                    collector.emit([*named, *row, window_order(window.start, group, number)])
         current_metrics().late += sum(update.late for update in updates.values())
 
     @abstractmethod
@@ -142,7 +130,7 @@ class TimeWindowUpdater(_WindowUpdater):
 class CountWindowUpdater(_WindowUpdater):
     """Windows by count: a key of the state holds one group, and its number of tuples so far.
 
-    The tuples of a batch are put in order, so that a replay with the same tuples gives the same windows.
+    The tuples of a batch are put in order, by the fields `order`: a replay with the same tuples gives the same windows.
     """
 
     def __init__(
@@ -158,7 +146,7 @@ class CountWindowUpdater(_WindowUpdater):
 
     def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
         groups: dict[Key, list[Any]] = {}
-        for tup in sorted(tuples, key=self._place):
+        for tup in put_in_order(tuples, self._order):
             group = tuple(_hashable(tup[name]) for name in self.keys) or bucket_key(0)
             groups.setdefault(group, []).append(self.windowed.stored(tup[VALUE]))
         return {group: _Update(self, partial_of(self._counted, values)) for group, values in groups.items()}
@@ -168,9 +156,6 @@ class CountWindowUpdater(_WindowUpdater):
         numbered = enumerate(values, first)
         arrivals = [Arrival(self.panes.pane_of(at), (), 1, value) for at, value in numbered]
         return arrivals, first + len(values)
-
-    def _place(self, tup: TridentTuple) -> tuple[Any, ...]:
-        return *(_ordered(tup[name]) for name in self._order), repr(tup.values)
 
     def _named(self, bucket: Key, window: Closed) -> list[Any]:
         return [*(bucket if self.keys else ()), max(window.start, 0), window.end]
@@ -232,17 +217,19 @@ class OfCombiner:
 class OfContent:
     """The windows of any other aggregator: the tuples themselves, with their event time first.
 
-    `aggregator` is given the tuples of a window in the order of their event time.
+    `aggregator` is given the tuples of a window in the order of their event time, or count.
     """
 
     operation: str
     aggregator: Any
     fields: tuple[str, ...]
     width: int
+    order: tuple[str, ...]
 
     def stored(self, value: Sequence[dict[str, Any]]) -> list[list[Any]]:
-        """Return the tuples as lists."""
-        return [[one[name] for name in (AT, *self.fields)] for one in value]
+        """Return the tuples of a batch as lists, in the order in which those of one event time stay."""
+        ordered = value if len(value) == 1 else put_in_order(value, self.order)
+        return [[one[name] for name in (AT, *self.fields)] for one in ordered]
 
     def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
         """Return all tuples."""
@@ -269,10 +256,3 @@ def bucket_key(bucket: int) -> Key:
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
-def _ordered(value: Any) -> tuple[Any, ...]:
-    """Return a value for an order: sequence numbers are whole numbers, written as text."""
-    if isinstance(value, str):
-        return (len(value), value) if value.isdecimal() else (-1, value)
-    return (value is None, value)

@@ -1,66 +1,89 @@
-"""Decodes GetRecords answers straight to Arrow, bypassing botocore's parser in the client's one hot spot.
+"""Decodes GetRecords answers and events of subscriptions straight to Arrow, without botocore's parser.
 
 It is many times as fast as boto3 (docs/benchmarks.md). `spout.kinesis.transport` passes the bodies of successful
 GetRecords calls to `parsed_page`, and the `response_parser_factory` of the botocore session uses the result as the
-response; botocore keeps signing, endpoints, credentials, retries and errors. A large answer is cut into columns as
-text; what cannot be cut, and a small one, is decoded by msgspec record by record.
+response; botocore keeps signing, endpoints, credentials, retries and errors.
+
+A record that cannot be decoded does not stop those beside it: it stays in its place, as the JSON that Kinesis sent
+(`spout.kinesis.record_batches.UNREADABLE_SUB`). Only its sequence number has to be one.
 """
 
 from __future__ import annotations
 
-import logging
 import re
+from base64 import b64decode
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from botocore.parsers import ResponseParserError
 
-from kinesis_trident.arrow_columns import numbers, texts
+from kinesis_trident.common.arrow_columns import column_of, numbers, texts
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.pages.record_columns import RecordColumns
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA, UNREADABLE_SUB
+from kinesis_trident.tracker.reasons import make_reason
 
-__all__ = [
-    "PAGE_SCHEMA",
-    "page_from_response",
-    "page_of",
-    "page_of_event",
-    "parsed_page",
-]
+_NAMES = {
+    "data": "Data",
+    "key": "PartitionKey",
+    "sequence": "SequenceNumber",
+    "arrival": "ApproximateArrivalTimestamp",
+}
 
-log = logging.getLogger(__name__)
+_LONGEST_SEQUENCE = 129
+"""The digits of the longest sequence number."""
 
-PAGE_SCHEMA = RECORD_SCHEMA.remove(RECORD_SCHEMA.get_field_index("subSequenceNumber"))
+_Sequence = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9]{{1,{_LONGEST_SEQUENCE}}}\Z")]
+
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970: no arrival is later."""
+
+_Second = Annotated[float, msgspec.Meta(ge=0, le=_LAST_SECOND)]
+
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-_Behind = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+class _Record(msgspec.Struct, gc=False, rename=_NAMES):
+    """One record of an answer: `data` is base64, `arrival` is in seconds since 1970 with three decimals.
 
-
-class _Record(
-    msgspec.Struct,
-    gc=False,
-    rename={
-        "data": "Data",
-        "key": "PartitionKey",
-        "sequence": "SequenceNumber",
-        "arrival": "ApproximateArrivalTimestamp",
-    },
-):
-    """One record of an answer: `data` is base64, `arrival` is in seconds since 1970 with three decimals."""
+    A stream that distributes its records by itself may have records without a partition key.
+    """
 
     data: bytes
-    key: str
     sequence: str
-    arrival: float = 0.0
+    key: str | None = None
+    arrival: float | None = 0.0
+
+
+class _AnyRecord(msgspec.Struct, rename=_NAMES):
+    """One record in the other notations that botocore takes: base64 in lines, a time as text."""
+
+    data: str
+    sequence: _Sequence
+    key: str | None = None
+    arrival: _Second | _Moment | None = None
+
+
+class _Place(msgspec.Struct, rename=_NAMES):
+    """The part of a record without which it has no place in its shard."""
+
+    sequence: _Sequence
+
+
+class _Time(msgspec.Struct, rename=_NAMES):
+    arrival: _Second = 0.0
+
+
+RecordT = TypeVar("RecordT", _Record, msgspec.Raw)
 
 
 class _Answer(
     msgspec.Struct,
+    Generic[RecordT],
     rename={
         "records": "Records",
         "next": "NextShardIterator",
@@ -68,14 +91,15 @@ class _Answer(
         "children": "ChildShards",
     },
 ):
-    records: list[_Record]
+    records: list[RecordT]
     next: str | None = None
-    behind: _Behind | None = None
+    behind: float | None = None
     children: list[msgspec.Raw] | None = None
 
 
 class _Event(
     msgspec.Struct,
+    Generic[RecordT],
     rename={
         "records": "Records",
         "next": "ContinuationSequenceNumber",
@@ -83,25 +107,14 @@ class _Event(
         "children": "ChildShards",
     },
 ):
-    records: list[_Record]
-    next: str | None = None
-    behind: _Behind | None = None
+    records: list[RecordT]
+    next: _Sequence | None = None
+    behind: float | None = None
     children: list[msgspec.Raw] | None = None
 
 
-_LONGEST_SEQUENCE = 129
-"""The digits of the longest sequence number."""
-
-_SEQUENCE_NUMBER = re.compile(rf"[0-9]{{1,{_LONGEST_SEQUENCE}}}")
-
 _ZERO = np.uint8(ord("0"))
 """What is below it wraps around, beyond 9."""
-
-_LAST_SECOND = 253_402_300_799
-"""The end of the year 9999, in seconds since 1970: no arrival is later."""
-
-_LARGE = 2**20
-"""The bytes of a body that is worth the hundred calls to numpy with which it is cut."""
 
 _TOGETHER = 256
 """The number of small payloads joined at a time: few enough to stay in the processor's cache."""
@@ -109,27 +122,37 @@ _TOGETHER = 256
 _SMALL = 4096
 """Mean bytes of payloads that are worth joining; joining larger ones would copy them in memory once more."""
 
-AnswerT = TypeVar("AnswerT", _Answer, _Event)
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape of JSON; half of a surrogate pair alone, which is no text, is its group."""
 
-_decoder = msgspec.json.Decoder(_Answer)
-_event_decoder = msgspec.json.Decoder(_Event)
+_LONGEST_LAG = 2**53
+"""Milliseconds, which a number of JSON holds exactly."""
+
+_decoder = msgspec.json.Decoder(_Answer[_Record]), msgspec.json.Decoder(_Answer[msgspec.Raw])
+_event_decoder = msgspec.json.Decoder(_Event[_Record]), msgspec.json.Decoder(_Event[msgspec.Raw])
+_decode_any = msgspec.json.Decoder(_AnyRecord).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_time = msgspec.json.Decoder(_Time).decode
 
 
 def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
     """Decode the page in a GetRecords body; `answered` is the server's time.
 
     Raises:
-        msgspec.ValidationError: the body is not the JSON of a GetRecords answer.
+        msgspec.ValidationError: the body is not the JSON of a GetRecords answer, or a record of it has no place in the
+            shard.
     """
-    return _page(_decoder, body, answered)
+    return _page(*_decoder, body, answered)
 
 
 def parsed_page(body: memoryview) -> Page | bytes:
-    """Decode as `page_of` does, but return a body that it refuses unchanged, for botocore's parser."""
+    """Decode as `page_of` does, but return a body that it refuses unchanged, for the error that says so."""
     try:
         return page_of(body)
-    except msgspec.ValidationError as error:
-        log.debug("botocore's parser reads an answer to GetRecords (%d bytes): %s", len(body), error)
+    except msgspec.ValidationError:
         return bytes(body)
 
 
@@ -137,103 +160,152 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     """Decode the page in a SubscribeToShardEvent; `next_iterator` is the last sequence number, None at the end.
 
     Raises:
-        msgspec.ValidationError: the payload is not the JSON of such an event.
+        msgspec.ValidationError: as `page_of`, for such an event.
     """
-    return _page(_event_decoder, payload, answered)
-
-
-def _decoded(decoder: msgspec.json.Decoder[AnswerT], data: bytes | memoryview) -> AnswerT:
-    try:
-        return decoder.decode(data)
-    except UNREADABLE as error:
-        raise msgspec.ValidationError(str(error)) from error
+    return _page(*_event_decoder, payload, answered)
 
 
 def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
-    """Convert a response that botocore has parsed: slow, for bodies that the decoder refuses and other protocols.
+    """Convert a response that botocore has parsed, of another protocol than JSON: slow.
 
     Raises:
-        ResponseParserError: the response is not an answer to GetRecords.
+        ResponseParserError: it is not an answer to GetRecords.
     """
     try:
-        behind = response.get("MillisBehindLatest")
-        # Checked like a decoded body: botocore's parser takes any value for a text or a number.
-        answer = msgspec.convert(
-            {
-                **response,
-                "Records": [_record_from_response(record) for record in response["Records"]],
-                "MillisBehindLatest": None if behind is None else int(behind),
-                "ChildShards": [msgspec.Raw(b"{}") for _ in response.get("ChildShards") or ()],
-            },
-            _Answer,
-        )
-        return _page_from(answer, _columns_of(answer.records), answered)
-    except (*UNREADABLE, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        return page_of(msgspec.json.encode(response), answered)
+    except (*UNREADABLE, TypeError, ValueError) as error:
         msg = f"it is not an answer to GetRecords: {error!r}"
         raise ResponseParserError(msg) from error
 
 
-def _record_from_response(record: Mapping[str, Any]) -> dict[str, Any]:
-    arrival = record.get("ApproximateArrivalTimestamp")
-    # Arrow accepts no half of a surrogate pair.
-    key = record["PartitionKey"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {
-        **record,
-        "PartitionKey": key,
-        "ApproximateArrivalTimestamp": arrival.timestamp() if arrival is not None else 0.0,
-    }
+def why_unreadable(record: bytes) -> str:
+    """Return why a record, as JSON, cannot be decoded, as the reason of its failure."""
+    try:
+        _any_record(record)
+    except (*UNREADABLE, ValueError, OverflowError) as error:
+        return make_reason(f"UNREADABLE: {error}")
+    return "UNREADABLE: this version can decode it, an earlier one could not"
 
 
-def _page(decoder: msgspec.json.Decoder[AnswerT], body: bytes | memoryview, answered: int | None) -> Page:
-    if len(body) >= _LARGE:
-        # Not before the first one: the planning process and the driver never read a large page.
-        from kinesis_trident.spout.kinesis.pages.text_columns import columns_of
+def _page(
+    decoder: msgspec.json.Decoder[Any],
+    raw_decoder: msgspec.json.Decoder[Any],
+    body: bytes | memoryview,
+    answered: int | None,
+) -> Page:
+    try:
+        answer = decoder.decode(body)
+        records = _batch_of(answer.records)
+    except (*UNREADABLE, ValueError):
+        try:
+            answer = raw_decoder.decode(_without_half_pairs(bytes(body)))
+        except UNREADABLE as error:
+            raise msgspec.ValidationError(str(error)) from error
+        records = _one_by_one(answer.records)
+    behind = None if answer.behind is None else int(min(max(answer.behind, -_LONGEST_LAG), _LONGEST_LAG))
+    size = records.column(1).buffers()[2].size
+    return Page(records, answer.next or None, behind, size, answered, closed=bool(answer.children))
 
-        if (found := columns_of(body)) is not None:
-            columns, rest = found
-            with suppress(msgspec.ValidationError):
-                answer = _decoded(decoder, rest)
-                if not answer.records:
-                    return _page_from(answer, columns, answered)
-    answer = _decoded(decoder, body)
-    return _page_from(answer, _columns_of(answer.records), answered)
+
+def _one_by_one(raw: list[msgspec.Raw]) -> pa.RecordBatch:
+    """Return records, each with its place in the shard, of which some cannot be decoded: they stay JSON."""
+    records, subs = [], np.full(len(raw), PLAIN_SUB, np.int64)
+    for index, one in enumerate(raw):
+        try:
+            records.append(_any_record(one))
+        except (*UNREADABLE, ValueError, OverflowError):
+            records.append(
+                _Record(bytes(one), _sequence_of(one, f"record {index} of {len(raw)}"), None, _time_of(one))
+            )
+            subs[index] = UNREADABLE_SUB
+    return _batch_of(records, subs)
 
 
-def _columns_of(records: list[_Record]) -> RecordColumns:
-    return RecordColumns(
-        texts([record.key for record in records]),
+def _any_record(raw: bytes | msgspec.Raw) -> _Record:
+    """Decode one record in any notation.
+
+    Raises:
+        ValueError, OverflowError, *UNREADABLE: it is none.
+    """
+    found = _decode_any(raw)
+    at = found.arrival
+    arrival = at.timestamp() if isinstance(at, datetime) else at
+    if arrival is not None and arrival < 0:
+        msg = f"the time {at} is before 1970"
+        raise ValueError(msg)
+    return _Record(b64decode("".join(found.data.split()), validate=True), found.sequence, found.key, arrival)
+
+
+def _sequence_of(raw: msgspec.Raw, what: str) -> str:
+    try:
+        return _decode_place(raw).sequence
+    except UNREADABLE as error:
+        msg = f"{what} has no sequence number: {error}"
+        raise msgspec.ValidationError(msg) from error
+
+
+def _time_of(raw: msgspec.Raw) -> float:
+    try:
+        return _decode_time(raw).arrival
+    except UNREADABLE:
+        return 0.0
+
+
+def _without_half_pairs(body: bytes) -> bytes:
+    """Return JSON with U+FFFD in place of each half of a surrogate pair: Arrow, as UTF-8, has none."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+
+
+def _batch_of(
+    records: list[_Record], subs: np.ndarray[Any, np.dtype[np.int64]] | None = None
+) -> pa.RecordBatch:
+    """Return records in columns.
+
+    Raises:
+        msgspec.ValidationError: a sequence number is none, or does not come after the one before; or an arrival is not
+            in the years that a time can have.
+    """
+    sequences = texts([record.sequence for record in records])
+    arrivals = np.array([record.arrival for record in records], dtype=np.float64)
+    arrivals[np.isnan(arrivals)] = 0
+    if len(records):
+        _check(sequences, arrivals)
+    columns = [
+        _keys([record.key for record in records]),
         _payloads([record.data for record in records]),
-        texts([record.sequence for record in records]),
-        np.array([record.arrival for record in records], dtype=np.float64),
-    )
+        sequences,
+        numbers(np.full(len(records), PLAIN_SUB, np.int64) if subs is None else subs),
+        # Round to the milliseconds of Kinesis: seconds in a float are not exact.
+        numbers(np.rint(arrivals * 1000).astype(np.int64) * 1000, pa.timestamp("us", tz="UTC")),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def _page_from(answer: _Answer | _Event, columns: RecordColumns, answered: int | None) -> Page:
-    _check(columns.sequences, columns.arrivals)
-    batch = pa.RecordBatch.from_arrays(
-        [columns.keys, columns.data, columns.sequences, _timestamps(columns.arrivals)], schema=PAGE_SCHEMA
-    )
-    size = columns.data.buffers()[2].size
-    return Page(batch, answer.next or None, answer.behind, size, answered, closed=bool(answer.children))
+def _keys(keys: list[str | None]) -> pa.StringArray:
+    try:
+        # Nearly always all records have one.
+        return texts(keys)  # type: ignore[arg-type]
+    except TypeError:
+        return column_of(keys, pa.string())
 
 
 def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Check what the types of an answer do not show.
-
-    Raises:
-        msgspec.ValidationError: a sequence number is none, or an arrival is not in the years that a time can have.
-    """
-    if not len(sequences):
-        return
+    """Check what the types of an answer do not show."""
     _, ends, content = sequences.buffers()
     # All at once: a column that was just built begins at the start of its buffers.
     lengths = np.diff(np.frombuffer(ends, np.int32, len(sequences) + 1))
-    beyond = (
-        np.frombuffer(content, np.uint8, lengths.sum()) - _ZERO if lengths.any() else np.empty(0, np.uint8)
-    )
-    if (beyond > 9).any() or lengths.min() == 0 or lengths.max() > _LONGEST_SEQUENCE:
-        wrong = next(one for one in sequences.to_pylist() if not _SEQUENCE_NUMBER.fullmatch(one))
-        msg = f"{wrong[:40]!r} is not a sequence number"
+    width = int(lengths[0])
+    digits = np.frombuffer(content, np.uint8, lengths.sum()) if lengths.any() else np.empty(0, np.uint8)
+    if (digits - _ZERO > 9).any() or lengths.min() == 0 or lengths.max() > _LONGEST_SEQUENCE:
+        msg = "a sequence number is none"
+        raise msgspec.ValidationError(msg)
+    # The service's numbers have the same digits nearly always: then they compare as texts.
+    same = (lengths == width).all()
+    values = digits.view(f"S{width}") if same else np.array([*map(int, sequences.to_pylist())], object)
+    is_late = values[1:] <= values[:-1]
+    if is_late.any():
+        at = int(np.argmax(is_late))
+        msg = f"record {sequences[at + 1]} comes after record {sequences[at]}, out of order"
         raise msgspec.ValidationError(msg)
     if arrivals.max() > _LAST_SECOND or arrivals.min() < 0:
         msg = f"the arrivals from {arrivals.min():g} to {arrivals.max():g} are not seconds since 1970"
@@ -252,9 +324,3 @@ def _payloads(data: list[bytes]) -> pa.Array:
             last = min(first + together, len(data))
             into[ends[first] : ends[last]] = b"".join(data[first:last])
     return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(ends), joined])
-
-
-def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
-    # Round to the milliseconds of Kinesis: seconds in a float are not exact.
-    micros = np.rint(arrivals * 1000).astype(np.int64) * 1000
-    return numbers(micros, pa.timestamp("us", tz="UTC"))

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.pages.decoding import page_from_response
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
 from kinesis_trident.spout.kinesis.transport import declared_size
 from kinesis_trident.tracker.reasons import make_reason
-
-__all__ = ["EVENTS", "PAGE", "PageParserFactory", "server_time"]
 
 PAGE = "KinesisTridentPage"
 """The key under which a parsed GetRecords response holds its `Page`."""
 
 EVENTS = "KinesisTridentEvents"
 """The key under which a SubscribeToShard response holds its unread body."""
+
+
+_THROTTLED = "TooManyRequestsException"
+"""A code that botocore retries as a throttle."""
 
 
 def server_time(headers: Mapping[str, str]) -> int | None:
@@ -57,24 +62,35 @@ class _PageParser(JSONParser):
         if wanted is not None and len(response["body"]) < wanted:
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=wanted)
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
-            answered = server_time(headers)
             # Our decoder has refused the body.
-            page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
-            return {PAGE: page, "ResponseMetadata": metadata}
+            return {PAGE: self._read(response, shape, page_of), "ResponseMetadata": metadata}
         if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
             results = parsed_results(response["body"])
             if isinstance(results, list):
                 return {RESULTS: results, "ResponseMetadata": metadata}
-        return self._parsed(response, shape, lambda found: found)
 
-    def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:
-        """Read an answer that botocore parses."""
-        try:
-            found = super().parse(response, shape)
+        answer = response
+        if response["status_code"] == HTTPStatus.TOO_MANY_REQUESTS:
+            # Whoever throttles, the service or a proxy before it, and whatever the body is.
+            said = {"__type": _THROTTLED, "message": bytes(response["body"]).decode(errors="replace")}
+            answer = response | {"body": msgspec.json.encode(said)}
+
+        def parsed(body: bytes) -> dict[str, Any]:
+            found = super(_PageParser, self).parse(answer, shape)
             if not isinstance(found, dict):
                 msg = f"it is no object, but {found!r}"
                 raise TypeError(msg)
-            return read(found)
+            if summary := found.get("StreamDescriptionSummary"):
+                # An older botocore leaves out what it does not know.
+                whole = json.loads(body)["StreamDescriptionSummary"]
+                summary.setdefault("RecordDistributionStrategy", whole.get("RecordDistributionStrategy"))
+            return found
+
+        return self._read(response, shape, parsed)
+
+    def _read(self, response: Any, shape: Any, read: Callable[[bytes], Any]) -> Any:
+        try:
+            return read(response["body"])
         except Exception as error:
             # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
             call = shape.name.removesuffix("Output") if shape is not None else "a call"

@@ -13,8 +13,6 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import SettledShard
 from kinesis_trident.tracker.reasons import MAX_REASONS, OTHER, TIMEOUT, error_class
 
-__all__ = ["BY_NAME", "RunCounter"]
-
 BY_NAME = "ACKS_FAIL"
 """The class of failures that another process has reported with `Acks.fail`."""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kinesis_trident.spout.kinesis import KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
-
-__all__ = ["Listings"]
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +25,13 @@ _BLOCKED_EVERY = 2.0
 _ALL_EVERY = 60.0
 """Seconds between two listings of all shards; those in between list only new ones."""
 
+_STOOD_STILL_MS = 3_600_000
+"""Milliseconds of the server's clock beyond this process's steady one after which the machine has stood still: a clock
+that never steps back does not count while a machine sleeps. Retention is 24 hours at least."""
+
+_DESCRIBED_FOR = 10.0
+"""Seconds for which a description of a stream is used: an account has few DescribeStreamSummary calls a second."""
+
 
 class Listings:
     """Keeps the shards of a state up to date with its streams.
@@ -35,7 +41,7 @@ class Listings:
         probe: its looks at tips are recorded before the retention is checked.
         options: `describeShardInterval`.
         clock: seconds that never step back; the streams have just been described.
-        rng: for the jitter, so that queries started together do not list together for ever.
+        rng: for the jitter, with which an interval is longer: queries started together do not list together for ever.
 
     Attributes:
         is_current: the shards were listed since the last request.
@@ -55,7 +61,7 @@ class Listings:
         self._clock = clock
         self._rng = rng
         self._next = self._all_next = -math.inf
-        self._begun = clock()
+        self._described = self._asked = clock()
         self._ends = 0
         self._look_again: dict[str, float] = {}
         self.is_current = True
@@ -66,13 +72,29 @@ class Listings:
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
         """
-        passed = 0.0
+        # A run that drains from its start has just described them.
+        self.describe(_AGAIN)
+        return self._state.streams.by_now + int((self._clock() - self._described) * 1000)
+
+    def describe(self, longest: float = _DESCRIBED_FOR) -> None:
+        """Describe the streams, unless that was tried less than `longest` seconds ago.
+
+        A stream that was deleted and created again shows only here where reading starts at a time, or at the oldest
+        record: in any stream that is a position. To delete and create one takes longer than such a description is used.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+        """
+        now = self._clock()
+        if now - self._asked < longest:
+            return
+        self._asked = now
         try:
             self._state.describe_streams()
         except (ThrottledError, Unavailable) as error:
-            log.warning("cannot get the server's time now, using this machine's clock: %s", error)
-            passed = self._clock() - self._begun
-        return self._state.streams.by_now + int(passed * 1000)
+            log.warning("cannot describe the streams now, continuing with what is known of them: %s", error)
+            return
+        self._described = self._clock()
 
     def list_at_once(self) -> None:
         """Make the next `refresh` list the shards."""
@@ -92,9 +114,9 @@ class Listings:
             return
         self._ends = ends
         interval = self._interval if self.is_current else min(self._interval, _AGAIN)
-        self._next = self._clock() + interval * self._rng.uniform(0.8, 1.2)
+        self._next = self._clock() + interval * self._rng.uniform(1.0, 1.2)
+        self.describe()
         try:
-            self._state.describe_streams()
             # A listing of new shards is cheap; shards that retention removed are not urgent.
             everything = self._clock() >= self._all_next
             self._state.list_shards(everything=everything)
@@ -103,7 +125,7 @@ class Listings:
             return
         self.is_current = True
         if everything:
-            self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(0.8, 1.2)
+            self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(1.0, 1.2)
         self._state.seen_at_tip(self._probe.looks)
         self._state.check_retention()
 
@@ -116,7 +138,10 @@ class Listings:
         """
         try:
             self._look_at_blocked()
-            return tip.shards_to_read(self._state.positions(), now)
+            looks = dict(self._probe.looks)
+            read = tip.shards_to_read(self._state.positions(), now)
+            self._check_standstill(looks)
+            return read
         except (ThrottledError, Unavailable):
             raise
         except KinesisError:
@@ -132,6 +157,21 @@ class Listings:
             if self._state.lineage == before:
                 raise
             return tip.shards_to_read(self._state.positions(), now)
+
+    def _check_standstill(self, before: Mapping[str, Look]) -> None:
+        """Check the retention if the machine has stood still until these looks; `before`: those before them.
+
+        A look that finds a shard's tip would otherwise say that nothing of it was lost.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records have expired unread.
+        """
+        newest = max((look.at for look in self._probe.looks.values()), default=0)
+        passed = (self._clock() - self._described) * 1000
+        if newest > self._state.streams.by_now + passed + _STOOD_STILL_MS:
+            self._state.seen_at_tip(before)
+            self.describe(0)
+            self._state.check_retention()
 
     def _look_at_blocked(self) -> None:
         """Look now and then for the next record of each blocked shard, until one is seen: its age is the lag."""

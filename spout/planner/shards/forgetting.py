@@ -10,8 +10,6 @@ from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.exhausted import merge_dead_letters
 
-__all__ = ["Forgetting"]
-
 log = logging.getLogger(__name__)
 
 _AT_A_TIME = 100

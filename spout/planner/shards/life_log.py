@@ -12,8 +12,6 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.spout.planner.shards.looks import Look
 
-__all__ = ["LifeLog"]
-
 log = logging.getLogger(__name__)
 
 _EVERY = 10.0

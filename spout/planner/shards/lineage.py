@@ -18,21 +18,6 @@ from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.options.starting_position import REST, PositionSpec, resolved
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 
-__all__ = [
-    "Lineage",
-    "adopted",
-    "ancestors",
-    "drained",
-    "first_listing",
-    "joined",
-    "left_out",
-    "listed_again",
-    "parents_of",
-    "positions_of",
-    "readable",
-    "with_left_out",
-]
-
 Lineage = Mapping[str, ShardLineage]
 
 

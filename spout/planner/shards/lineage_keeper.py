@@ -39,8 +39,6 @@ from kinesis_trident.spout.positions import (
     TrimHorizon,
 )
 
-__all__ = ["LineageKeeper"]
-
 
 class LineageKeeper:
     """Lists shards and updates the lineage; every change is in ZooKeeper before it takes effect.
@@ -109,6 +107,13 @@ class LineageKeeper:
                 )
         self._put(self._dated(lineage))
 
+    def known_until(self, shard: str, state: ShardState) -> int:
+        """Return the time up to which no record of a shard was lost, as `last_known`; 0 if its loss was reported."""
+        if f"{shard} {state.position}" in self._losses.texts:
+            return 0
+        listed = self.lineage[shard].listed if shard in self.lineage else 0
+        return last_known(state.position, state.checkpoint, max(listed, self._there.get(shard, 0)))
+
     def check_retention(self, states: Mapping[str, ShardState]) -> None:
         """Check that no shard's position has fallen out of the stream.
 
@@ -122,7 +127,7 @@ class LineageKeeper:
             if info is None or not self._is_to_be_read(shard) or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
-            known = max(self.lineage[shard].listed, self._there.get(shard, 0))
+            known = self.known_until(shard, state)
             what = expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
                 self._losses.report(what, f"{shard} {state.position}")

@@ -15,8 +15,6 @@ from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
 from kinesis_trident.tracker.position_keys import Keys, unpack
 
-__all__ = ["LoadedShards", "load_shards"]
-
 
 class LoadedShards(NamedTuple):
     """The nodes of all shards.

@@ -8,12 +8,15 @@ turn is told what is used up. So does what is read ahead (`prefetch`).
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
-from kinesis_trident.spout.kinesis.rate_limit import SHORTEST_PERIOD, calls_a_second
-
-__all__ = ["BUSY_MS", "IDLE_MS", "WARM_GAP_MS", "WARM_MS", "LookPace"]
+from kinesis_trident.spout.kinesis.rate_limit import (
+    ROUNDED,
+    SHORTEST_PERIOD,
+    ShardBudget,
+    Used,
+    calls_a_second,
+)
 
 BUSY_MS = 200
 """Milliseconds from a look that found something to the next look."""
@@ -28,29 +31,39 @@ IDLE_MS = 1_000
 """Milliseconds between two looks at an idle shard: each costs one of its five calls a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnCalls:
+    """The calls of a turn: how many, and `busy_ms` from its pin on until the next one is allowed.
+
+    `ago_ms`: the milliseconds that have passed since the pin, at least.
+    """
+
+    count: int
+    busy_ms: int = 0
+    ago_ms: int = 0
+
+
 @dataclass(slots=True)
 class _Shard:
     """The pace of one shard.
 
     Attributes:
         gap: from the last look to the next.
-        calls: the times of the last calls, of looks and turns.
+        budget: of the calls of looks and turns, and of their bytes.
+        called: the time of the planning process's last call; None before the first.
         looked: the time of the last look; None before the first.
         found: the time of the last look that found something; None before the first.
         streak: the number of looks in a row that found something.
         reads: the calls of the last turn.
-        called: the planning process has called since the last turn.
-        free: the time from which the bytes a second of the shard allow the next call.
     """
 
     gap: int
-    calls: deque[int]
+    budget: ShardBudget
+    called: int | None = None
     looked: int | None = None
     found: int | None = None
     streak: int = 0
     reads: int = 1
-    called: bool = False
-    free: int = 0
 
 
 class LookPace:
@@ -70,41 +83,34 @@ class LookPace:
         self._idle = int(idle * 1000)
         self._busy = min(BUSY_MS, self._idle)
         self._apart = int(period * 1000) if period > SHORTEST_PERIOD else 0
-        self._rate = rate
-        period = min(period, SHORTEST_PERIOD)
-        self._most = calls_a_second(period)
-        self._window = round(self._most * period * 1000)
+        self._limits = min(period, SHORTEST_PERIOD), rate
+        self._most = calls_a_second(self._limits[0])
+        self._window = round(self._most * self._limits[0] * 1000)
         self._shards: dict[str, _Shard] = {}
 
     def called(self, shard: str, now: int) -> None:
-        """Count a call of the planning process."""
+        """Count a call of the planning process that begins."""
         pace = self._of(shard)
-        pace.calls.append(now)
-        pace.called = True
+        pace.budget.called()
+        pace.called = now
+
+    def answered(self, shard: str, now: int, size: int) -> None:
+        """Count the end of that call, and the bytes of its answer; 0 if there is none."""
+        budget = self._of(shard).budget
+        budget.ended(now / 1000)
+        budget.answered(size, now / 1000)
 
     def may_go_on(self, shard: str, now: int) -> bool:
         """Tell whether a look may call again: the first read of a turn is to fit after it."""
-        return not self._most or self._recent(self._of(shard), now) < self._most - 1
-
-    def answered(self, shard: str, at: int, size: int) -> None:
-        """Count the bytes of an answer, or of several that were asked for from `at` on."""
-        pace = self._of(shard)
-        pace.free = max(pace.free, at) + int(size * 1000 / self._rate)
+        return self._free_at(self._of(shard), now) <= now
 
     def may_read(self, shard: str, now: int) -> int:
         """Return the time from which the planning process may read ahead; the first read of a turn fits after it."""
         pace = self._of(shard)
-        at = max(now, pace.free)
-        if self._most and len(pace.calls) >= self._most - 1:
-            at = max(at, pace.calls[1 - self._most] + self._window)
-        if self._apart and pace.calls:
-            at = max(at, pace.calls[-1] + self._apart)
+        at = self._free_at(pace, now)
+        if self._apart and pace.called is not None:
+            at = max(at, pace.called + self._apart)
         return at
-
-    def busy(self, shard: str, now: int) -> float:
-        """Return the seconds for which the bytes that were read ahead allow no call."""
-        pace = self._shards.get(shard)
-        return max(0, pace.free - now) / 1000 if pace is not None else 0.0
 
     def looked(self, shard: str, now: int, *, found: bool) -> None:
         """Note the result of a look."""
@@ -119,11 +125,11 @@ class LookPace:
             spread = self._spread(pace.reads) if pace.streak > 1 else 0
             pace.gap = min(self._idle, max(self._busy, spread))
 
-    def spent(self, shard: str, now: int, calls: int) -> None:
-        """Count the calls of a turn that was settled. They were made by now, exactly when is not known."""
+    def spent(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
+        """Count the calls of a turn that was pinned, in place of what was said of it before."""
         pace = self._of(shard)
-        pace.calls.extend([now] * min(calls, self._most))
-        pace.reads, pace.called = calls, False
+        pace.reads = calls.count
+        pace.budget.read_by(txid, calls.count, (now - calls.ago_ms) / 1000, calls.busy_ms / 1000)
 
     def read(self, shard: str, now: int, *, moved: bool) -> None:
         """Note a turn that read new records; if it has not `moved` it was refused, and the shard is left alone."""
@@ -139,21 +145,17 @@ class LookPace:
         pace = self._shards.get(shard)
         if pace is None:
             return now
-        due = now if pace.looked is None else pace.looked + pace.gap
         # A look and a read are to fit.
-        beyond = len(pace.calls) - 1 - max(0, self._most - 2)
-        return max(due, pace.calls[beyond] + self._window) if beyond >= 0 else due
+        return max(pace.looked + pace.gap if pace.looked is not None else now, self._free_at(pace, now))
 
-    def used(self, shard: str, now: int) -> int:
-        """Return how many calls of the last second the task of a shard's next turn has to count.
-
-        It is 0 if nobody looked since the last turn, which then left something unread: tasks pace themselves.
-        """
+    def used(self, shard: str, now: int) -> Used:
+        """Return what is used up of the limits, for the task of a shard's next turn."""
         pace = self._shards.get(shard)
-        return self._recent(pace, now) if pace is not None and pace.called else 0
+        return pace.budget.used(now / 1000) if pace is not None else Used()
 
-    def _recent(self, pace: _Shard, now: int) -> int:
-        return sum(1 for at in pace.calls if at > now - self._window)
+    def _free_at(self, pace: _Shard, now: int) -> int:
+        """Return the time from which two calls are allowed."""
+        return now + math.ceil(pace.budget.wait_of_all(now / 1000, 2) * 1000 - ROUNDED)
 
     def _spread(self, reads: int) -> int:
         """Return the time between looks that are each followed by so many reads, with one call left free."""
@@ -162,5 +164,5 @@ class LookPace:
     def _of(self, shard: str) -> _Shard:
         found = self._shards.get(shard)
         if found is None:
-            found = self._shards[shard] = _Shard(self._idle, deque(maxlen=self._most))
+            found = self._shards[shard] = _Shard(self._idle, ShardBudget(*self._limits))
         return found

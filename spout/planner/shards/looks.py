@@ -9,7 +9,9 @@ import pyarrow as pa
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.positions import After, Position
 
-__all__ = ["Look", "joined", "kept"]
+LONG_MS, BREAK_MS = 5_000, 30_000
+"""Milliseconds. Looks that were refused for so long, and are refused again after a break that is shorter than that and
+than this, were refused all the time: between other readers a look succeeds now and then. Single refusals are normal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,9 @@ class Look:
         at: the time in epoch milliseconds, by the server's clock if the server reports it.
         arrival: of the oldest unread record in epoch milliseconds, if one was seen.
         noted: the time in epoch milliseconds by this process's clock, of the last look that was answered.
-        refused: since when every look at the shard was refused, by the same clock; None if the last one was answered.
+        refused: since when looks at the shard are refused, by the same clock; None if the last one was answered.
+        anew: since when each of them was.
+        before: `refused` of those before, how long each of them was refused, and when one was answered.
         why: it was refused: `throttled` or `unavailable`.
         page: the answer that found something, for the reader of this position; None where it is too large to be kept.
         following: the sequence number of the last record of that answer, and the iterator behind it.
@@ -39,12 +43,14 @@ class Look:
     arrival: int | None = None
     noted: int = 0
     refused: int | None = None
+    anew: int = 0
+    before: tuple[int, int, int] | None = None
     why: str = ""
     page: Page | None = None
     following: tuple[int, str] | None = None
     seconds: float = 0.0
 
-    def moved_to(self, position: Position) -> Look:
+    def moved_to(self, position: Position, now: int) -> Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
         if self.position == position:
             return self
@@ -52,8 +58,23 @@ class Look:
             sequence, iterator = self.following
             # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
             if position.record.sequence == sequence and position.record.sub < 0:
-                return Look(position, iterator)
-        return Look(position)
+                return Look(position, iterator, before=self.eased(now))
+        return Look(position, before=self.eased(now))
+
+    def eased(self, now: int) -> tuple[int, int, int] | None:
+        """Return `before` of a look that is answered now, or of one at a position that somebody has moved on to."""
+        return self.before if self.refused is None else (self.refused, now - self.anew, now)
+
+    def refused_now(self, why: str, now: int) -> Look:
+        """Return this look, which is refused now."""
+        if self.refused is not None:
+            return replace(self, more=None, why=why)
+        since = now
+        if self.before is not None:
+            first, lasted, answered = self.before
+            if lasted >= LONG_MS and now - answered < min(lasted, BREAK_MS):
+                since = first
+        return replace(self, more=None, refused=since, anew=now, why=why)
 
 
 def kept(page: Page, limit: int) -> Page:

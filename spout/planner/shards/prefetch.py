@@ -18,13 +18,11 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.look_pace import LookPace
+from kinesis_trident.spout.planner.shards.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.read_ahead import OTHER_COLUMNS, Room, ShardAhead
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
-
-__all__ = ["FRESH_MS", "MOST_SHARDS", "Beside", "PinsOf", "Prefetcher", "in_thread"]
 
 log = logging.getLogger(__name__)
 
@@ -66,25 +64,21 @@ class _Batch:
     Attributes:
         plan: of the batch.
         begun: when its tasks were handed out.
-        carried: the bytes that the turns were given, by shard.
         room: of each shard.
         unpinned: the shards whose turn was not seen to have ended.
         poll: when the pins are looked for again, and the time after which they are then.
         shards: what is read.
         calls: under way.
-        counted: the shards whose turn has ended, with what it has used up.
         wake: set when a call has ended, and at the end.
     """
 
     plan: Plan
     begun: int
-    carried: Mapping[str, int]
     room: Room
     unpinned: list[str]
     poll: tuple[int, int]
     shards: dict[str, ShardAhead] = field(default_factory=dict)
     calls: dict[str, Future[tuple[Look, int]]] = field(default_factory=dict)
-    counted: set[str] = field(default_factory=set)
     wake: threading.Event = field(default_factory=threading.Event)
 
 
@@ -123,15 +117,13 @@ class Prefetcher:
         self._batch: _Batch | None = None
         self._closed = False
         self._found: dict[str, Look] = {}
-        self._counted: set[str] = set()
 
-    def begin(self, plan: Plan, idle: Mapping[str, Position], carried: Mapping[str, int]) -> None:
+    def begin(self, plan: Plan, idle: Mapping[str, Position]) -> None:
         """Read ahead from where the turns of a plan end, and look at the other shards, until `end`.
 
         Args:
             plan: whose tasks Spark is about to run.
             idle: the positions of the shards to be read that have no new records in this plan.
-            carried: the bytes that its turns were given, by shard.
         """
         self.drop()
         count = len(plan.read) + len(idle)
@@ -142,12 +134,11 @@ class Prefetcher:
         payload = min(options.max_fetch_bytes_per_shard, plan.limitBytes or options.max_fetch_bytes_per_shard)
         records = min(options.max_fetch_records_per_shard, plan.limit or options.max_fetch_records_per_shard)
         room = Room.of(count, payload, records)
-        batch = _Batch(plan, now, carried, room, list(plan.read), (now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS))
+        batch = _Batch(plan, now, room, list(plan.read), (now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS))
         for shard, position in idle.items():
             last = self._probe.looks.get(shard)
             if last is None or last.position != position or not last.more:
                 batch.shards[shard] = ShardAhead(position, self._size_of(shard, room), at_tip=True)
-        self._counted = batch.counted
         self._batch = batch
         self._beside(partial(self._step, batch), batch.wake)
 
@@ -184,12 +175,7 @@ class Prefetcher:
     def drop(self) -> None:
         """Stop reading ahead and forget what was found."""
         self.end()
-        self._found, self._counted = {}, set()
-
-    def uncounted(self, calls: Mapping[str, int]) -> dict[str, int]:
-        """Return, once, those of the calls of the last batch's turns that were not counted when a pin was seen."""
-        counted, self._counted = self._counted, set()
-        return {shard: count for shard, count in calls.items() if shard not in counted}
+        self._found = {}
 
     def close(self) -> None:
         """End all work without waiting; another thread may call this."""
@@ -234,9 +220,7 @@ class Prefetcher:
             if pin.plan != batch.plan.plan:
                 continue
             size = pin.cost[0] if pin.cost else 0
-            self._pace.spent(shard, now, pin.reads)
-            self._pace.answered(shard, batch.begun, max(0, int(size) - batch.carried.get(shard, 0)))
-            batch.counted.add(shard)
+            self._pace.spent(shard, now, TurnCalls(pin.reads, pin.busy_ms), batch.plan.txid)
             batch.unpinned.remove(shard)
             position = parse_position(pin.end)
             if not (pin.closed or isinstance(position, ShardEnd)):

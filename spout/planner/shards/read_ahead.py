@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.positions import Position
 
-__all__ = ["MOST_BYTES", "MOST_BYTES_OF_A_SHARD", "OTHER_COLUMNS", "Room", "ShardAhead"]
-
 MOST_BYTES = 4 * 2**20
 """Bytes of all columns that are kept of all shards together, in this process and in what Spark sends to its tasks."""
 

@@ -19,16 +19,6 @@ from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import RecordPosition, Run, in_shard_order
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = [
-    "Explicit",
-    "SettledRecords",
-    "blocked_by",
-    "inflight_of",
-    "settle_in_one_pass",
-    "settle_tracked",
-    "tracker_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Explicit:

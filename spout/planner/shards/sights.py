@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 
-from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of
+import msgspec
+
+from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of, total_lag
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.state import SourceState
 
-__all__ = ["StatusNotes", "lags_of", "retention_ms", "sight_of", "status_of"]
-
 _NAMED = 200
 """The number of shards that the status names: about 20 KB."""
+
+_SAMPLES, _SAMPLE_MS = 16, 60_000
+"""How many lags the status has, and the milliseconds between two of them."""
 
 
 def sight_of(state: ShardState, look: Look | None) -> Sight:
@@ -114,6 +118,7 @@ class StatusNotes:
         self._steady = steady
         self._period = period
         self._due = -math.inf
+        self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
 
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
@@ -122,13 +127,28 @@ class StatusNotes:
             return
         self._due = now + self._period
         at = self._now()
-        self._store.status.tell(status_of(self._state, looks, at, self._epoch))
+        self._sample(looks, at)
+        status = status_of(self._state, looks, at, self._epoch)
+        lags = tuple((one, lag) for one, lag, _ in self._samples)
+        reads = tuple(read for *_, read in self._samples)
+        self._store.status.tell(msgspec.structs.replace(status, lags=lags, reads=reads))
         refused = {
             shard: look
             for shard, look in looks.items()
             if look.refused is not None and self._is_there(shard, look)
         }
         self._state.life.refused(refused, at)
+
+    def _sample(self, looks: Mapping[str, Look], at: int) -> None:
+        """Remember the lag and the records read, about once a minute; after the clock stepped back only anew."""
+        samples = self._samples
+        if samples and at < samples[-1][0]:
+            samples.clear()
+        if not samples or at - samples[-1][0] >= _SAMPLE_MS:
+            lag = total_lag(lags_of(self._state, looks, at))
+            if lag is not None:
+                nodes = (one.checkpoint for one in self._state.active.values())
+                samples.append((at, lag, sum(node.read for node in nodes if node is not None)))
 
     def _is_there(self, shard: str, look: Look) -> bool:
         state = self._state.shards.get(shard)

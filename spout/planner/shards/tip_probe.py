@@ -14,11 +14,9 @@ import pyarrow as pa
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at, with_sub_sequence
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
 from kinesis_trident.spout.planner.shards.looks import Look, joined, kept
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
-
-__all__ = ["TipProbe"]
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +51,8 @@ class TipProbe:
         wall: epoch milliseconds, for a server that does not report the time.
         clock: seconds, for the patience.
         is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
-        called: is told of each GetRecords call, in any thread, with the shard.
-        answered: is told of the bytes of each answer that is kept for a reader, in any thread, with the shard.
+        called: is told of each GetRecords call that begins, in any thread, with the shard.
+        answered: is told of the end of each, with the bytes of its answer; 0 if there is none.
         may_go_on: tells whether a look at a shard may call again.
         fitting: returns how many records of a shard are expected to fit into so many bytes, at least one: a look asks
             for as many.
@@ -162,13 +160,11 @@ class TipProbe:
         """Return a look with the next answer joined to the one it holds."""
         if held.following is None:
             return held
-        self._called(shard)
-        further = self._kinesis.get_records(held.following[1], limit)
-        self._answered(shard, further.size)
+        further = self._get(shard, held.following[1], limit)
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             return replace(held, page=replace(page, behind_ms=None), following=None)
-        records = with_sub_sequence(further.records)
+        records = further.records
         last = position_at(records, -1).sequence if records.num_rows else held.following[0]
         return replace(
             self._seen(held, held.iterator, True, further),
@@ -188,7 +184,7 @@ class TipProbe:
         """Look at a shard; `last`: the look to go on from, by default the last one; `limit`: the records to ask for."""
         last = last or self.looks.get(shard)
         limit = limit or self._fitting(shard, most)
-        look = Look(position) if last is None else last.moved_to(position)
+        look = Look(position) if last is None else last.moved_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
@@ -204,7 +200,7 @@ class TipProbe:
 
     def _refused(self, look: Look, error: Exception) -> Look:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
-        return replace(look, more=None, refused=look.refused or self._wall(), why=why)
+        return look.refused_now(why, self._wall())
 
     def _walk(self, shard: str, look: Look, most: int, limit: int) -> Look:
         key = self._layout.key_of(shard)
@@ -213,8 +209,7 @@ class TipProbe:
         for step in range(_STEPS):
             if step and not self._may_go_on(shard):
                 break
-            self._called(shard)
-            page = self._kinesis.get_records(iterator, limit)
+            page = self._get(shard, iterator, limit)
             new = self._new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
@@ -222,14 +217,13 @@ class TipProbe:
                 found = self._seen(look, iterator, True, page)
                 if not new.num_rows:
                     return found
-                found = replace(found, arrival=arrival_at(new, 0))
+                found = replace(found, arrival=arrival_at(new, 0) or None)
                 if page.next_iterator is None:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
                 following, answer = (position_at(new, -1).sequence, page.next_iterator), None
                 if page.size <= 2 * most:
                     answer = kept(page, limit)
-                    self._answered(shard, page.size)
                 return replace(found, following=following, page=answer)
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
@@ -241,6 +235,16 @@ class TipProbe:
         if closed and not page.behind_ms:
             self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
         return self._seen(look, iterator, None, page)
+
+    def _get(self, shard: str, iterator: str, limit: int) -> Page:
+        self._called(shard)
+        size = 0
+        try:
+            page = self._kinesis.get_records(iterator, limit)
+            size = page.size
+            return page
+        finally:
+            self._answered(shard, size)
 
     def _warn_of_endless(self, key: ShardKey, since: float) -> None:
         if since <= self._clock() - _ENDLESS and key not in self._warned:
@@ -255,11 +259,19 @@ class TipProbe:
 
     def _new(self, page: Page, position: Position) -> pa.RecordBatch:
         """Return the unread records; an iterator inside or at the end of an aggregate starts at its beginning."""
-        records = with_sub_sequence(page.records)
+        records = page.records
         if isinstance(position, After | At) and position.record.sub >= 0:
             records = beyond(deaggregated(records) if self._deaggregate else records, position)
         return records
 
     def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
-        return Look(look.position, iterator, more, page.behind_ms or 0, page.server_time or now, noted=now)
+        return Look(
+            look.position,
+            iterator,
+            more,
+            page.behind_ms or 0,
+            page.server_time or now,
+            noted=now,
+            before=look.eased(now),
+        )

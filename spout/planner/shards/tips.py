@@ -13,11 +13,9 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import last_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
-from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS, LookPace
+from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS, LookPace, TurnCalls
 from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.positions import Position
-
-__all__ = ["Looker", "TipNotes", "TipWatch"]
 
 _TRUST_MS = 10_000
 """The milliseconds for which a look that found something stays valid.
@@ -109,16 +107,16 @@ class TipWatch:
         now: int,
         *,
         replayed: bool = False,
-        calls: Mapping[str, int] | None = None,
+        calls: Mapping[str, TurnCalls] | None = None,
     ) -> None:
         """Learn from a settled batch: at the tip, more to come, or unknown (nothing read, for example throttled).
 
         If the position has not moved, `seen` may come from an earlier turn, so another look must follow. The same holds
         if the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
-        To `only_until_tip` a sight from before it says nothing. `calls`: how often each turn has called GetRecords.
+        To `only_until_tip` a sight from before it says nothing. `calls`: those of each turn.
         """
         for shard, count in (calls or {}).items():
-            self._pace.spent(shard, now, count)
+            self._pace.spent(shard, now, count, plan.txid)
         if self._draining:
             nodes = {shard: states[shard].checkpoint for shard in plan.read}
             self._beyond |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}

@@ -10,8 +10,6 @@ import msgspec
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.partition import Amount
 
-__all__ = ["TurnSizes"]
-
 _WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
 """The most that Kinesis accepts for a shard in a millisecond: records, and their bytes."""
 

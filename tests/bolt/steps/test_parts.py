@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from batch_in_hand import SHARDS, segment
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kinesis_trident.bolt.steps import functions, parts
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES

@@ -13,10 +13,10 @@ import pytest
 from kinesis_trident import TopologyContext
 from kinesis_trident.bolt.errors import OperatorError, TopologyError
 from kinesis_trident.bolt.storm.addressing import Choose, ChooseLessLoaded, Replicate, Taker
-from kinesis_trident.bolt.storm.bolt_task import TASK, Setting
+from kinesis_trident.bolt.storm.bolt_task import TASK
 
 SCHEMA = pa.schema([("word", pa.string()), (TASK, pa.int32())])
-TO = Taker("count", 7, 4, Setting(4, {"a": 1}, {"count": 4}))
+TO = Taker(TopologyContext("count", 0, 7, 4, {"a": 1}, {"count": 4}), 4)
 
 
 def words(*given: str) -> pa.RecordBatch:

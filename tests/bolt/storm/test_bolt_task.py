@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from kinesis_trident import BasicBolt, Bolt, FailedException, OutputCollector, T
 from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.collector import named
+from kinesis_trident.bolt.storm.received import tick_tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
 from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.operators import Tag
@@ -490,6 +492,149 @@ def test_what_a_bolt_keeps_or_holds_is_held_and_what_it_forgets_fails() -> None:
         7: "HELD (bolt split)",
         8: "NOT_ACKED (bolt split)",
     }
+
+
+def test_a_tuple_of_which_only_a_traceback_or_a_cycle_is_left_is_forgotten() -> None:
+    class Reference:
+        def __init__(self, tup: Tuple) -> None:
+            self.itself, self.tup = self, tup
+
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        before, bolt.last = getattr(bolt, "last", None), tup
+        if tup[0] == "raise":
+            error = ValueError(before)
+            bolt.errors = [*getattr(bolt, "errors", ()), error]
+            bolt.last, before = None, Reference(before)
+            raise error
+
+    gc.disable()
+    try:
+        _, heard = run(Rich(execute), sentences("forgotten", "raise", "kept"))
+    finally:
+        gc.enable()
+    # The bolt keeps the error, and the error the tuple, as its argument.
+    assert (heard.failed[0], heard.failed[2]) == ("HELD (bolt split)", "HELD (bolt split)")
+
+    def forget(bolt: Rich, tup: Tuple) -> None:
+        before, bolt.last = getattr(bolt, "last", None), tup
+        if tup[0] == "raise":
+            bolt.last = None
+            Reference(before)
+            raise ValueError
+
+    gc.disable()
+    try:
+        _, heard = run(Rich(forget), sentences("forgotten", "raise", "kept"))
+    finally:
+        gc.enable()
+    assert heard.failed == {
+        0: "NOT_ACKED (bolt split)",
+        1: "ValueError (bolt split)",
+        2: "HELD (bolt split)",
+    }
+
+
+CLASS_WIDE: dict[str, Tuple] = {}
+
+
+@pytest.mark.parametrize("where", ["array", "closure", "global", "slots", "task"])
+def test_wherever_a_bolt_keeps_a_tuple_it_is_held(where: str) -> None:
+    CLASS_WIDE.clear()
+
+    class Slots:
+        __slots__ = ("tup",)
+
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        if where == "array":
+            bolt.kept = np.array([None, tup], dtype=object)
+        elif where == "closure":
+            bolt.kept = lambda: tup
+        elif where == "global":
+            CLASS_WIDE["last"] = tup
+        elif where == "slots":
+            bolt.kept = Slots()
+            bolt.kept.tup = tup
+        else:
+
+            def wait(tup: Tuple) -> Iterator[None]:
+                yield
+                bolt.collector.ack(tup)
+
+            bolt.kept = wait(tup)
+            next(bolt.kept)
+
+    class Keeps(Rich):
+        def execute(self, tup: Tuple) -> None:
+            CLASS_WIDE.get("")
+            super().execute(tup)
+
+    _, heard = run(Keeps(execute), sentences("a"))
+    assert heard.failed == {0: "HELD (bolt split)"}
+    CLASS_WIDE.clear()
+
+
+def test_a_value_that_changes_after_it_was_emitted() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.words = getattr(bolt, "words", [])
+        bolt.words.append([tup[0]])
+        bolt.collector.emit([bolt.words], tup)
+        bolt.words[0].append("later")
+        bolt.collector.ack(tup)
+
+    schema = pa.schema([("words", pa.list_(pa.list_(pa.string())))])
+    out, _ = run(Rich(execute), sentences("a", "b"), schema=schema)
+    assert out[0].column("words").to_pylist() == [[["a"]], [["a", "later"], ["b"]]]
+
+
+def test_a_value_of_a_wrong_type_names_column_and_type() -> None:
+    bolt = Rich(lambda bolt, tup: bolt.collector.emit(["text"], tup))
+    _, heard = run(bolt, sentences("a"), schema=pa.schema([("length", pa.int64())]))
+    assert heard.failed[0].startswith(
+        "ArrowInvalid: the column 'length' is bigint, but a value is not: Could not convert 'text'"
+    )
+
+
+@pytest.mark.parametrize(
+    "emit",
+    [
+        lambda collector, tup: collector.emit("default", tup, ["word"]),
+        lambda collector, tup: collector.emit("errors", ["word"], tup),
+        lambda collector, tup: collector.emit("default", ["word"]),
+        lambda collector, tup: collector.emit_direct(0, "errors", tup, ["word"]),
+    ],
+)
+def test_the_order_of_storms_arguments_is_refused(emit: Callable[..., None]) -> None:
+    with pytest.raises(OperatorError, match=r"bolt 'split' emitted with the stream in the first place"):
+        run(Rich(lambda bolt, tup: emit(bolt.collector, tup)), sentences("a"))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda bolt, tup: tup.getStringByField("sentence"),
+            r"no getStringByField\(\) .* Write tup\['word'\]",
+        ),
+        (lambda bolt, tup: tup.getSourceComponent(), "It is the property tup.component"),
+        (
+            lambda bolt, tup: tup.fieldIndex("sentence"),
+            r"fieldIndex\(\) .* another name here\. Call field_index",
+        ),
+        (lambda bolt, tup: bolt.collector.reportError("a"), r"Call report_error\(\)"),
+        (lambda bolt, tup: bolt.collector.resetTimeout(tup), r"Call reset_timeout\(\)"),
+        (lambda bolt, tup: bolt.context.getThisTaskId(), "It is the property context.task"),
+    ],
+)
+def test_storms_names_say_what_they_are_here(call: Callable[..., None], said: str) -> None:
+    class Prepared(Rich):
+        def prepare(self, context: TopologyContext, collector: OutputCollector) -> None:
+            super().prepare(context, collector)
+            self.context = context
+
+    with pytest.raises(OperatorError, match=said):
+        run(Prepared(call), sentences("a"))
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        tick_tuple(1.0).colour  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_what_one_bolt_holds_and_another_fails_has_failed() -> None:

@@ -25,7 +25,7 @@ from kinesis_trident import (
     TopologyError,
     Tuple,
 )
-from kinesis_trident.bolt.storm.other_spouts.run import FrameHandler
+from kinesis_trident.bolt.storm.other_spouts import FrameHandler
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -137,6 +137,40 @@ def test_rows_with_message_ids_are_settled_one_by_one(spark: SparkSession, tmp_p
     topology(spark, spout, tmp_path, ackers=0).run_batch(txid=6)
     assert settled.failed[6] == {}
     assert len(settled.done[6]) == 60
+
+
+class ToFirst:
+    def prepare(self, context: TopologyContext, component: str, stream: str, tasks: Sequence[int]) -> None:
+        self.tasks = tasks
+
+    def choose_tasks(self, task: int, values: Sequence[Any]) -> list[int]:
+        return [self.tasks[0]]
+
+
+def test_a_bolt_with_several_inputs_takes_the_rows_by_any_grouping(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settled = Settled()
+    spout = DataFrameSpout(spark.range(0, 20).selectExpr(*NUMBERS), message_id="id", settle=settled)
+    builder = TopologyBuilder(spark)
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("twice", Twice()).shuffle_grouping("numbers")
+    folders = {kind: tmp_path / kind for kind in ("all", "key", "custom")}
+    for kind, folder in folders.items():
+        folder.mkdir()
+        both = builder.set_bolt(kind, Ends(folder), 2).fields_grouping("twice", "number")
+        if kind == "all":
+            both.all_grouping("numbers")
+        elif kind == "key":
+            both.partial_key_grouping("numbers", "number")
+        else:
+            both.custom_grouping("numbers", ToFirst())
+    builder.run_batch(txid=5)
+    assert settled.failed[5].keys() == {"id 3", "id 7", "id 13", "id 17"}
+    assert len(settled.done[5]) == 16
+    for kind, folder in folders.items():
+        ran = Counter(number for *_, component, number in written(folder) if component == "numbers")
+        assert ran == dict.fromkeys(range(20), 2 if kind == "all" else 1)
 
 
 def stream_of(spark: SparkSession, folder: Path, *files: range) -> DataFrame:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from heard import Heard
 
-from kinesis_trident import BasicBolt, Bolt, Tuple
+from kinesis_trident import BasicBolt, Bolt, TopologyContext, Tuple
 from kinesis_trident.bolt.errors import OperatorError
-from kinesis_trident.bolt.storm.bolt_task import BoltOperator, Setting
+from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.ticks import Ticks
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
 from kinesis_trident.bolt.tracking.operators import Tag
@@ -47,7 +47,7 @@ def run(bolt: Bolt | BasicBolt, *batches: pa.RecordBatch) -> tuple[list[pa.Recor
         {"in": ["n"]},
         SUMS,
         Tag("sum", 7, heard),
-        setting=Setting(3, {"a": 1}, {"sum": 3}),
+        context=TopologyContext("sum", 0, 7, 3, {"a": 1}, {"sum": 3}),
         tick=10.0,
     )
     return list(operator(iter(batches))), heard

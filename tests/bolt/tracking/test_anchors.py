@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, groups_of, salt_of
 from kinesis_trident.spout.reader.rows import ANCHORS

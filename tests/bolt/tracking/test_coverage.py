@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, salt_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, intervals, lost, uncovered

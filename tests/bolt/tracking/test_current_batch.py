@@ -93,6 +93,7 @@ class Turns:
             end=f"AFTER_SEQUENCE_NUMBER {last}",
             last=last,
             count=rows.count,
+            unreadable=rows.unreadable(),
             fresh=rows.count - (3 if retried else 0),
             digest=rows.digest(),
             xor=rows.xor(),
@@ -131,6 +132,18 @@ def test_the_batch_in_hand_is_the_newest_plan(store: SourceStore, turns: Turns) 
 def test_without_a_plan_there_is_no_batch_in_hand(store: SourceStore) -> None:
     with pytest.raises(StaleBatchError, match="holds no plan"):
         CurrentBatch.newest(store)
+
+
+def test_a_record_that_cannot_be_decoded_is_waited_for_by_nobody(store: SourceStore, turns: Turns) -> None:
+    """It has no row; records beside it that fail are no neighbours."""
+    turns.rows[B].leave_out([NotDone("2", "2", 1, "UNREADABLE")])
+    batch, pins = CurrentBatch.newest(store), {A: turns.pin(A), B: turns.pin(B)}
+    reports = turns.judged(A) | turns.judged(B, 1, 3)
+    batch.require_covered(WIRING, reports, pins)
+    outcome = batch.outcome(batch.failed(WIRING, reports, pins), pins, {})
+    assert [(piece.first, piece.last, piece.count) for piece in outcome[B]] == [("1", "1", 1), ("3", "3", 1)]
+    turns.rows[B].leave_out([NotDone("1", "4", 4, "UNREADABLE")])
+    assert msgspec.structs.replace(pins[B], unreadable=turns.rows[B].unreadable()).rows == 0
 
 
 def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:

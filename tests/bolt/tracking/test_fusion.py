@@ -8,8 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 from heard import Heard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident import Bolt
 from kinesis_trident.bolt.steps.functions import ArrowStep

@@ -15,8 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from heard import Heard
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql import DataFrame
 from test_fusion import rows
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from batch_in_hand import EACH, SHARDS
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from kinesis_trident import Bolt, OutputCollector, TopologyContext, Tuple

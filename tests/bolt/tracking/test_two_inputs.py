@@ -19,13 +19,13 @@ from kinesis_trident.bolt.storm.components import (
     SHUFFLE,
     AnyBolt,
     BoltPart,
-    Grouping,
+    InputGrouping,
     Part,
     SpoutPart,
 )
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
-from kinesis_trident.bolt.storm.inputs import inputs_of
 from kinesis_trident.bolt.storm.streams import declared_streams
+from kinesis_trident.bolt.storm.topology import inputs_of
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -74,7 +74,7 @@ class Check(BasicBolt):
                 raise ValueError(msg)
 
 
-def part(bolt: AnyBolt, *groupings: Grouping, fields: Mapping[str, str]) -> BoltPart:
+def part(bolt: AnyBolt, *groupings: InputGrouping, fields: Mapping[str, str]) -> BoltPart:
     declared = BoltDeclarer("bolt", bolt, 2)
     declared.groupings.extend(groupings)
     inputs = inputs_of(declared, {one.source: ddl(fields[one.component]) for one in groupings})
@@ -92,9 +92,9 @@ def parts(one: Emits, other: Emits, check: Check) -> dict[str, Part]:
     fields = {"lines": "data binary", "one": one.fields, "other": other.fields}
     return {
         "lines": SpoutPart({}, ddl(fields["lines"])),
-        "one": part(one, Grouping("lines", LOCAL), fields=fields),
-        "other": part(other, Grouping("lines", SHUFFLE), fields=fields),
-        "check": part(check, Grouping("one", SHUFFLE), Grouping("other", ALL), fields=fields),
+        "one": part(one, InputGrouping("lines", LOCAL), fields=fields),
+        "other": part(other, InputGrouping("lines", SHUFFLE), fields=fields),
+        "check": part(check, InputGrouping("one", SHUFFLE), InputGrouping("other", ALL), fields=fields),
     }
 
 
@@ -153,7 +153,7 @@ class Arrow(ArrowBolt):
 def test_an_arrow_bolt_gets_one_column_so_two_types_are_refused() -> None:
     def built(one: str, other: str) -> BoltPart:
         fields = {"one": one, "other": other}
-        return part(Arrow(), Grouping("one", SHUFFLE), Grouping("other", SHUFFLE), fields=fields)
+        return part(Arrow(), InputGrouping("one", SHUFFLE), InputGrouping("other", SHUFFLE), fields=fields)
 
     for other, said in (("v int", "emits 'v', int"), ("V string", "emits 'V', string")):
         with pytest.raises(

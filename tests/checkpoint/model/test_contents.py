@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import samples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from node_samples import GOOD, NODES, PATH, SHARD, use
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError

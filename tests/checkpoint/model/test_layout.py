@@ -3,8 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.model.layout import PART_MARK, Layout, escape, unescape

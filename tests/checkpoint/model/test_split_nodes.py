@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 import samples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import encode
@@ -55,21 +52,3 @@ def test_parts_that_do_not_add_up_name_the_node(damage: object) -> None:
     assert head is not None
     with pytest.raises(CorruptNodeError, match=PATH):
         join(PATH, head, damage(list(parts.values())))  # type: ignore[operator]
-
-
-def test_what_did_not_change_of_very_many_runs_stays_where_it_is() -> None:
-    rng = random.Random(1)
-    runs = [samples.run(rng.randrange(10**55)) for _ in range(20_000)]
-    one, other = (
-        split(PATH, encode(samples.inflight(1, *held)))
-        for held in (runs, [*runs[:5_000], *runs[5_001:], samples.run(10**56)])
-    )
-    for written, parts in (one, other):
-        head = head_of(written)
-        assert head is not None
-        assert list(dict.fromkeys(part_paths(PATH, head))) == list(parts)
-        assert max(map(len, parts.values())) <= PART_SIZE
-        assert join(PATH, head, [parts[path] for path in part_paths(PATH, head)])
-    # What the node begins with, the chunk that lost a run, and the last one.
-    assert len(one[1].keys()) > 10
-    assert len(other[1].keys() - one[1].keys()) <= 3

@@ -13,7 +13,13 @@ from kazoo.client import KazooClient
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError, StateMissingError, TakeoverRefusedError
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, ShardsNode, StartNode
+from kinesis_trident.checkpoint.model.nodes import (
+    DeadLettersNode,
+    ExternalNode,
+    PastNode,
+    ShardsNode,
+    StartNode,
+)
 from kinesis_trident.checkpoint.store import epochs as epochs_module
 from kinesis_trident.checkpoint.store.epochs import TAKEOVER_WINDOW_MS, TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -30,6 +36,48 @@ def test_epochs_start_at_one_and_rise(store: SourceStore, older: SourceStore) ->
     owner = older.epochs.owner()
     assert owner is not None
     assert (owner.epoch, owner.host, owner.pid) == (2, "beta", 22)
+
+
+@pytest.mark.parametrize("lost", [7, epochs_module._AT_ONCE, 3 * epochs_module._AT_ONCE + 1])
+def test_an_epoch_that_zookeeper_does_not_know_is_noted_and_raised_above(
+    store: SourceStore, older: SourceStore, lost: int
+) -> None:
+    store.epochs.raise_epoch("alpha", 11, NOW)
+    known = PastNode(epoch=lost, txid=9, plan="p", lost_upto=lost)
+    assert store.epochs.raise_epoch("beta", 22, NOW, known=known) == lost + 1
+    assert store.epochs.past() == known
+    # Later ones are above it, too, and another copy of Spark's checkpoint says nothing new.
+    before = PastNode(epoch=lost - 1, txid=10, plan="q", lost_upto=lost - 1)
+    assert older.epochs.raise_epoch("gamma", 33, NOW, known=before) == lost + 2
+    assert older.epochs.past() == known
+    owner = older.epochs.owner()
+    assert owner is not None
+    assert owner.epoch == lost + 2
+    with pytest.raises(FencedError):
+        store.epochs.check_epoch(lost + 1)
+
+
+def test_epochs_that_may_have_been_used_are_left_out_and_not_noted(store: SourceStore) -> None:
+    before = PastNode(epoch=4, txid=3, lost_upto=0)
+    assert store.epochs.raise_epoch("alpha", 11, NOW, before=before, above=6) == 7
+    assert store.epochs.past() == before
+    assert store.epochs.raise_epoch("alpha", 11, NOW, before=before, above=6) == 8
+
+
+def test_a_note_is_merged_with_what_is_known_later(store: SourceStore) -> None:
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    store.epochs.note_past(PastNode(epoch=3, txid=9, plan="p", lost_upto=3), epoch)
+    store.epochs.note_past(PastNode(epoch=5, txid=4, plan="q", lost_upto=5), epoch)
+    assert store.epochs.past() == PastNode(epoch=5, txid=9, plan="p", lost_upto=5)
+    assert store.epochs.raise_epoch("beta", 22, NOW) == 6
+    with pytest.raises(FencedError):
+        store.epochs.note_past(PastNode(epoch=9, txid=9, lost_upto=0), epoch)
+
+
+def test_an_epoch_out_of_all_reach_is_refused(store: SourceStore) -> None:
+    known = PastNode(epoch=10**12, txid=9, plan="p", lost_upto=10**12)
+    with pytest.raises(StateMissingError, match="names epoch 1000000000000: they are not of one application"):
+        store.epochs.raise_epoch("alpha", 11, NOW, known=known)
 
 
 def test_many_starts_at_once_get_different_epochs(
@@ -141,7 +189,7 @@ def test_the_watch_calls_once_when_a_newer_run_starts(store: SourceStore, older:
         assert older.epochs.newest_run() is not None
         called.set()
 
-    older.epochs.watch_epoch(epoch, callback)
+    older.epochs.watch_epoch(lambda: epoch, callback)
     assert not calls
     store.epochs.raise_epoch("beta", 22, NOW)
     assert called.wait(120)
@@ -154,7 +202,7 @@ def test_the_watch_calls_for_what_has_happened_already(store: SourceStore, older
     epoch = older.epochs.raise_epoch("alpha", 11, NOW)
     store.epochs.raise_epoch("beta", 22, NOW)
     called = threading.Event()
-    older.epochs.watch_epoch(epoch, called.set)
+    older.epochs.watch_epoch(lambda: epoch, called.set)
     assert called.wait(120)
 
 

@@ -11,7 +11,7 @@ from kazoo.security import make_digest_acl
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import ZooKeeperAccessError
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
-from kinesis_trident.checkpoint.zookeeper.multi_read import NODES_A_READ
+from kinesis_trident.checkpoint.zookeeper.multi import NODES_A_READ
 from kinesis_trident.checkpoint.zookeeper.operations import Found
 from kinesis_trident.checkpoint.zookeeper.session import BYTES_UNDER_WAY, Session
 
@@ -53,7 +53,7 @@ def test_a_server_that_does_not_know_the_request_is_asked_one_by_one(
     session = Session(client, 60)
     client.create(f"/{app}/1", b"one", makepath=True)
     paths = [f"/{app}/{n}" for n in range(100)]
-    monkeypatch.setattr("kinesis_trident.checkpoint.zookeeper.multi_read.MultiRead.type", 77)
+    monkeypatch.setattr("kinesis_trident.checkpoint.zookeeper.multi.MultiRead.type", 77)
     found = session.read(paths)
     assert [path for path, node in zip(paths, found, strict=True) if node] == [f"/{app}/1"]
     monkeypatch.undo()

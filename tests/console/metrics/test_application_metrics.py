@@ -80,7 +80,7 @@ def test_records_by_shard() -> None:
 
 
 def test_the_oldest_record_that_is_not_acked_counts_from_its_delivery() -> None:
-    pending = InflightNode(txid=7, pending=(PendingRun(5, (0, 4)),), blocked="too many")
+    pending = InflightNode(txid=7, waiting=(), pending=(PendingRun(5, (0, 4)),), blocked="too many")
     found = samples(replace(SNAPSHOT, inflight={CHILD: pending}, pins={}, delivered_at={CHILD: NOW - 60_000}))
     child = (*HOME, CHILD)
     assert found["oldest_unacked_seconds", *child] == 60

@@ -89,51 +89,120 @@ def test_prometheus_reads_the_alerts_and_the_queries(promtool: Path, tmp_path: P
     assert f"{len(panels)} rules found" in done.stdout
 
 
-def test_alerts_fire_and_stay_silent(promtool: Path, tmp_path: Path) -> None:
-    """The lag of one shard is unknown, of another high; one application has stopped, and records were dead-lettered."""
-    labels = 'application="a",stream="s"'
-    series = {
-        f"kinesis_trident_connected{{{labels}}}": "1x40",
-        'kinesis_trident_connected{application="b",stream="t"}': "0x40",
-        'kinesis_trident_connected{application="c",stream="u"}': "1x40",
-        f'kinesis_trident_lag_seconds{{{labels},shard="1"}}': "700x40",
-        f'kinesis_trident_dead_lettered_records_total{{{labels},shard="1"}}': "0x20 10x20",
-    }
-    wanted = {
-        "KinesisTridentLag": [("a", "s", "warning")],
-        "KinesisTridentLagUnknown": [("c", "u", "warning")],
-        "KinesisTridentNotRunning": [("b", "t", "critical")],
-        "KinesisTridentDeadLetters": [("a", "s", "warning")],
-        "KinesisTridentFailures": [],
-        "KinesisTridentRecordsLost": [],
-    }
+def home(name: str, values: str, application: str = "a") -> dict[str, str]:
+    return {f'kinesis_trident_{name}{{application="{application}",stream="s"}}': values}
+
+
+def shard(name: str, values: str, application: str = "a", shard: str = "1", more: str = "") -> dict[str, str]:
+    return {f'kinesis_trident_{name}{{application="{application}",stream="s",shard="{shard}"{more}}}': values}
+
+
+UP = {"kinesis_trident_zookeeper_up": "1x60", 'kinesis_trident_application_up{application="a"}': "1x60"}
+HEALTHY = (
+    UP
+    | home("connected", "1x60")
+    | home("run_ended_well", "0x60")
+    | home("lag_growth", "-0.02 0.02 -0.01x58")
+    | home("losses_total", "0x60")
+    | home("acked_records_total", "0+600x60")
+    | home("batch_age_seconds", "5x60")
+    | shard("lag_seconds", "0 30 0x58")
+    | shard("lag_unknown", "0 1x12 0x47")
+    | shard("retention_left_seconds", "86000x60")
+    | shard("shard_blocked", "0x60")
+    | shard("dead_lettered_records_total", "7x60")
+    # A shard that retention removes: its letters are no new ones.
+    | shard("dead_lettered_records_total", "9x30 stale", shard="0")
+    | home("forgotten_dead_lettered_records", "0x29 9x30")
+)
+"""The series of an application that is healthy for an hour, a sample a minute."""
+
+STOPPED = (
+    HEALTHY | home("connected", "0x60") | shard("lag_unknown", "1x60") | home("batch_age_seconds", "_x60")
+)
+
+
+def finding(level: str, code: str, values: str = "1x60") -> dict[str, str]:
+    return {f'kinesis_trident_findings{{application="a",stream="s",level="{level}",code="{code}"}}': values}
+
+
+CALM = HEALTHY | finding("note", "dead-letters") | finding("warning", "takeover", "_x20 1x4 stale")
+"""With what is no alarm."""
+
+SITUATIONS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "Critical": (
+        STOPPED | finding("critical", "not-running"),
+        {"stream": "s", "level": "critical", "code": "not-running"},
+    ),
+    "Warning": (
+        HEALTHY | finding("warning", "throttled"),
+        {"stream": "s", "level": "warning", "code": "throttled"},
+    ),
+    "ExporterSilent": ({}, {}),
+    "MetricsMissing": (HEALTHY | {'kinesis_trident_application_up{application="a"}': "0x60"}, {}),
+    "Lag": (HEALTHY | shard("lag_seconds", "700x60"), {"stream": "s"}),
+    # Of one shard alone: that of another one is known.
+    "LagUnknown": (
+        HEALTHY | shard("lag_unknown", "1x60", shard="2"),
+        {"stream": "s", "shard": "2"},
+    ),
+    "Failures": (
+        HEALTHY | {'kinesis_trident_failed_records_total{application="a",stream="s",reason="E"}': "0+60x60"},
+        {"stream": "s"},
+    ),
+}
+"""By alert: the series of the situation that it is for, and the labels that it names beside the application."""
+
+
+def test_each_alert_has_its_situation() -> None:
+    assert [f"KinesisTrident{name}" for name in SITUATIONS] == [rule["alert"] for rule in RULES]
+
+
+def test_alerts_fire_in_their_situation_and_are_silent_in_health(promtool: Path, tmp_path: Path) -> None:
+    """Prometheus itself evaluates the rules over an hour: at its end each situation has its one alert."""
     # The texts are Prometheus' business: only the labels are compared.
     rules = yaml.safe_load((DOCS / "alerts.yml").read_text())
+    severity = {rule["alert"]: rule["labels"]["severity"] for rule in rules["groups"][0]["rules"]}
     for rule in rules["groups"][0]["rules"]:
         del rule["annotations"]
     (tmp_path / "alerts.yml").write_text(yaml.safe_dump(rules))
-    tests = {
-        "rule_files": ["alerts.yml"],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": value} for name, value in series.items()],
-                "alert_rule_test": [
-                    {
-                        "eval_time": "25m",
-                        "alertname": name,
-                        "exp_alerts": [
-                            {"exp_labels": {"application": app, "stream": stream, "severity": severity}}
-                            for app, stream, severity in fired
-                        ],
-                    }
-                    for name, fired in wanted.items()
-                ],
-            }
-        ],
-    }
-    (tmp_path / "tests.yml").write_text(yaml.safe_dump(tests))
+
+    def test_of(
+        situation: str,
+        series: dict[str, str],
+        labels: dict[str, str],
+        times: list[str],
+        interval: str = "1m",
+    ) -> dict[str, Any]:
+        wanted = {"severity": severity.get(f"KinesisTrident{situation}")} | labels
+        if situation != "ExporterSilent":
+            wanted["application"] = "a"
+        return {
+            "name": situation,
+            "interval": interval,
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "alert_rule_test": [
+                {
+                    "eval_time": time,
+                    "alertname": f"KinesisTrident{name}",
+                    "exp_alerts": [{"exp_labels": wanted}] if name == situation else [],
+                }
+                for name in SITUATIONS
+                for time in times
+            ],
+        }
+
+    hour = [f"{minute}m" for minute in range(0, 60, 4)]
+    tests = [test_of("health", CALM, {}, hour)]
+    tests.append(test_of("stopped", STOPPED | finding("note", "not-running"), {}, hour))
+    # A moment is no alarm, and what is found fires half a minute later.
+    series, labels = SITUATIONS["Critical"]
+    brief = STOPPED | finding("critical", "not-running", "_x3 1 stale")
+    tests.append(test_of("brief", brief, {}, ["30s", "40s", "50s"], "10s"))
+    tests.append(test_of("Critical", series, labels, ["20s", "30s"], "10s"))
+    tests += [test_of(name, series, labels, ["58m"]) for name, (series, labels) in SITUATIONS.items()]
+    whole = {"rule_files": ["alerts.yml"], "evaluation_interval": "10s", "tests": tests}
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(whole))
     done = subprocess.run(
         [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

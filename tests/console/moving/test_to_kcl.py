@@ -193,7 +193,7 @@ def test_where_nothing_is_done(
     assert code == 0
     assert leases(dynamodb, table)[FIRST]["checkpoint"] == {"S": "AT_TIMESTAMP"}
 
-    unacked = InflightNode(txid=2, pending=(PendingRun(txid=2, open=(0, 4)),), turns=(2,))
+    unacked = InflightNode(txid=2, waiting=(), pending=(PendingRun(txid=2, open=(0, 4)),), turns=(2,))
     node = CheckpointNode(checkpoint=None, txid=2, position="AFTER_SEQUENCE_NUMBER 9")
     store.shards.settle({FIRST: (node, unacked)}, {}, None, samples.settled(2), epoch)
     code, _, err = to_kcl(source)
@@ -202,7 +202,9 @@ def test_where_nothing_is_done(
 
     store.epochs.raise_epoch("worker-7", 4711, 1)
     done = CheckpointNode(checkpoint="9", txid=3, position="AFTER_SEQUENCE_NUMBER 9")
-    store.shards.settle({FIRST: (done, InflightNode(txid=3))}, {}, None, samples.settled(3), epoch + 1)
+    store.shards.settle(
+        {FIRST: (done, InflightNode(txid=3, waiting=()))}, {}, None, samples.settled(3), epoch + 1
+    )
     code, _, err = to_kcl(source)
     assert code == 1
     assert "is running (worker-7 pid 4711" in err

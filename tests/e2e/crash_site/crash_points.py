@@ -87,7 +87,7 @@ def _dead_letter() -> None:
 
     def write(original: Callable[..., Any], **given: Any) -> Any:
         result = original(**given)
-        block_at("dead-letter", given["txid"], given["shard"])
+        block_at("dead-letter", given["txid"], next(iter(given["letters"])))
         return result
 
     _wrap(DeadLetterWriter, "write", write)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,12 +16,14 @@ import pytest
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
 from kinesis_trident.spout.errors import DeadLetterError
+from kinesis_trident.spout.failed_records.compacting import compact_letters
 from kinesis_trident.spout.failed_records.dead_letters import (
     DeadLetter,
     DeadLetterWriter,
     Letter,
     read_dead_letters,
 )
+from kinesis_trident.spout.failed_records.folders import replace
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.tracker.records import Failure, Run
 
@@ -83,7 +87,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 def test_a_document_says_all_there_is_to_know(tmp_path: Path) -> None:
-    writer(str(tmp_path)).write(stream="orders", shard=SHARD, txid=7, letters=letters())
+    writer(str(tmp_path)).write(stream="orders", txid=7, letters={SHARD: letters()})
     first, second = lines(tmp_path)
     assert first == {
         "messageId": f"orders/{SHARD}:{SEQUENCE}",
@@ -120,7 +124,7 @@ def test_what_has_expired_goes_without_its_payload(
     tmp_path: Path, expired: Run, found: int, message_id: str, count: int
 ) -> None:
     batches = [batch(*((6 + i, -1, b"x", "k") for i in range(found)))]
-    written = writer(str(tmp_path)).write(stream="s", shard=SHARD, txid=1, letters=[(expired, batches, True)])
+    written = writer(str(tmp_path)).write(stream="s", txid=1, letters={SHARD: [(expired, batches, True)]})
     assert len(written) == found + 1
     gone = written[-1]
     assert (gone.message_id, gone.count) == (f"s/{SHARD}:{message_id}", count)
@@ -133,14 +137,14 @@ def test_what_has_expired_goes_without_its_payload(
 
 def test_a_run_that_is_only_partly_reached_is_not_called_expired(tmp_path: Path) -> None:
     written = writer(str(tmp_path)).write(
-        stream="s", shard=SHARD, txid=1, letters=[(run(5, 8, 4), [batch((5, -1, b"x", "k"))], False)]
+        stream="s", txid=1, letters={SHARD: [(run(5, 8, 4), [batch((5, -1, b"x", "k"))], False)]}
     )
     assert [letter.message_id for letter in written] == [f"s/{SHARD}:5"]
 
 
 def test_an_expiry_that_the_run_tells_of_is_told_once(tmp_path: Path) -> None:
     known = Run("5", "5", failures=(Failure(1_700_000_000_000, "EXPIRED"),))
-    (gone,) = writer(str(tmp_path)).write(stream="s", shard=SHARD, txid=1, letters=[(known, [], True)])
+    (gone,) = writer(str(tmp_path)).write(stream="s", txid=1, letters={SHARD: [(known, [], True)]})
     assert [reason.reason for reason in gone.reasons] == ["EXPIRED"]
 
 
@@ -150,8 +154,8 @@ def test_a_replay_replaces_its_file_and_no_other(tmp_path: Path, as_uri: bool) -
     out = writer(folder.as_uri() if as_uri else str(folder))
     for shard in (SHARD, "shardId/odd"):
         for txid in (7, 8):
-            out.write(stream="orders", shard=shard, txid=txid, letters=letters())
-    out.write(stream="orders", shard=SHARD, txid=7, letters=letters()[:1])
+            out.write(stream="orders", txid=txid, letters={shard: letters()})
+    out.write(stream="orders", txid=7, letters={SHARD: letters()[:1]})
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert files == [
         "my%2Fapp/orders/000000000007-shardId%2Fodd.jsonl",
@@ -159,8 +163,27 @@ def test_a_replay_replaces_its_file_and_no_other(tmp_path: Path, as_uri: bool) -
         "my%2Fapp/orders/000000000008-shardId%2Fodd.jsonl",
         f"my%2Fapp/orders/000000000008-{SHARD}.jsonl",
     ]
-    out.write(stream="orders", shard=SHARD, txid=7, letters=letters(), plan="p2")
-    assert (folder / f"my%2Fapp/orders/000000000007-{SHARD}-p2.jsonl").is_file()
+    out.write(stream="orders", txid=7, letters={SHARD: letters()}, plan="p2")
+    assert len(list(folder.glob(f"my%2Fapp/orders/000000000007-{SHARD}-p2-*.jsonl"))) == 1
+
+
+def test_turns_that_are_written_together_are_one_file_and_what_of_it_is_written_again_is_left_out(
+    tmp_path: Path,
+) -> None:
+    out = writer(str(tmp_path))
+    both = {SHARD: letters(), "shardId-000000000004": [(run(5, 8, 4), [], True)]}
+    written = out.write(stream="orders", txid=7, letters=both, plan="p")
+    (path,) = tmp_path.rglob("*.jsonl")
+    assert list(read_dead_letters(tmp_path)) == written
+    # The task is repeated: as it was, and cut otherwise.
+    for some in (both, *({shard: runs} for shard, runs in both.items())):
+        assert out.write(stream="orders", txid=7, letters=some, plan="p", again=True) == []
+    assert list(tmp_path.rglob("*.jsonl")) == [path]
+    # The first one has not read as far; another plan of the same txid is another batch.
+    further = {SHARD: [*letters(), (run(SEQUENCE + 20, SEQUENCE + 20, 1), [], True)]}
+    rest = out.write(stream="orders", txid=7, letters=further, plan="p", again=True)
+    assert [letter.message_id for letter in rest] == [f"orders/{SHARD}:{SEQUENCE + 20}"]
+    assert len(out.write(stream="orders", txid=7, letters=both, plan="p2", again=True)) == 3
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:
@@ -169,7 +192,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
         letter
         for txid in (2, 10)
         for letter in out.write(
-            stream="s", shard=SHARD, txid=txid, letters=[*letters(), (run(5, 8, 4), [], True)]
+            stream="s", txid=txid, letters={SHARD: [*letters(), (run(5, 8, 4), [], True)]}
         )
     ]
     read = list(read_dead_letters(tmp_path))
@@ -181,7 +204,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
 def test_folders_and_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(DeadLetterError, match=f"cannot read dead letters from {tmp_path}/none"):
         list(read_dead_letters(tmp_path / "none"))
-    writer(str(tmp_path)).write(stream="s", shard=SHARD, txid=1, letters=letters())
+    writer(str(tmp_path)).write(stream="s", txid=1, letters={SHARD: letters()})
     (path,) = tmp_path.rglob("*.jsonl")
     path.write_bytes(path.read_bytes() + b'{"messageId":1}\n')
     with pytest.raises(DeadLetterError, match=rf"{path.name}, line 3 is not a dead letter"):
@@ -196,7 +219,7 @@ def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ("nosuch://user:secret@host/folder?secret_key=hidden", "nosuch://host/folder"),
     ):
         with pytest.raises(DeadLetterError, match=f"txid 7 to .*{says}") as caught:
-            writer(target).write(stream="orders", shard=SHARD, txid=7, letters=letters())
+            writer(target).write(stream="orders", txid=7, letters={SHARD: letters()})
         for word in ("'orders'", SHARD, "option deadLetter", "the batch is retried"):
             assert word in str(caught.value)
         assert "hidden" not in str(caught.value).partition(": ")[0]
@@ -206,7 +229,7 @@ def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_half_a_file_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = writer(str(tmp_path))
-    before = out.write(stream="s", shard=SHARD, txid=1, letters=letters()[:1])
+    before = out.write(stream="s", txid=1, letters={SHARD: letters()[:1]})
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -214,7 +237,7 @@ def test_half_a_file_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         with pytest.raises(DeadLetterError, match="No space left"):
-            out.write(stream="s", shard=SHARD, txid=1, letters=[(run(5, 5, 1), [], True)])
+            out.write(stream="s", txid=1, letters={SHARD: [(run(5, 5, 1), [], True)]})
     assert list(read_dead_letters(tmp_path)) == before
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
 
@@ -222,15 +245,13 @@ def test_half_a_file_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_stream_gets_documents_under_the_original_keys() -> None:
     kinesis = Recorder()
     writer("kinesis://dead", kinesis).write(
-        stream="orders", shard=SHARD, txid=7, letters=[*letters(), (run(5, 8, 4), [], True)]
+        stream="orders", txid=7, letters={SHARD: [*letters(), (run(5, 8, 4), [], True)]}
     )
     assert [key for _, key in kinesis.put["dead"]] == ["k\u00e91", "k2", f"orders/{SHARD}:5..8"]
     first = json.loads(kinesis.put["dead"][0][0])
     assert first["messageId"] == f"orders/{SHARD}:{SEQUENCE}"
     with pytest.raises(DeadLetterError, match="to kinesis://dead: no stream of that name"):
-        writer("kinesis://dead", Recorder(full=True)).write(
-            stream="s", shard=SHARD, txid=1, letters=letters()
-        )
+        writer("kinesis://dead", Recorder(full=True)).write(stream="s", txid=1, letters={SHARD: letters()})
 
 
 class BotoPut:
@@ -248,9 +269,7 @@ class BotoPut:
 
 def test_a_real_stream_takes_the_documents(kinesis: KinesisClient, make_stream: Callable[..., str]) -> None:
     name = make_stream()
-    writer(f"kinesis://{name}", BotoPut(kinesis)).write(
-        stream="orders", shard=SHARD, txid=7, letters=letters()
-    )
+    writer(f"kinesis://{name}", BotoPut(kinesis)).write(stream="orders", txid=7, letters={SHARD: letters()})
     shard = kinesis.list_shards(StreamName=name)["Shards"][0]["ShardId"]
     iterator = kinesis.get_shard_iterator(StreamName=name, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
     records = kinesis.get_records(ShardIterator=iterator["ShardIterator"])["Records"]
@@ -266,6 +285,41 @@ def test_a_folder_in_an_object_store(kinesis_server: EmbeddedKinesis) -> None:
     host = kinesis_server.endpoint_url.removeprefix("http://")
     target = f"s3://dead/letters?scheme=http&endpoint_override={host}&region=us-east-1"
     out = writer(target)
-    out.write(stream="s", shard=SHARD, txid=1, letters=letters())
-    again: list[DeadLetter] = out.write(stream="s", shard=SHARD, txid=1, letters=letters())
+    out.write(stream="s", txid=1, letters={SHARD: letters()})
+    again: list[DeadLetter] = out.write(stream="s", txid=1, letters={SHARD: letters()})
     assert list(read_dead_letters(target)) == again
+    out.write(stream="s", txid=2, letters={SHARD: letters()})
+    both = list(read_dead_letters(target))
+    for before, after in ((2, 1), (1, 1)):
+        done = compact_letters(target, "my/app", "s", lambda _: True)
+        assert (done.before, done.after) == (before, after)
+        assert list(read_dead_letters(target)) == both
+
+
+@pytest.mark.parametrize("given", [None, 0o770, 0o755])
+def test_a_folder_is_for_its_user_alone_unless_its_own_mode_says_otherwise(
+    tmp_path: Path, given: int | None
+) -> None:
+    root = tmp_path / "letters"
+    if given is not None:
+        root.mkdir()
+        root.chmod(given)
+    before = os.umask(0o027)
+    try:
+        replace(str(root), "app/orders/one.jsonl", b"payload")
+        replace(str(root), "app/orders/two.jsonl", b"payload")
+    finally:
+        os.umask(before)
+    mode = given or 0o700
+    modes = {
+        path.relative_to(root).as_posix(): stat.S_IMODE(path.stat().st_mode)
+        for path in (root, *root.rglob("*"))
+    }
+    file = mode & 0o666
+    assert modes == {
+        ".": mode,
+        "app": mode,
+        "app/orders": mode,
+        "app/orders/one.jsonl": file,
+        "app/orders/two.jsonl": file,
+    }

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 from found_records import payloads_by_run, records, served
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, gather, start_of
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At

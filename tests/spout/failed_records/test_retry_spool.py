@@ -10,10 +10,10 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 import pytest
+import xxhash
 from by_hand import Lives, Query
 from found_records import records
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
@@ -92,6 +92,24 @@ def test_rows_of_several_shards_are_kept_each_under_its_shard(tmp_path: Path, la
     names = [layout.name_of(ShardKey("orders", 1, shard)) for shard in "ab"]
     assert [(spool.get(name, every).counts > 0).nonzero()[0].tolist() for name in names] == [[0, 2], [1]]
     assert spool.clean(1, {names[0]: every}) == 1
+
+
+def test_a_file_of_the_first_release_is_read(tmp_path: Path) -> None:
+    """It said that a partition key is never null."""
+    spool = RetrySpool(str(tmp_path), LAYOUT)
+    spool.put(SHARD, 1, [records([RecordPosition(7)])])
+    [file] = tmp_path.rglob("*.arrow")
+    [batch] = pa.ipc.open_stream(file.read_bytes()).read_all().to_batches()
+    old = RECORD_SCHEMA.set(0, RECORD_SCHEMA.field(0).with_nullable(False))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, old) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=old))
+    data = sink.getvalue().to_pybytes()
+    file.with_name(f"000000000001-7-7-{xxhash.xxh3_64_hexdigest(data)}.arrow").write_bytes(data)
+    file.unlink()
+    [found] = spool.get(SHARD, [Run(first="7", last="7")]).of_run(0)
+    assert found.schema == RECORD_SCHEMA
+    assert found.column("data").to_pylist() == [b"7"]
 
 
 def test_a_file_that_cannot_be_read_counts_as_missing(

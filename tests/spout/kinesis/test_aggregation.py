@@ -5,16 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from aws_kinesis_agg.aggregator import RecordAggregator
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
 from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
-from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, SHARED_KEYS_SCHEMA, with_sub_sequence
+from kinesis_trident.spout.kinesis.record_batches import (
+    RECORD_SCHEMA,
+    SHARED_KEYS_SCHEMA,
+    UNREADABLE_SUB,
+    compact,
+    memory_of,
+    most_memory,
+    portions,
+    with_own_keys,
+)
 from kinesis_trident.spout.testing import aggregate
 
 KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
@@ -31,9 +39,10 @@ def page(payloads: Sequence[bytes]) -> pa.RecordBatch:
         pa.array([f"key {n}" for n in range(count)], pa.string()),
         pa.array(payloads, pa.binary()),
         pa.array([str(10**55 + n) for n in range(count)], pa.string()),
+        pa.array([-1] * count, pa.int64()),
         pa.array([1_700_000_000_000_000 + n for n in range(count)], pa.timestamp("us", tz="UTC")),
     ]
-    return with_sub_sequence(pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA))
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
 def rows(batch: pa.RecordBatch) -> list[Row]:
@@ -170,3 +179,30 @@ def test_no_message_makes_it_fail(message: bytes) -> None:
     found = rows(deaggregated(records))
     assert found[-1] == rows(records)[-1]
     assert found[0][3] in {-1, 0}
+
+
+def test_records_without_a_key_beside_user_records_with_their_own() -> None:
+    """A stream that distributes by itself may give an aggregate no key."""
+    users = [(b"u0", "a"), (b"u1", "b"), (b"u2", "a")]
+    plain = page([b"x", aggregate(users), b"y", b"z"])
+    keys = pa.array([None, None, "k", None], pa.string())
+    odd = pa.array([-1, -1, -1, UNREADABLE_SUB], pa.int64())
+    given = pa.RecordBatch.from_arrays(
+        [keys, *plain.columns[1:3], odd, plain.column(4)], schema=RECORD_SCHEMA
+    )
+    found = deaggregated(given)
+    assert [(row[0], row[3]) for row in rows(found)] == [
+        (None, -1),
+        ("a", 0),
+        ("b", 1),
+        ("a", 2),
+        ("k", -1),
+        (None, UNREADABLE_SUB),
+    ]
+    for batch in (with_own_keys(found), *portions(compact(found, np.array([0, 2, 5])))):
+        batch.validate(full=True)
+        assert batch.schema == RECORD_SCHEMA
+    assert compact(found, np.array([0, 2, 5])).column(0).to_pylist() == [None, "b", None]
+    assert with_own_keys(found).column(0).null_count == 2
+    assert memory_of(found) > 0
+    assert most_memory(found) > 0

@@ -8,13 +8,11 @@ from typing import Any
 
 import boto3
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
-from kinesis_trident.spout.kinesis.put_bodies import encode_put, parsed_results
+from kinesis_trident.spout.kinesis.put_bodies import encode_put, encode_puts_of, parsed_results
 from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.testing import Refuse, ScriptedKinesis
@@ -70,7 +68,7 @@ class Bodies:
 @pytest.fixture(scope="module")
 def clients() -> tuple[Bodies, Bodies]:
     ours, botocores = Bodies(), Bodies()
-    fix_requests(ours.client)
+    encode_puts_of(ours.client)
     return ours, botocores
 
 
@@ -110,7 +108,7 @@ def test_other_calls_are_built_by_botocore(clients: tuple[Bodies, Bodies]) -> No
 
 def test_each_request_has_a_signature_of_its_own_and_of_its_body() -> None:
     bodies = Bodies()
-    fix_requests(bodies.client)
+    encode_puts_of(bodies.client)
     signed: list[tuple[str, str]] = []
 
     def keep(request: Any, **_: object) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
@@ -22,7 +21,8 @@ from kinesis_trident.spout.kinesis.put_pools import (
     Filling,
     RequestBound,
 )
-from kinesis_trident.spout.kinesis.put_records import Patience, put_all, put_request, requests_of
+from kinesis_trident.spout.kinesis.put_records import put_all, put_request, requests_of
+from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.testing import FakeTime
 
 

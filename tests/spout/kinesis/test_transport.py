@@ -8,14 +8,24 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
+from time import sleep
 from typing import Any
 
 import pytest
+import urllib3
 from botocore.config import Config
+from botocore.exceptions import HTTPClientError
 from botocore.session import get_session
+from hypothesis import given, strategies as st
 
+from kinesis_trident.spout.kinesis import Unavailable
+from kinesis_trident.spout.kinesis.event_stream import EventStream
 from kinesis_trident.spout.kinesis.transport import read_at_once
+from kinesis_trident.spout.patience import Deadline
+from kinesis_trident.spout.testing.fan_out import event_message
 
 BODY = b'{"Records":[],"MillisBehindLatest":3,"NextShardIterator":"next"}'
 LARGE = BODY.replace(b"[]", b"[" + b" " * 2**20 + b"]")
@@ -142,7 +152,7 @@ def outcome(url: str, *, at_once: bool, times: int = 1, patience: float = 60) ->
         config=Config(read_timeout=patience, retries={"total_max_attempts": 1}),
     )
     if at_once:
-        read_at_once(client, "GetRecords")
+        read_at_once(client)
     try:
         for _ in range(times):
             answer = client.get_records(ShardIterator="i")
@@ -202,10 +212,131 @@ def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
 
     with many(lambda connection: connection.sendall(whole(next(asked)))) as url:
         client = get_session().create_client("kinesis", endpoint_url=url)
-        read_at_once(client, "GetRecords", parse)
+        read_at_once(client, {"GetRecords": parse})
         with ThreadPoolExecutor(8) as pool:
             lags = pool.map(lambda _: client.get_records(ShardIterator="i")["MillisBehindLatest"], bodies)
             assert sorted(lags) == list(range(40))
         client.close()
     # In a thread of their own: what malloc keeps for a thread is kept once.
     assert len(at_work) == 1
+
+
+def ticking(step: float) -> Callable[[], float]:
+    """A clock on which so many seconds pass from one question to the next."""
+    return partial(next, count(0.0, step))
+
+
+def trickle(connection: socket.socket, parts: Iterator[bytes], pieces: int = 60) -> None:
+    """Send bytes one by one, and the rest after so many: a reader without patience of its own gets them all."""
+    body = b"".join(parts)
+    with suppress(OSError):
+        for at in range(pieces):
+            connection.sendall(body[at : at + 1])
+            sleep(0.01)
+        connection.sendall(body[pieces:])
+
+
+def slow_whole(body: bytes) -> Callable[[socket.socket], None]:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(whole(body)[: -len(body)])
+        trickle(connection, iter([body]))
+
+    return behave
+
+
+def slow_chunk(connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(LARGE))
+    trickle(connection, iter([LARGE, b"\r\n0\r\n\r\n"]))
+
+
+@pytest.mark.parametrize("behave", [slow_whole(BODY), slow_whole(LARGE), slow_chunk])
+@pytest.mark.parametrize("call", ["get_records", "list_shards"])
+def test_a_body_that_trickles_is_given_up_for_another_connection(
+    behave: Callable[[socket.socket], None], call: str
+) -> None:
+    connections: list[int] = []
+
+    def once(connection: socket.socket) -> None:
+        connections.append(connection.getpeername()[1])
+        if len(connections) == 1:
+            behave(connection)
+        else:
+            connection.sendall(WHOLE)
+
+    with many(once) as url:
+        client = get_session().create_client(
+            "kinesis", endpoint_url=url, config=Config(retries={"total_max_attempts": 1})
+        )
+        # Ten seconds, and what the bytes are worth, have passed at the fourth of them.
+        read_at_once(client, clock=ticking(3.0))
+        arguments = {"ShardIterator": "i"} if call == "get_records" else {"StreamName": "s"}
+        with pytest.raises(HTTPClientError, match=r"the answer is too slow: \d+ bytes in 12 s"):
+            getattr(client, call)(**arguments)
+        assert getattr(client, call)(**arguments)["ResponseMetadata"]["HTTPStatusCode"] == 200
+        client.close()
+    assert len(set(connections)) == 2
+
+
+def test_two_answers_that_trickle_do_not_hold_the_others() -> None:
+    asked = count()
+    trickling = threading.Barrier(3)
+
+    def behave(connection: socket.socket) -> None:
+        if next(asked) < 2:
+            connection.sendall(whole(LARGE)[: -len(LARGE)])
+            trickling.wait()
+            trickle(connection, iter([LARGE]), pieces=1000)
+        else:
+            connection.sendall(whole(LARGE))
+
+    order: list[str] = []
+    with many(behave) as url, ThreadPoolExecutor(3) as pool:
+        client = get_session().create_client(
+            "kinesis", endpoint_url=url, config=Config(retries={"total_max_attempts": 1})
+        )
+        read_at_once(client, clock=ticking(3.0))
+
+        def ask() -> None:
+            try:
+                client.get_records(ShardIterator="i")
+                order.append("whole")
+            except HTTPClientError:
+                order.append("slow")
+
+        slow = [pool.submit(ask) for _ in range(2)]
+        # Both have a buffer, of which there are two.
+        trickling.wait()
+        pool.submit(ask).result()
+        for one in slow:
+            one.result()
+        client.close()
+    assert sorted(order) == ["slow", "slow", "whole"]
+
+
+def test_an_event_that_trickles_inside_a_chunk_ends_its_subscription() -> None:
+    event = event_message("SubscribeToShardEvent", b" " * 2**20)
+
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(event))
+        trickle(connection, iter([event, b"\r\n0\r\n\r\n"]))
+
+    with many(behave) as url, urllib3.PoolManager() as pool:
+        body: Any = pool.request("POST", url, body=b"{}", preload_content=False)
+        stream = EventStream(body, "the subscription", "here", None, clock=ticking(3.0))
+        with pytest.raises(Unavailable, match=r"the subscription in here: the answer is too slow: \d+ bytes"):
+            stream.next(10)
+        stream.close()
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 20), st.integers(0, 2**20)), max_size=30))
+def test_a_deadline_is_met_exactly_by_what_is_fast_enough(steps: list[tuple[float, int]]) -> None:
+    now, size = 0.0, 0
+    deadline = Deadline(10.0, lambda: now)
+    for seconds, more in steps:
+        now, size = now + seconds, size + more
+        allowed = 10.0 + size / 65536
+        if now >= allowed:
+            with pytest.raises(TimeoutError, match=f"too slow: {size} bytes"):
+                deadline.left(size)
+            return
+        assert deadline.left(size) == pytest.approx(allowed - now)

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 from doc_tables import OPTIONS_TABLE, OTHER_OPTIONS_TABLE
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
 from kinesis_trident.spout.errors import OptionsError, SpoutError
-from kinesis_trident.spout.options.other_connectors import OTHERS
 from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import TABLE, SourceOptions
-from kinesis_trident.spout.options.table import by_name, options_of
+from kinesis_trident.spout.options.table import by_name, options_of, other_options
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
@@ -144,6 +142,7 @@ def test_no_two_options_share_a_name() -> None:
         ("maxRetries", "9", "retry_limit", 9),
         ("maxDeliveries", "1", "retry_limit", 0),
         ("endpoint", "http://localhost:4566", "endpoint_url", "http://localhost:4566"),
+        ("endpoint", "http://[::1]:4566", "endpoint_url", "http://[::1]:4566"),
         ("clientRetryIntervalMs", "500", "client_retry_interval", 0.5),
         ("kinesis.client.retryIntervalMs", "500", "client_retry_interval", 0.5),
         ("retryIntervalMs", "500", "client_retry_interval", 0.5),
@@ -247,6 +246,11 @@ def test_zookeeper_security() -> None:
         ({"maxFetchRate": "0"}, "a positive number"),
         ({"maxFetchRate": "inf"}, "a positive number"),
         ({"endpointUrl": "localhost:4566"}, "a URL"),
+        ({"endpointUrl": "http://::1:4567"}, "an IPv6 address is in brackets"),
+        ({"endpointUrl": "http://[::1:4567"}, "an IPv6 address is in brackets"),
+        ({"endpointUrl": "http://[zz]:4567"}, "an IPv6 address is in brackets"),
+        ({"endpointUrl": "http://localhost:456600"}, "a URL with a host, and a port"),
+        ({"endpointUrl": "http://:4566"}, "a URL with a host"),
         ({"startingPosition": "SOMETIME"}, "LATEST, TRIM_HORIZON"),
         ({"startingPosition": '{"shardId-0": 7}'}, "the entry of shardId-0 is 7"),
         ({"startingPosition": "AT_TIMESTAMP"}, "without a time"),
@@ -475,10 +479,11 @@ def test_every_field_is_an_option() -> None:
 
 def test_another_connectors_option_is_explained() -> None:
     known = by_name((*TABLE, *options_of(WriteOptions).values()))
-    names = [name for other in OTHERS for name in other.names]
+    others = [other for other in other_options() if not other.is_ours_of_writes]
+    names = [name for other in others for name in other.names]
     assert len({name.lower() for name in names}) == len(names)
     assert not known.keys() & {name.lower() for name in names}
-    for other in OTHERS:
+    for other in others:
         # Each option that is named is there.
         for used in re.findall(r"`([\w.]+)[`=]", other.sentence):
             if used[0].islower() and used not in NOT_OPTIONS:

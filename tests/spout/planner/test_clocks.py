@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from by_hand import Lives, SparkCheckpoint, numbers
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import InflightNode

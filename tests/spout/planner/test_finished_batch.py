@@ -21,7 +21,7 @@ from kinesis_trident.checkpoint.store.batches import BatchStore
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError, SettledBatchError
-from kinesis_trident.spout.planner.finished_batch import Finished
+from kinesis_trident.spout.planner.finished_batch import Finished, Origin, Verdict
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import MemoryKinesis
 
@@ -53,7 +53,7 @@ def test_a_turn_that_nobody_has_pinned_is_settled_as_empty_and_gives_no_rows_lat
     first, second = query.run.partitions(query.committed, plan)
     assert numbers(query.task(first)) == [0, 2, 4, 6, 8]
     # As with `limit`: Spark has enough, and commits.
-    finished = Finished.of(query.store, plan, query.run.epoch)
+    finished = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert {shard: pin.count for shard, pin in finished.pins.items()} == {A: 5, B: 0}
     # The batch is not settled yet, and a task that was cancelled wakes up.
     assert query.task(second) == []
@@ -77,7 +77,7 @@ def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: 
         return seen
 
     query.store.batches.finished = finished  # type: ignore[method-assign]
-    settled = Finished.of(query.store, plan, query.run.epoch)
+    settled = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert {shard: pin.count for shard, pin in settled.pins.items()} == {A: 5, B: 5}
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_pinned_of_a_plan_that_was_never_stored(lives: Lives, kinesis
     query = lives.begin(kinesis)
     plan = query.planned()
     # Spark has left the scan out: it never asks for the partitions.
-    assert Finished.of(query.store, plan, query.run.epoch).pins == {}
+    assert Finished.of(query.store, plan, query.run.epoch, Origin(ours=True)).pins == {}
     query.commit()
     assert numbers(query.batch()) == list(range(10))
 
@@ -112,9 +112,12 @@ def test_zookeeper_from_a_copy_made_before_the_outcome_is_never_all_done(
     app: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
     first: bool,
 ) -> None:
     lives = Lives(own_zookeeper.hosts, app)
+    # Also where the test fails: a client whose server is gone would keep the process from ending.
+    request.addfinalizer(lives.end)
     query = lives.begin(kinesis)
     if not first:
         judged(query)
@@ -143,9 +146,15 @@ def test_zookeeper_from_a_copy_made_before_the_outcome_is_never_all_done(
 
 
 def test_a_batch_logged_after_the_one_without_an_outcome_brings_the_records_of_both(
-    own_zookeeper: EmbeddedZooKeeper, kinesis: MemoryKinesis, app: str, tmp_path: Path
+    own_zookeeper: EmbeddedZooKeeper,
+    kinesis: MemoryKinesis,
+    app: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     lives = Lives(own_zookeeper.hosts, app)
+    # Also where the test fails: a client whose server is gone would keep the process from ending.
+    request.addfinalizer(lives.end)
     query = lives.begin(kinesis)
     query.planned()
     rows = query.rows()
@@ -183,7 +192,7 @@ def test_a_batch_of_a_judging_run_without_an_outcome_stops_it(lives: Lives, kine
     query.rows()
     query.commit()
     with pytest.raises(OutcomeMissingError, match="none counts as done"):
-        Finished.of(query.store, plan, query.run.epoch)
+        Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
     with pytest.raises(CheckpointMismatchError):
         query.plan()
     assert query.run.settled == 1
@@ -266,4 +275,7 @@ def test_failures_are_counted_by_shard_and_reason_and_what_bolts_hold_has_not_fa
         ),
         "b": (NotDone("1", "1", 1, "HELD_ANEW (bolt join)"),),
     }
-    assert Finished({}, pieces, True, ()).failures() == {"a": Counter({"no": 4}), "b": Counter()}
+    assert Finished({}, pieces, Verdict(pieces), True, (), {}).failures() == {
+        "a": Counter({"no": 4}),
+        "b": Counter(),
+    }

@@ -6,8 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.spout.planner.named_runs import due_bytes, fitting, waiting_bytes, with_failures

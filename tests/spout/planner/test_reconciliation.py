@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
-from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.errors import CheckpointMismatchError, SettledBatchError
 from kinesis_trident.spout.planner.reconciliation import (
     Adopt,
@@ -21,6 +21,7 @@ from kinesis_trident.spout.planner.reconciliation import (
     decide,
     decide_replay,
     decide_without_outcome,
+    epochs_upto,
     stands,
 )
 
@@ -40,7 +41,7 @@ def bare(txid: int, mark: str) -> Plan:
     return Plan(txid=txid, plan=mark, streams={"s": 2}, positions={})
 
 
-def facts(settled: int, mark: str, stored: Plan | None = None, **given: bool) -> Facts:
+def facts(settled: int, mark: str, stored: Plan | None = None, **given: Any) -> Facts:
     return Facts(settled, mark, stored, "/there", **given)
 
 
@@ -176,7 +177,7 @@ STARTED_OVER = [
         (6, "F"),
         (7, "G"),
         facts(5, "E", plan(6, "F")),
-        Settle(plan(6, "F"), plan(6, "F")),
+        Settle(plan(6, "F"), plan(6, "F"), plan(7, "G")),
     ),
 ]
 
@@ -221,6 +222,48 @@ def test_a_batch_that_zookeeper_does_not_know_is_run_where_it_can_be_settled(
     adopted = decide_replay(start, end, replace(known, may_go_on=True), overtaken=overtaken)
     assert isinstance(adopted, Adopt)
     assert (adopted.offset, adopted.settled) == (end, settled)
+
+
+@pytest.mark.parametrize("identical", [False, True])
+def test_a_batch_of_a_run_that_zookeeper_has_lost_comes_only_where_a_person_says_so(identical: bool) -> None:
+    start, end = plan(5, "E"), plan(6, "4-1700000000000-F")
+    known = replace(facts(5, "E"), lost=4, identical=identical)
+    stopped = decide_replay(start, end, known, overtaken=False)
+    assert isinstance(stopped, Stop)
+    assert stopped.unknown == end
+    assert "newer copy of ZooKeeper's data" in str(stopped.error)
+    going_on = decide_replay(start, end, replace(known, may_go_on=True), overtaken=False)
+    if identical:
+        assert isinstance(going_on, Skip)
+        assert going_on.settled == end
+        assert "READ AGAIN under txid 7" in going_on.warning
+    else:
+        assert isinstance(going_on, Resume)
+        assert going_on.plan == end
+        assert "txid 6 comes AGAIN" in going_on.warning
+    # Known batches, and those of later runs, are as ever.
+    assert decide_replay(start, end, replace(known, stored=end), overtaken=False) == Resume(end)
+    assert decide_replay(start, end, replace(known, lost=3), overtaken=False) == Resume(end)
+
+
+@pytest.mark.parametrize("made", ["9d2ee611707d070b8fdd480eb71a2a40", f"3-1700000000000-{7:032x}", "p"])
+def test_no_plan_of_an_earlier_release_is_taken_for_another_application_s(made: str) -> None:
+    assert not facts(0, "", whose="0123abcd").is_foreign(plan(6, made))
+    assert facts(0, "", whose="0123abcd").is_foreign(plan(6, mark_of(3, 10**12, "0123abce", 7)))
+
+
+def test_a_batch_agrees_by_its_mark_where_txids_were_left_out() -> None:
+    assert stands(plan(5, "E"), 9, "E", None) is Standing.AGREES
+    assert stands(plan(9, "F"), 9, "E", None) is Standing.SPARK_BEHIND
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**15), st.integers(-(10**9), 10**12))
+def test_starts_since_a_plan_may_have_used_epochs(epoch: int, made: int, later: int) -> None:
+    begun = plan(6, mark_of(epoch, made, "0123abcd", 7))
+    upto = epochs_upto(begun, made + later)
+    assert epoch <= upto <= epoch + max(0, later // 30_000)
+    assert (begun.epoch, begun.made_at, begun.whose) == (epoch, made, "0123abcd")
+    assert epochs_upto(plan(6, "0123456789abcdef"), later) == 0
 
 
 MARKS = st.sampled_from(["", "E", "F"])

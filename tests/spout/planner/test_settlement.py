@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from shard_life import SHARD, STREAM, ShardLife
 from thorough import examples
 
@@ -362,7 +361,7 @@ def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(se
             checkpoint=str(read.sequence), sub=read.sub, txid=0, position=str(After(read)), arrival=3, read=5
         )
     batches = Batches(RetryPolicy())
-    batches.state = ShardState(start, node, r.choice([None, InflightNode(txid=0)]))
+    batches.state = ShardState(start, node, r.choice([None, InflightNode(txid=0, waiting=())]))
     plan = batches.plan()
     pin = pin_of(plan, last=r.choice([None, r.randint(21, 30)]), fresh=3, closed=r.random() < 0.3)
     before = batches.state

@@ -10,7 +10,7 @@ import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page
-from kinesis_trident.spout.reader.buffered_events import UNUSED, BufferedEvents, EventMemory
+from kinesis_trident.spout.reader.fan_out import UNUSED, BufferedEvents, EventMemory
 from kinesis_trident.spout.testing import FakeTime
 
 EVENT = 1000

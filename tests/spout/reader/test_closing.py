@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.batch_read import ShardRange, read_range

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.spout.kinesis import (
@@ -28,8 +28,8 @@ from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp
 from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fan_out import FanOut, OpenSubscriptions, SubscriptionPager
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
-from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, aggregate
-from kinesis_trident.spout.testing.event_stream import event_message
+from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow, aggregate
+from kinesis_trident.spout.testing.fan_out import HeldSubscription, event_message
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -249,6 +249,17 @@ def test_a_turn_is_polled_while_another_process_has_the_subscription(rig: Rig) -
         rig.pager().next(60)
 
 
+def test_a_turn_that_is_read_twice_is_polled_the_second_time_and_waits_for_nothing(rig: Rig) -> None:
+    """As the first one of a run of `foreach_batch`: its first row says whose batch it is."""
+    (first,) = rig.put(b"a")
+    turns = [rig.next_turn(TRIM_HORIZON) for _ in range(2)]
+    assert [payloads(turn.batches) for turn in turns] == [[b"a"]] * 2
+    rig.put(b"b")
+    assert payloads(rig.next_turn(After(first)).batches) == [b"b"]
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (3, 2)
+    assert rig.time.sleeps == []
+
+
 def test_a_subscription_stays_open_from_turn_to_turn(rig: Rig) -> None:
     position: Position = TRIM_HORIZON
     for number in range(5):
@@ -436,6 +447,17 @@ def test_a_consumer_that_is_gone_is_named(rig: Rig) -> None:
         rig.turn()
 
 
+def test_a_consumer_that_goes_while_it_is_subscribed_is_named(rig: Rig) -> None:
+    rig.put(b"a")
+    pager = rig.pager()
+    assert given_by(pager, 1) == [b"a"]
+    rig.server.client().deregister_stream_consumer(ConsumerARN=rig.consumer)
+    with pytest.raises(
+        ConsumerMissingError, match=rf"shard {SHARD}.*{rig.consumer}.*consumerLifecycle=managed"
+    ):
+        pager.next(60)
+
+
 def test_what_is_read_again_is_polled(rig: Rig) -> None:
     _, second, third = rig.put(b"a", b"b", b"c")
     fetcher = rig.fetcher()
@@ -474,6 +496,9 @@ def test_an_event_that_cannot_be_read_is_a_fault(rig: Rig) -> None:
             st.integers(1, 30).map(lambda count: ("put", count)),
             st.floats(0, 0.99).map(lambda share: ("fault", Cut(share))),
             st.just(("fault", Refuse("InternalFailureException"))),
+            st.just(("damage", None)),
+            st.just(("in use", None)),
+            st.just(("taken", None)),
             st.just(("end", None)),
             st.just(("turn", None)),
         ),
@@ -489,29 +514,48 @@ def test_every_record_comes_once_in_order_whatever_happens(
     found: list[bytes] = []
     position: Position = TRIM_HORIZON
     pager = rig.pager(position)
+    damaged: list[bool] = []
+    whole = rig.server._next_message
+
+    def next_message(subscription: HeldSubscription) -> tuple[bytes | None, Slow | Cut | None]:
+        """Damage the message after each step that says so: its checksum is wrong."""
+        message, fault = whole(subscription)
+        if message is not None and damaged:
+            damaged.pop()
+            message = message[:-1] + bytes([message[-1] ^ 1])
+        return message, fault
 
     def read_on() -> None:
         while len(found) < len(written):
             try:
                 records = pager.next(60)
-            except Unavailable:
+            except (InUseError, Unavailable):
                 continue
             assert records is not None
             found.extend(records.column("data").to_pylist())
 
-    for what, given_ in steps:
-        if what == "put":
-            assert isinstance(given_, int)
-            for _ in range(given_):
-                written.append(b"%d" % len(written))
-                rig.put(written[-1])
-        elif what == "fault":
-            assert isinstance(given_, Cut | Refuse)
-            rig.server.script(EVENT, given_)
-        elif what == "end":
-            rig.server.advance(300)
-        else:
-            read_on()
-    read_on()
-    pager.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig.server, "_next_message", next_message)
+        for what, given_ in steps:
+            if what == "put":
+                assert isinstance(given_, int)
+                for _ in range(given_):
+                    written.append(b"%d" % len(written))
+                    rig.put(written[-1])
+            elif what == "fault":
+                assert isinstance(given_, Cut | Refuse)
+                rig.server.script(EVENT, given_)
+            elif what == "damage":
+                damaged.append(True)
+            elif what == "in use":
+                rig.server.script("SubscribeToShard", Refuse("ResourceInUseException"))
+            elif what == "taken":
+                with suppress(InUseError):
+                    rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON)).close()
+            elif what == "end":
+                rig.server.advance(300)
+            else:
+                read_on()
+        read_on()
+        pager.close()
     assert found == written

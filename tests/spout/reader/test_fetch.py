@@ -7,8 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from found_records import payloads_by_run, served
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
@@ -17,7 +16,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter, Used
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
@@ -32,13 +31,25 @@ PLENTY = Bounds(records=10**9, bytes=10**12, seconds=3600)
 class Rig:
     """A shard in memory, a clock that only sleeping moves, and a fetcher over both."""
 
-    def __init__(self, *, page: int = 10_000, period: float = 0.0, rate: float = 1e15) -> None:
+    def __init__(
+        self,
+        *,
+        page: int = 10_000,
+        period: float = 0.0,
+        rate: float = 1e15,
+        longest: float = 10.0,
+        read_timeout: float = 120.0,
+    ) -> None:
         self.time = FakeTime()
         self.kinesis = MemoryKinesis(clock=self.time.milliseconds)
         self.limiter = ShardLimiter(
-            ShardBudget(period, rate), clock=self.time, sleep=self.time.sleep, rng=random.Random(3)
+            ShardBudget(period, rate, longest=longest),
+            clock=self.time,
+            sleep=self.time.sleep,
+            wall=self.time,
+            rng=random.Random(3),
         )
-        options = SourceOptions(stream_name="orders", max_records_per_fetch=page)
+        options = SourceOptions(stream_name="orders", max_records_per_fetch=page, read_timeout=read_timeout)
         self.fetcher = ShardFetcher(
             self.kinesis, "orders", SHARD, options, limiter=self.limiter, wall=self.time.milliseconds
         )
@@ -81,7 +92,7 @@ def test_what_a_look_brought_does_not_end_the_turn_before_its_own_first_call() -
     rig.put(*numbers(9))
     first = rig.kinesis.get_records(rig.kinesis.iterator("orders", SHARD, "TRIM_HORIZON"), 2)
     # The looks have used up the calls of this second.
-    rig.limiter.shared(5)
+    rig.limiter.begin_turn(1, Used(((0, 0),) * 5), rig.time.milliseconds())
     options = SourceOptions(stream_name="orders")
     fetcher = ShardFetcher(rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, page=first)
     turn = fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=0.5))
@@ -108,7 +119,7 @@ def test_what_was_read_ahead_has_taken_time_of_the_turn(spent: float, reads: int
         rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, page=first, spent=spent
     )
     # The shard was busy for a while, so that the turn has waited before its first call.
-    rig.limiter.shared(0, 0.1)
+    rig.limiter.begin_turn(1, Used(blocks=((100, 0),)), rig.time.milliseconds())
     turn = fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=0.4))
     assert payloads(turn.batches) == numbers(2 + 3 * reads)
     assert fetcher.calls.reads == reads
@@ -362,7 +373,45 @@ def test_a_fault_that_stays_names_the_place() -> None:
     rig.kinesis.fail(SHARD, *[Unavailable("503")] * 1000)
     with pytest.raises(Unavailable, match=f"stream 'orders', shard {SHARD}, position TRIM_HORIZON: 503"):
         rig.fetcher.fetch_new(TRIM_HORIZON, PLENTY)
-    assert 55 < sum(rig.time.sleeps) < 75
+
+
+@pytest.mark.parametrize("seconds", [1.0, 120.0, 3600.0])
+@pytest.mark.parametrize("share", [0.9, 1.2])
+@pytest.mark.parametrize("read", ["new", "again", "due"])
+def test_a_read_waits_out_an_outage_for_as_long_as_the_option_says(
+    seconds: float, share: float, read: str
+) -> None:
+    rig = Rig(read_timeout=seconds, longest=seconds / 20)
+    (last,) = rig.put(b"a")
+    back = rig.time() + seconds * share
+    answer = rig.kinesis.get_records
+
+    def get_records(iterator: str, limit: int) -> Page:
+        if rig.time() < back:
+            msg = "503"
+            raise Unavailable(msg)
+        return answer(iterator, limit)
+
+    rig.kinesis.get_records = get_records  # type: ignore[method-assign]
+
+    def found() -> list[bytes]:
+        if read == "due":
+            due = rig.fetcher.fetch_due([Run(first=str(last), last=str(last))], 1, 1000)
+            return payloads(due.records.batches())
+        again = read == "again"
+        turn = (
+            rig.fetcher.fetch_until(TRIM_HORIZON, last)
+            if again
+            else rig.fetcher.fetch_new(TRIM_HORIZON, PLENTY)
+        )
+        return payloads(turn.batches)
+
+    if share < 1:
+        assert found() == [b"a"]
+    else:
+        with pytest.raises(Unavailable, match="503"):
+            found()
+        assert rig.time() < back
 
 
 def test_a_fault_that_stays_ends_a_turn_that_holds_something() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
-from kinesis_trident.spout.reader.iterators import KeptIterators, kept_iterators
+from kinesis_trident.spout.reader.turn_source import KeptIterators, kept_iterators
 from kinesis_trident.spout.testing import FakeTime
 from kinesis_trident.testing import MemoryKinesis, QueryByHand
 from kinesis_trident.tracker.records import RecordPosition

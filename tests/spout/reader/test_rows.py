@@ -9,8 +9,7 @@ from operator import xor
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesis_trident.spout.failed_records.run_records import RunRecords

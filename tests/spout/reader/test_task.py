@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections import deque
 from pathlib import Path
@@ -114,7 +115,15 @@ class Failing(MemoryKinesis):
         return super().get_records(iterator, limit)
 
 
-def test_a_task_that_is_repeated_writes_the_same_dead_letters(lives: Lives, tmp_path: Path) -> None:
+def fails(*_: object) -> None:
+    """Fail where a turn is to be pinned: its letters are written."""
+    msg = "the first task fails before its pin"
+    raise KinesisError(msg)
+
+
+def test_a_task_that_is_repeated_writes_the_same_dead_letters(
+    lives: Lives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are there before the pin. What a throttled second task left for a later batch was there twice."""
     kinesis = Failing()
     (shard,) = kinesis.open_shards
@@ -124,9 +133,10 @@ def test_a_task_that_is_repeated_writes_the_same_dead_letters(lives: Lives, tmp_
         assert numbers(query.batch({1})) == [1]
     kinesis.put(shard, b"2")
     part = task(query)
-    kinesis.errors.extend([None, KinesisError("the first task fails when its letter is written")])
-    with pytest.raises(KinesisError, match="the first task fails"):
-        query.task(part)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(query.store.batches), "create_pin", fails)
+        with pytest.raises(KinesisError, match="the first task fails"):
+            query.task(part)
     assert [letter.data for letter in read_dead_letters(tmp_path)] == [b"1"]
     kinesis.errors.append(ThrottledError("the second one has to wait"))
     query.task(part)
@@ -134,3 +144,65 @@ def test_a_task_that_is_repeated_writes_the_same_dead_letters(lives: Lives, tmp_
     query.commit()
     query.drain()
     assert [(letter.data, letter.txid) for letter in read_dead_letters(tmp_path)] == [(b"1", part.txid)]
+
+
+def exhausted(lives: Lives, folder: Path, shards: int) -> tuple[Query, MemoryKinesis]:
+    """A life whose next plan has a dead letter of each shard."""
+    kinesis = MemoryKinesis(shards=shards)
+    for number, shard in enumerate(kinesis.open_shards):
+        kinesis.put(shard, str(number).encode())
+    query = lives.begin(kinesis, onExhausted="deadLetter", deadLetter=str(folder))
+    for _ in range(2):
+        assert numbers(query.batch(range(shards))) == list(range(shards))
+    query.planned()
+    return query, kinesis
+
+
+def files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
+
+
+def said(folder: Path) -> list[int]:
+    return sorted(int(letter.data or b"") for letter in read_dead_letters(folder))
+
+
+def test_a_task_writes_the_dead_letters_of_its_shards_as_one_file(lives: Lives, tmp_path: Path) -> None:
+    query, _ = exhausted(lives, tmp_path, 7)
+    (part,) = query.run.partitions(query.committed, query.in_hand)  # type: ignore[arg-type]
+    assert query.task(part) == []
+    assert (files(tmp_path), said(tmp_path)) == (1, list(range(7)))
+
+
+@pytest.mark.parametrize("pinned", [0, 3])
+def test_a_task_that_is_repeated_or_cut_otherwise_leaves_each_letter_once(
+    lives: Lives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: int
+) -> None:
+    query, kinesis = exhausted(lives, tmp_path, 7)
+    (part,) = query.run.partitions(query.committed, query.in_hand)  # type: ignore[arg-type]
+    create, count = type(query.store.batches).create_pin, itertools.count()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(query.store.batches),
+            "create_pin",
+            lambda *given: create(*given) if next(count) < pinned else fails(),
+        )
+        with pytest.raises(KinesisError, match="before its pin"):
+            query.task(part)
+    assert (files(tmp_path), said(tmp_path)) == (1, list(range(7)))
+    query.end()
+    again = lives.begin(
+        kinesis, query.checkpoint, shardsPerTask="2", onExhausted="deadLetter", deadLetter=str(tmp_path)
+    )
+    assert again.rows() == []
+    assert (files(tmp_path), said(tmp_path)) == (1, list(range(7)))
+
+
+def test_a_turn_that_fails_does_not_keep_the_letters_of_others_waiting(lives: Lives, tmp_path: Path) -> None:
+    query, kinesis = exhausted(lives, tmp_path, 3)
+    (part,) = query.run.partitions(query.committed, query.in_hand)  # type: ignore[arg-type]
+    kinesis.fail(kinesis.open_shards[1], KinesisError("this shard cannot be read"))
+    with pytest.raises(KinesisError, match="this shard cannot be read"):
+        query.task(part)
+    # Spark repeats it.
+    assert list(TurnReader(part, kinesis, query.store, look_first=True).rows()) == []
+    assert said(tmp_path) == [0, 1, 2]

@@ -8,8 +8,7 @@ from tempfile import mkdtemp
 
 import pytest
 from found_records import payloads_by_run, records
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.failed_records.retry_ranges import Picker

@@ -62,7 +62,9 @@ def test_a_batch_finished_but_not_settled_keeps_its_outcome_on_another_machine(
     assert newer.planned().txid == 1
     assert newer.rows() == rows
     # The second attempt judges otherwise: the published outcome holds.
-    newer.publish(row for row in rows if row[0] == 9)
+    adopted = newer.publish(row for row in rows if row[0] == 9)
+    assert adopted is not None
+    assert sum(len(runs) for runs in adopted.not_done.values()) == 2
     newer.commit()
     again = newer.drain()
     assert [(number, attempt) for number, _, attempt, _ in again] == [(3, 2), (4, 2)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import random
-from collections import defaultdict
+import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from kinesis_trident.spout.kinesis import (
@@ -27,10 +27,12 @@ from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.packing import MOST_USERS, Pack, hash_key
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.put_pools import RequestBound
-from kinesis_trident.spout.kinesis.put_records import Patience, put_pool
-from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
+from kinesis_trident.spout.kinesis.put_records import put_pool
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.sink import WriteOptions
-from kinesis_trident.spout.sink.aggregates import AggregatePool
+from kinesis_trident.spout.patience import Patience
+from kinesis_trident.spout.sink.aggregates import Aggregation
+from kinesis_trident.spout.sink.busy_shards import BusyShards, ShardPool
 from kinesis_trident.spout.sink.shard_map import ShardMap
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, Refuse, ScriptedKinesis
@@ -69,10 +71,10 @@ def ours(payload: bytes) -> list[tuple[str, bytes]]:
         pa.array(["a"]),
         pa.array([payload], pa.binary()),
         pa.array(["1"]),
+        pa.array([-1]),
         pa.array([0], pa.timestamp("us", tz="UTC")),
     ]
-    names = ["partitionKey", "data", "sequenceNumber", "approximateArrivalTimestamp"]
-    page = with_sub_sequence(pa.RecordBatch.from_arrays(columns, names=names))
+    page = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
     key, data, *_ = deaggregated(page).columns
     return list(zip(key.to_pylist(), data.to_pylist(), strict=True))
 
@@ -176,13 +178,26 @@ def number(data: bytes) -> int:
     return int(data.split(b" ")[0])
 
 
+def aggregating(
+    written: Sequence[Entry], shards: ShardMap, most: int, time: FakeTime | None = None
+) -> ShardPool:
+    pool = ShardPool(
+        BusyShards(lambda: shards), time or FakeTime(), threading.Condition(), Aggregation(shards, most)
+    )
+    if written:
+        pool.add(Entries.of(written))
+    return pool
+
+
 def write(
-    stream: Callable[[Sequence[Entry]], Any], pool: AggregatePool, bound: RequestBound | None = None
+    stream: Callable[[Sequence[Entry]], Any], pool: ShardPool, bound: RequestBound | None = None
 ) -> int:
+    time = pool._clock
+    assert isinstance(time, FakeTime)
     return put_pool(
         stream,
         pool,
-        sleep=lambda _: None,
+        sleep=time.sleep,
         patience=Patience(1.0, lambda: 0.0),
         bound=bound,
         jitter=lambda *_: 0.0,
@@ -223,7 +238,7 @@ def test_each_row_is_written_once_whatever_is_refused_and_resharded(
         time.sleep(2.0)
         return time()
 
-    pool = AggregatePool(written, ShardMap(stream.open_shards, clock), most)
+    pool = aggregating(written, ShardMap(stream.open_shards, clock), most)
     assert write(stream, pool, bound) == stream.refused
     assert len(pool) == 0
     found = sorted(stream.users(), key=lambda user: number(user[1]))
@@ -247,10 +262,62 @@ def test_each_row_is_written_once_whatever_is_refused_and_resharded(
         assert stream.listings == 1
 
 
+def test_rows_of_a_busy_shard_do_not_hold_up_those_of_others() -> None:
+    """A hot shard with 6 MiB, and three with 0.6 each: a shard takes one in a second."""
+    time, stream = FakeTime(), Stream(4, random.Random(1))
+    taken: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    began = time()
+    homes = list(stream.held.shards.values())
+
+    def feed() -> None:
+        if coming and not pool.is_ready:
+            pool.add(coming.popleft())
+
+    def sleep(seconds: float) -> None:
+        feed()
+        time.sleep(seconds)
+
+    def send(entries: Sequence[Entry]) -> Sequence[dict[str, Any]]:
+        sleep(0.01)
+        results: list[dict[str, Any]] = []
+        for entry in entries:
+            some = taken[stream.held.home(int(entry["ExplicitHashKey"])).name]
+            if sum(size for at, size in some if at > time() - 1) >= 2**20:
+                results.append(THROTTLED)
+            else:
+                some.append((time(), len(entry["Data"])))
+                results += stream([entry])
+        return results
+
+    written = [
+        {
+            "Data": b"%d " % n + bytes(2000),
+            "PartitionKey": f"{n % 9}",
+            "ExplicitHashKey": str(home.hashes[0] + n % 9),
+        }
+        for n, home in enumerate(random.Random(2).choices(homes, [10, 1, 1, 1], k=3900))
+    ]
+    coming = deque(Entries.of(written[at : at + 400]) for at in range(0, len(written), 400))
+    pool = aggregating([], ShardMap(stream.open_shards, time), 51_200, time)
+    while coming:
+        feed()
+        put_pool(send, pool, sleep=sleep, patience=Patience(60, time))
+    found = defaultdict(list)
+    for home in homes:
+        for record in home.records:
+            for key, data, _ in published(record.data, record.key):
+                found[home.name, key].append(number(data))
+    assert sorted(n for some in found.values() for n in some) == list(range(3900))
+    assert all(some == sorted(some) for some in found.values())
+    hot, *others = (taken[home.name][-1][0] - began for home in homes)
+    assert hot > 5
+    assert max(others) < 2
+
+
 def test_an_aggregate_has_the_rows_of_one_shard_and_its_first_rows_hash_key() -> None:
     stream = Stream(4, random.Random(1))
     written = rows(random.Random(2), 400, 400, 20, explicit=False)
-    write(stream, AggregatePool(written, ShardMap(stream.open_shards), 51_200))
+    write(stream, aggregating(written, ShardMap(stream.open_shards), 51_200))
     [request] = stream.requests
     assert len(request) == 4
     assert {entry["PartitionKey"] for entry in request} == {"a"}
@@ -275,7 +342,7 @@ def test_rows_of_a_refused_aggregate_are_packed_anew_with_what_is_left_and_in_th
 
     # Each aggregate holds three rows of 90 bytes, a request at most three of them.
     written: list[Entry] = [{"Data": b"%03d " % n + bytes(86), "PartitionKey": "k"} for n in range(11)]
-    refusals = write(send, AggregatePool(written, ShardMap(stream.open_shards), 400), RequestBound(3))
+    refusals = write(send, aggregating(written, ShardMap(stream.open_shards), 400), RequestBound(3))
     assert refusals == 2
     assert sent[0] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert sent[1] == [[0, 1, 2], [6, 7, 8], [9, 10]]
@@ -293,17 +360,17 @@ def test_a_413_cuts_requests_then_aggregates_and_names_the_row_that_is_too_large
 
     written: list[Entry] = [{"Data": b"%03d " % n + bytes(196), "PartitionKey": f"k{n}"} for n in range(500)]
     bound = RequestBound()
-    write(send, AggregatePool(written, ShardMap(stream.open_shards), 51_200), bound)
+    write(send, aggregating(written, ShardMap(stream.open_shards), 51_200), bound)
     assert sorted(number(data) for _, data, _ in stream.users()) == list(range(500))
     assert bound.bytes <= limit
     assert len(stream.requests) < 500
     # What was learnt counts for the next request.
     before = len(stream.requests)
-    write(send, AggregatePool(written[:5], ShardMap(stream.open_shards), 51_200), bound)
+    write(send, aggregating(written[:5], ShardMap(stream.open_shards), 51_200), bound)
     assert len(stream.requests) == before + 1
     large: Entry = {"Data": bytes(limit), "PartitionKey": "the large one"}
     with pytest.raises(RequestTooLargeError, match="of 2513 bytes with its partition key 'the large one'"):
-        write(send, AggregatePool([*written[:5], large], ShardMap(stream.open_shards), 51_200), bound)
+        write(send, aggregating([*written[:5], large], ShardMap(stream.open_shards), 51_200), bound)
 
 
 def test_the_shards_are_listed_again_at_most_once_a_second_and_a_listing_may_fail() -> None:
@@ -318,7 +385,7 @@ def test_the_shards_are_listed_again_at_most_once_a_second_and_a_listing_may_fai
 
     def home(key: int) -> str:
         entry = {"Data": b"", "PartitionKey": "k", "ExplicitHashKey": str(key)}
-        return shards.homes(Entries.of([entry]))[0]
+        return shards.known.homes(Entries.of([entry]))[0]
 
     shards = ShardMap(listed, time)
     shards.refresh()
@@ -349,7 +416,7 @@ def read_all(endpoint: ScriptedKinesis, client: BotoKinesis) -> tuple[list[tuple
         iterator: str | None = client.iterator("orders", shard.id, "TRIM_HORIZON")
         while iterator is not None and (page := client.get_records(iterator, 1000)).records.num_rows:
             records += page.records.num_rows
-            key, data, *_ = deaggregated(with_sub_sequence(page.records)).columns
+            key, data, *_ = deaggregated(page.records).columns
             found += zip(key.to_pylist(), map(number, data.to_pylist()), strict=True)
             iterator = page.next_iterator
     return found, records
@@ -394,9 +461,58 @@ def test_a_shard_that_refuses_most_of_it_gets_it_all_and_a_map_needs_a_permissio
         assert sent.refusals > 0
         found, _ = read_all(endpoint, BotoKinesis(options))
         assert sorted(found) == sorted((f"key-{n % 50}", n) for n in range(60))
+        # The process knows the shards.
+        listed = endpoint.calls["ListShards", None]
+        KinesisWriter(options, SCHEMA, overwrite=False).write(iter([batch(0, 3)]))
+        assert endpoint.calls["ListShards", None] == listed
+        endpoint.create_stream("others", 1)
         endpoint.script("ListShards", Refuse("AccessDeniedException", "no kinesis:ListShards"), times=None)
-        with pytest.raises(AccessDeniedError, match=r"stream 'orders'.*no kinesis:ListShards.*grant it"):
-            KinesisWriter(options, SCHEMA, overwrite=False).write(iter([batch(0, 3)]))
+        with pytest.raises(AccessDeniedError, match=r"stream 'others'.*no kinesis:ListShards.*grant it"):
+            KinesisWriter(replace(options, stream_name="others"), SCHEMA, overwrite=False).write(
+                iter([batch(0, 3)])
+            )
+
+
+@pytest.mark.parametrize("option", ["streamARN", "awsAccessKeyId"])
+def test_a_map_is_of_the_stream_that_these_credentials_reach(option: str) -> None:
+    """Two accounts behind one address have a stream of the same name; the second has two shards."""
+    values = {
+        "streamARN": [
+            f"arn:aws:kinesis:us-east-1:{account}:stream/orders" for account in ("1" * 12, "2" * 12)
+        ],
+        "awsAccessKeyId": ["a", "b"],
+    }[option]
+    with ScriptedKinesis(quotas=Quotas.none()) as endpoint:
+        endpoint.create_stream("orders", 1)
+        for shards, value in enumerate(values):
+            if shards:
+                endpoint.split("orders", endpoint.shards("orders")[0])
+            given = {"streamName": "orders", "endpointUrl": endpoint.endpoint_url, "aggregate": "true"}
+            given |= {"region": "us-east-1", "awsAccessKeyId": "a", "awsSecretAccessKey": "b", option: value}
+            options = WriteOptions.parse(given)
+            KinesisWriter(options, SCHEMA, overwrite=False).write(iter([batch(0, 500)]))
+        for shard in endpoint._service.streams["orders"].shards.values():
+            keys = {key for record in shard.records for key, *_ in published(record.data, record.key)}
+            assert keys
+            assert all(shard.hashes[0] <= hash_key(key) <= shard.hashes[1] for key in keys)
+
+
+def test_the_rows_of_an_answer_are_not_written_again_if_the_shards_cannot_be_listed() -> None:
+    time, listings = FakeTime(), 0
+
+    def listed() -> list[tuple[int, str]]:
+        nonlocal listings
+        listings += 1
+        if listings > 1:
+            raise AccessDeniedError("stream 'orders': expired token")
+        return [(2**128 - 1, "s0")]
+
+    pool = aggregating(rows(random.Random(1), 2, 1, 10, False), ShardMap(listed, time), 51_200, time)
+    assert len(pool.take(RequestBound())) == 1
+    time.sleep(5)
+    pool.settle([{"ShardId": "s1", "SequenceNumber": "1"}])
+    assert listings == 2
+    assert not pool
 
 
 def test_rows_for_several_streams_and_one_that_does_not_exist() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, LongType, NullType, StringType, StructField, StructType, VarcharType
 
 from kinesis_trident.spout.errors import WriteError
@@ -45,9 +44,12 @@ def entries(
 
 
 def written(
-    batch: pa.RecordBatch, columns: WriteColumns, limit: Callable[[], int] = lambda: 0
+    batch: pa.RecordBatch,
+    columns: WriteColumns,
+    limit: Callable[[], int] = lambda: 0,
+    is_auto: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Entry, int]]:
-    parts = list(entries_of(batch, columns, limit=limit, rng=random.Random(1)))
+    parts = list(entries_of(batch, columns, limit=limit, is_auto=is_auto, rng=random.Random(1)))
     return [row for part in parts for row in zip(part, part.sizes.tolist(), strict=True)]
 
 

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS
-from kinesis_trident.spout.kinesis.put_records import Patience
+from kinesis_trident.spout.patience import Patience
+from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.lanes import Lanes, Sent
 from kinesis_trident.spout.sink.pacing import Pacing
-from kinesis_trident.spout.sink.targets import Target
+from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.testing import FakeTime
 
 if TYPE_CHECKING:
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 
 THROTTLED = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "slow"}
 TAKEN = {"SequenceNumber": "1"}
+
+
+def unlisted() -> BusyShards:
+    """Shards that a task may not list."""
+
+    def refused() -> ShardMap:
+        raise AccessDeniedError("no kinesis:ListShards")
+
+    return BusyShards(refused)
 
 
 def rows(count: int, keys: int, size: int = 10) -> Iterator[tuple[Entry, int]]:
@@ -53,7 +63,7 @@ def send_side_by_side(
     where: str = "the stream",
 ) -> Sent:
     with Lanes(lanes, patience, wait=wait) as writing:
-        writing.add(Target(send, where), parts(entries, together))
+        writing.add(StreamTarget(send, unlisted(), where), parts(entries, together))
         return writing.finish()
 
 
@@ -309,7 +319,7 @@ def test_rows_of_many_streams_share_the_lanes_and_the_memory_of_one_request() ->
             taken += 1
             yield {"Data": b"%d" % n, "PartitionKey": "key"}, 2**20
 
-    targets = {name: Target(sender(name)) for name in "abcd"}
+    targets = {name: StreamTarget(sender(name), unlisted()) for name in "abcd"}
     with Lanes(1, forever(), wait=at_once) as lanes:
         for start in range(0, 40, 2):
             for name in "abcd":
@@ -338,7 +348,7 @@ def test_a_rate_is_kept_over_all_lanes_and_refused_records_count() -> None:
     pacing = Pacing(100, 10**9)
     began = time()
     with Lanes(3, Patience(5.0, time), pacing=pacing, wait=wait, clock=time) as lanes:
-        lanes.add(Target(send, bound=pacing.bound()), parts(rows(2000, 50), 500))
+        lanes.add(StreamTarget(send, unlisted(), bound=pacing.bound()), parts(rows(2000, 50), 500))
         sent = lanes.finish()
     assert sent.records == 2000
     assert max(count for _, count in sends) <= 100
@@ -360,7 +370,7 @@ def test_a_rate_of_bytes_cuts_a_request_into_what_a_second_allows() -> None:
     with Lanes(1, forever(), pacing=pacing, wait=lambda _, s: waits.append(s), clock=lambda: 0.0) as lanes:
         records = [({"Data": bytes(395), "PartitionKey": "key-1"}, 400) for _ in range(5)]
         lanes.add(
-            Target(send, bound=pacing.bound()),
+            StreamTarget(send, unlisted(), bound=pacing.bound()),
             parts([*records, ({"Data": bytes(2500), "PartitionKey": "k"}, 2501)], 6),
         )
         lanes.finish()

@@ -3,8 +3,7 @@ from __future__ import annotations
 import base64
 
 from aws_kinesis_agg.deaggregator import deaggregate_records
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.testing import aggregate
 

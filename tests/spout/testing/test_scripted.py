@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import boto3
@@ -30,14 +32,14 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow
 from kinesis_trident.tracker.records import RecordPosition
 
 FIRST = "shardId-000000000000"
 
 
-@pytest.fixture
-def client(server: ScriptedKinesis) -> BotoKinesis:
+def options_for(server: ScriptedKinesis, **more: str) -> SourceOptions:
     given = {
         "streamName": "orders",
         "applicationName": "app",
@@ -45,7 +47,12 @@ def client(server: ScriptedKinesis) -> BotoKinesis:
         "clientNumRetries": "0",
         "endpointUrl": server.endpoint_url,
     }
-    return BotoKinesis(SourceOptions.parse(given))
+    return SourceOptions.parse(given | more)
+
+
+@pytest.fixture
+def client(server: ScriptedKinesis) -> BotoKinesis:
+    return BotoKinesis(options_for(server))
 
 
 def iterator(client: BotoKinesis, position: object = TRIM_HORIZON) -> str:
@@ -182,6 +189,18 @@ def test_a_write_that_was_refused_did_not_happen_and_one_that_was_cut_did(server
     assert boto["ShardId"] == FIRST
     at = client.get_shard_iterator(StreamName="orders", ShardId=FIRST, ShardIteratorType="TRIM_HORIZON")
     assert len(client.get_records(ShardIterator=at["ShardIterator"])["Records"]) == 2
+
+
+def test_a_turn_gives_up_a_body_that_trickles_and_reads_it_again(server: ScriptedKinesis) -> None:
+    server.put("orders", FIRST, b"x" * 1000)
+    # Its time is up when the clock was asked four times.
+    client = BotoKinesis(options_for(server), steady=partial(next, itertools.count(0.0, 3.0)))
+    server.script("GetRecords", Slow(bytes_per_second=1000))
+    turn = ShardFetcher(client, "orders", FIRST, options_for(server)).fetch_new(
+        TRIM_HORIZON, Bounds(100, 10**6, 60)
+    )
+    assert (turn.count, turn.size) == (1, 1000)
+    assert server.calls["GetRecords", FIRST] == 2
 
 
 def test_a_slow_answer_does_not_hold_up_the_others(server: ScriptedKinesis) -> None:
@@ -375,7 +394,7 @@ def test_the_whole_script_can_be_written_over_http(
 @pytest.mark.parametrize(
     ("command", "given", "said"),
     [
-        ("explode", {}, "no command 'explode'; there are: advance, clear, "),
+        ("explode", {}, "no command 'explode'; there are: accept, advance, clear, "),
         ("split", {"stream": "orders"}, "split: Object missing required field `shard`"),
         ("split", {"stream": "orders", "shard": "x"}, "split: Shard x in stream orders .* does not exist"),
         ("split", {"stream": "none", "shard": "x"}, "split: Stream none .* not found"),
@@ -397,3 +416,29 @@ def test_a_cut_answer_is_a_broken_connection_for_boto3(server: ScriptedKinesis) 
     with pytest.raises(ConnectionClosedError):
         server.client().describe_stream_summary(StreamName="orders")
     assert server.calls["DescribeStreamSummary", None] > 1
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_an_endpoint_of_ipv6_is_read_pushed_from_and_written_to() -> None:
+    with ScriptedKinesis(host="::1", quotas=Quotas.none()) as server:
+        server.create_stream("orders")
+        client = BotoKinesis(options_for(server))
+        client.put_records("orders", [(b"x", "k"), (b"y", "k")])
+        assert read(client) == [b"x", b"y"]
+        arn = client.describe("orders").arn
+        client.register_consumer(arn, "app")
+        pushed = client.subscribe(client.describe_consumer(arn, "app").arn, FIRST, str(TRIM_HORIZON))
+        event = pushed.next(60)
+        pushed.close()
+        assert event is not None
+        assert event.records.column("data").to_pylist() == [b"x", b"y"]
+        with pytest.raises(StreamMissingError, match=r"stream 'nope' in us-east-1 \(http://\[::1\]:\d+\)"):
+            client.describe("nope")

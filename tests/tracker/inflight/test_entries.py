@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State, as_position

@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
 from thorough import examples
 
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
 from kinesis_trident.trident.build.fields import arrow
-from kinesis_trident.trident.build.graph import AggregateNode, Node
+from kinesis_trident.trident.build.graph import AggregateNode, TopologyNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run import arrow_aggregation
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
@@ -37,7 +36,7 @@ def fields_of(schema: str) -> StructType:
 
 def made(aggregator: CombinerAggregator, keys: tuple[str, ...], schema: str) -> Partials | None:
     """Return what stands before an aggregation of the field `n`."""
-    parent = Node("parent", fields_of(schema), ())
+    parent = TopologyNode("parent", fields_of(schema), ())
     kind = aggregator.result(StructType([parent.schema["n"]]))
     assert kind is not None
     added = StructType().add("out", kind)

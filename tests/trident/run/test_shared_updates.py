@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +14,29 @@ import pytest
 from batch_in_hand import batch_in_hand
 from pyspark import cloudpickle
 from pyspark.errors.exceptions.captured import PythonException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 from samples_topology import a_stream
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.trident import Count, FailedException, MapState, StateFactory, StateType, ValueUpdater
+from kinesis_trident.trident import (
+    CombinerAggregator,
+    Count,
+    FailedException,
+    MapState,
+    SqlState,
+    StateFactory,
+    StateType,
+    ValueUpdater,
+)
 from kinesis_trident.trident.build.graph import SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import Partials
+from kinesis_trident.trident.run.attempt import SharedUpdates
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.run.frames import move_by_key
 from kinesis_trident.trident.run.shared_partials import SharedPartials
-from kinesis_trident.trident.run.shared_updates import SharedUpdates
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stream import Stream
 from kinesis_trident.trident.topology import _below
@@ -70,6 +80,19 @@ class LoggedState(MapState[int]):
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[int]]) -> list[int | None]:
         return [one.update(None) for one in updaters]
+
+
+class Longest(CombinerAggregator):
+    """A combiner that Spark does not have."""
+
+    def init(self, tup: Any) -> str:
+        return str(tup[0])
+
+    def combine(self, left: str, right: str) -> str:
+        return max(left, right, key=len)
+
+    def zero(self) -> str:
+        return ""
 
 
 def attempted(rows: DataFrame, batch: CurrentBatch, log: Path, failing: str = "") -> None:
@@ -185,3 +208,51 @@ def test_groups_go_where_spark_moves_them_by_their_keys(
         found = sorted(map(str, shared.of(moved, i).withColumn("place", place - first).collect()))
         assert wanted
         assert found == (wanted if count else [])
+
+
+def test_a_replay_with_other_keys_writes_nothing(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
+) -> None:
+    """Two states of the same groups, and one of its own; the numbers that the records hold change between two runs."""
+    changed = tmp_path / "changed"
+    counts, odd, others = (SqlState.opaque(f"sqlite:///{tmp_path}/{name}.db") for name in "abc")
+
+    def attempts(rows: DataFrame) -> tuple[TopologyAttempts, BatchHandler]:
+        stream = a_stream()
+        spout = stream.node
+        assert isinstance(spout, SpoutNode)
+        spout.tracking, spout.rows = True, rows
+
+        def looked_up(tup: Any) -> list[str]:
+            number = bytes(tup["data"]).decode().split()[0]
+            return [f"x{number}" if changed.exists() else number]
+
+        named = stream.map(looked_up, "number string")
+        named.group_by(["number"]).persistent_aggregate(counts, Count(), ["n"])
+        named.persistent_aggregate(odd, Count(), ["n"])
+        stream.map(looked_up, "number string").group_by(["number"]).persistent_aggregate(
+            others, Longest(), ["n string"]
+        )
+        assert spout.options is not None
+        return TopologyAttempts(spout, _below(spout), 3), BatchHandler(spout.options, lambda *_: None, 0)
+
+    def stored() -> list[list[tuple[Any, ...]]]:
+        rows = "select key, value from kinesis_trident_state where key not like '[%' order by key"
+        found = []
+        for name in "abc":
+            with closing(sqlite3.connect(tmp_path / f"{name}.db")) as file:
+                found.append(file.execute(rows).fetchall())
+        return found
+
+    with batch_in_hand(spark, zookeeper.hosts, app) as (rows, batch):
+        for _ in range(2):
+            # The second is another run of the query.
+            run, handler = attempts(rows)
+            run(rows, batch, handler)
+        before = stored()
+        assert all(before)
+        changed.touch()
+        run, handler = attempts(rows)
+        with pytest.raises(PythonException, match=r"ReplayDiffersError: .*the replay of batch"):
+            run(rows, batch, handler)
+    assert stored() == before

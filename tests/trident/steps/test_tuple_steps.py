@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import join_parts
@@ -30,13 +29,13 @@ from kinesis_trident.trident import (
     OperationError,
     TridentTuple,
 )
-from kinesis_trident.trident.build.lambdas import Look
+from kinesis_trident.trident.build.lambdas import Peek
 from kinesis_trident.trident.errors import StoreUnavailableError
-from kinesis_trident.trident.run.attempt import Untracked
+from kinesis_trident.trident.run.attempt import WholeBatchStep
 from kinesis_trident.trident.run.tracked import narrow_steps
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
 from kinesis_trident.trident.steps import emitting_steps
-from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
+from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,
     FiniteStep,
@@ -111,7 +110,7 @@ def test_what_would_end_the_worker_fails_its_row(error: type[BaseException]) -> 
     for step in (
         FunctionStep("f", leaving, ("n",), M, NX),
         FilterStep("f", leaving, ("n",), NX),
-        ArrowStep("f", leaving, ("n",), M, NX),
+        ArrowEachStep("f", leaving, ("n",), M, NX),
     ):
         judged = step(batch(1, 5, 2))
         assert (judged.source.tolist(), judged.failed) == ([0, 2], {1: f"{error.__name__}: enough"})
@@ -185,7 +184,7 @@ def test_a_peeking_function_sees_each_tuple_and_fails_its_row() -> None:
     def look(tup: TridentTuple) -> None:
         seen.append(10 // tup["n"])
 
-    judged = FilterStep("each(look)", Look(look), ("n",), NX)(batch(5, 0, 2))
+    judged = FilterStep("each(look)", Peek(look), ("n",), NX)(batch(5, 0, 2))
     assert seen == [2, 5]
     assert judged.source.tolist() == [0, 2]
     assert judged.failed == {1: "ZeroDivisionError: integer division or modulo by zero"}
@@ -225,7 +224,7 @@ def test_filter_null_drops_a_tuple_with_any_null() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(-2, 3), max_size=40))
 def test_an_arrow_function_fails_the_records_at_fault_alone(numbers: list[int]) -> None:
-    judged = ArrowStep("each(Repeat)", Repeat(), ("n",), M, N)(batch(*numbers))
+    judged = ArrowEachStep("each(Repeat)", Repeat(), ("n",), M, N)(batch(*numbers))
     assert judged.rows.column("m").to_pylist() == [n for n in numbers for _ in range(max(n, 0))]
     assert judged.rows.column("n").to_pylist() == judged.rows.column("m").to_pylist()
     assert judged.source.tolist() == [row for row, n in enumerate(numbers) for _ in range(max(n, 0))]
@@ -250,7 +249,7 @@ def test_an_arrow_function_says_where_its_rows_come_from(result: Any) -> None:
     with pytest.raises(
         OperationError, match=r"each\(Wrong\): the ArrowFunction's result is not valid\. It must return"
     ):
-        ArrowStep("each(Wrong)", Wrong(), ("n",), M, N)(batch(1, 2))
+        ArrowEachStep("each(Wrong)", Wrong(), ("n",), M, N)(batch(1, 2))
 
 
 class Squares(State):
@@ -343,7 +342,7 @@ class UnavailableState(SquaresFactory):
     [
         FunctionStep("op", Unavailable(), ("n",), M, N),
         FilterStep("op", UnavailableFilter(), ("n",), N),
-        ArrowStep("op", UnavailableArrow(), ("n",), M, N),
+        ArrowEachStep("op", UnavailableArrow(), ("n",), M, N),
         QueryStep("op", SquaresFactory(), UnavailableQuery(), ("n",), M, N),
         QueryStep("op", UnavailableState(), QuerySquare(), ("n",), M, N),
     ],
@@ -358,7 +357,7 @@ def test_an_operation_that_asks_for_a_replay_fails_the_batch_not_a_record(
             pipeline.prepare({})
             pipeline(batch(3))
         else:
-            list(Untracked("op", step, {})(iter([batch(3)])))
+            list(WholeBatchStep("op", step, {})(iter([batch(3)])))
 
     with pytest.raises(BatchFailedError, match="op: StoreUnavailableError: no answer"):
         run()
@@ -441,7 +440,7 @@ def test_words_are_split_in_bulk() -> None:
                 words
             ).to_numpy()
 
-    step = ArrowStep("each(Split)", Split(), ("x",), pa.schema([("word", pa.string())]), pa.schema([]))
+    step = ArrowEachStep("each(Split)", Split(), ("x",), pa.schema([("word", pa.string())]), pa.schema([]))
     assert step(batch(1, 22)).rows.to_pylist() == [{"word": ""}, {"word": "1"}, {"word": ""}, {"word": "22"}]
 
 
@@ -464,7 +463,7 @@ class LaterFilter(Filter):
     "step",
     [
         FunctionStep("later", LaterFunction(), ("n",), M, N),
-        ArrowStep("later", LaterArrow(), ("n",), M, N),
+        ArrowEachStep("later", LaterArrow(), ("n",), M, N),
         FilterStep("later", LaterFilter(), ("n",), NX),
     ],
     ids=["function", "Arrow function", "filter"],

@@ -240,6 +240,21 @@ def test_every_aggregation_of_a_batch() -> None:
     assert found["max_by(FirstN)"] == [(1, "b", "b"), (3, line, "the"), (4, line, "moon")]
 
 
+class Seen(StateUpdater[Any]):
+    """Emits nothing."""
+
+    def update_state(self, state: Any, tuples: Any, collector: Any) -> None:
+        state.multi_put([(tup[0],) for tup in tuples], [True] * len(tuples))
+
+
+def test_an_updater_that_emits_nothing_and_a_state_in_memory() -> None:
+    topology = TridentTopology()
+    words(topology).partition_persist(MemoryMapState.opaque(), ["word"], Seen())
+    result = run_topology(topology, {"lines": Batches(["the moon"], ["a moon"])})
+    assert result.states == {"partition_persist(Seen)": dict.fromkeys([("the",), ("moon",), ("a",)], True)}
+    assert result.emitted["partition_persist(Seen)"] == []
+
+
 def test_states_are_queried_and_updated_by_the_users_own_updater(tmp_path: Any) -> None:
     topology = TridentTopology()
     known = FileState.opaque(f"file://{tmp_path}/lengths")

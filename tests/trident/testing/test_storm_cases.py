@@ -165,8 +165,7 @@ def builder(**options: object) -> TopologyBuilder:
         streamName="nums",
         applicationName="storm",
         zookeeper__hosts="nowhere:1",
-        scheme=string_scheme("num"),
-        **options,  # type: ignore[arg-type]
+        **{"scheme": string_scheme("num"), **options},  # type: ignore[arg-type]
     )
     made.set_spout("1", spout)
     return made
@@ -174,6 +173,16 @@ def builder(**options: object) -> TopologyBuilder:
 
 def reasons(result: TopologyResult) -> list[tuple[str, str]]:
     return [(one.values, one.reason) for one in result.failed]
+
+
+def test_tuples_of_records_without_a_partition_key_meet_in_one_task() -> None:
+    topology = builder(scheme={"num": "partitionKey"})
+    topology.set_bolt("2", EmitTask(), 3).fields_grouping("1", "num")
+    topology.set_bolt("3", WordCounter(), 3).fields_grouping("1", "num")
+    result = run_topology(topology, {"1": [{"partitionKey": key} for key in (None, "a", None, None)]})
+    assert len({task for task, num in result.emitted["2"] if num is None}) == 1
+    assert sorted(count for word, count in result.emitted["3"] if word is None) == [1, 2, 3]
+    assert not result.failed
 
 
 def test_basic_topology() -> None:

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from kinesis_trident import BasicBolt, Bolt, KinesisSpout, TopologyBuilder, string_scheme
 from kinesis_trident.bolt.foreach_batch import BatchHandler

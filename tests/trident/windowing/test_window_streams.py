@@ -39,6 +39,7 @@ from kinesis_trident.trident import (
 )
 from kinesis_trident.trident.build.graph import SpoutNode
 from kinesis_trident.trident.maps.metering import measure
+from kinesis_trident.trident.order import ORDER, window_order
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.topology import _below
@@ -140,8 +141,10 @@ def test_windows_over_a_batch_and_its_replay(
         )
     )
     numbered = stream.each(["data"], Number(), ["n int"])
+    # Without the columns that tell their order, and after a shuffle.
+    mapped = stream.shuffle().map(lambda tup: [tup["shardId"], parsed(tup)[0]], "shardId string, n int")
     counted = noted(
-        numbered.group_by("shardId").tumbling_window(
+        mapped.group_by("shardId").tumbling_window(
             8, MemoryMapState.transactional(), Numbers(), "seen array<int>", ["n"]
         )
     )
@@ -195,14 +198,15 @@ def run(
     factory: MemoryMapState, updater: Any, txid: int, tuples: list[TridentTuple]
 ) -> tuple[list[Any], int]:
     """Return what an attempt at a batch emits, and how many tuples were late."""
-    collector = TridentCollector("window", 4)
+    # The last value is the order, for windows of these windows.
+    collector = TridentCollector("window", 5)
     with measure() as metrics:
         state = factory.make_state({}, 0, 1)
         state.begin_commit(txid)
         state.hold_writes()
         updater.update_state(state, tuples, collector)
         state.commit(txid)
-    return [(key, value) for key, _, _, value in collector.rows], metrics.late
+    return [(key, value) for key, _, _, value, _ in collector.rows], metrics.late
 
 
 @pytest.mark.parametrize("kind", [StateType.OPAQUE, StateType.TRANSACTIONAL])
@@ -227,7 +231,7 @@ def test_a_replay_gives_the_same_windows_and_closes_idle_groups(kind: StateType)
 def test_counts_go_on_over_batches_in_an_order_of_their_own(kind: StateType) -> None:
     factory = MemoryMapState(kind)
     fields = ("key", "sequenceNumber", "__value")
-    content = OfContent("window", FirstN(9), ("n",), 1)
+    content = OfContent("window", FirstN(9), ("n",), 1, ("sequenceNumber",))
     for window, expected in [
         (TumblingCountWindow(3), [[2, 10, 1], [3, 4, 5]]),
         (SlidingCountWindow(3, 2), [[2, 10], [10, 1, 3], [3, 4, 5]]),
@@ -247,6 +251,18 @@ def test_counts_go_on_over_batches_in_an_order_of_their_own(kind: StateType) -> 
                 tuples.reverse()
             found += closed
         assert [n for _, n in found] == [n for window_ in expected for n in window_]
+
+
+def test_the_windows_that_1_0_0_kept_go_on() -> None:
+    factory = MemoryMapState.opaque()
+    state = factory.make_state({}, 0, 1)
+    state.begin_commit(1)
+    state.multi_put([("a",)], [[2, [[0, [[[], [[0, 10], [0, 9]]]]]], []]])
+    state.commit(1)
+    content = OfContent("window", FirstN(9), ("n",), 1, (ORDER,))
+    updater = CountWindowUpdater("window", TumblingCountWindow(3).panes, ("key",), content, (ORDER,))
+    tup = TridentTuple(("key", ORDER, "__value"), ["a", window_order(0, "s", 0), [{AT: 0, "n": 8}]])
+    assert run(factory, updater, 2, [tup]) == ([("a", n) for n in (10, 9, 8)], 0)
 
 
 def test_a_state_that_is_no_map() -> None:

@@ -1,15 +1,17 @@
 """States in memcached: meta commands in pipelines, each key replaced by compare and set.
 
 memcached forgets: a key that it evicts, or loses in a restart, counts from nothing again. Keep only values in it
-that can be computed again.
+that can be computed again. Several servers share the keys by consistent hashing, as in libketama.
 """
 
 from __future__ import annotations
 
+import bisect
+import hashlib
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
@@ -23,9 +25,8 @@ from kinesis_trident.trident.maps.backing import LOST, UNREAD, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.memcached.connection import MemcachedConnection
-from kinesis_trident.trident.stores.memcached.ketama import Ketama
 from kinesis_trident.trident.stores.memcached.protocol import (
-    RefusedError,
+    MemcachedError,
     compare_and_sets,
     found,
     gets,
@@ -186,7 +187,7 @@ class MemcachedByteStore(ByteStore):
                 for connection in (*self._connections.values(), *self._idle):
                     connection.close()
             raise
-        except RefusedError as refused:
+        except MemcachedError as refused:
             if "too large" in str(refused):
                 msg = (
                     f"{self.where} refused a value ({refused}). Set the option maxItemSize to the server's -I"
@@ -257,6 +258,10 @@ class MemcachedState(MapStateFactory):
     """
 
     lasting: ClassVar[bool] = False
+    weakness: ClassVar[str] = (
+        "memcached evicts values when it is full, and forgets them in a restart: they begin again from nothing, and "
+        "nobody notices. Use another store, unless they can be computed again"
+    )
     options_type: ClassVar[type[MapOptions]] = MemcachedOptions
 
     def __init__(self, kind: Any, target: str | Sequence[str], **options: Any) -> None:
@@ -306,3 +311,41 @@ def _placed(count: int, answers: Iterable[tuple[Sequence[int], Sequence[T]]]) ->
             for i, item in zip(at, answered, strict=True):
                 items[i] = item
     return items
+
+
+_DIGESTS = 40
+_POINTS = 4
+
+
+class Ketama:
+    """A ring of 160 points for each server; a key belongs to the next point. Adding a server moves few keys.
+
+    Args:
+        servers: `host:port` of each; the port 11211 is not hashed, as in other users of libketama.
+    """
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        points = sorted(
+            (int.from_bytes(digest[4 * point : 4 * point + 4], "little"), server)
+            for server in servers
+            for i in range(_DIGESTS)
+            for digest in [hashlib.md5(f"{server.removesuffix(':11211')}-{i}".encode()).digest()]
+            for point in range(_POINTS)
+        )
+        self._hashes = [point for point, _ in points]
+        self._servers = [server for _, server in points]
+        self._only = servers[0] if len(servers) == 1 else None
+
+    def server(self, key: bytes) -> str:
+        """Return the server of a key."""
+        point = int.from_bytes(hashlib.md5(key).digest()[:4], "little")
+        return self._servers[bisect.bisect_left(self._hashes, point) % len(self._servers)]
+
+    def spread(self, keys: Sequence[bytes]) -> Mapping[str, Sequence[int]]:
+        """Return the positions of the keys of each server."""
+        if self._only is not None:
+            return {self._only: range(len(keys))} if keys else {}
+        where: dict[str, list[int]] = {}
+        for i, key in enumerate(keys):
+            where.setdefault(self.server(key), []).append(i)
+        return where

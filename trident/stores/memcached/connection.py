@@ -13,8 +13,6 @@ from typing import TypeVar
 from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import StoreError, StoreUnavailableError, TridentError
 
-__all__ = ["IncompleteError", "MemcachedConnection", "RefusedError", "value_size"]
-
 T = TypeVar("T")
 
 _END = b"MN\r\n"
@@ -28,7 +26,7 @@ class IncompleteError(TridentError):
     """An answer is not complete yet."""
 
 
-class RefusedError(TridentError):
+class MemcachedError(TridentError):
     """The answer is an error, or none that memcached gives."""
 
     def __init__(self, answer: bytes) -> None:
@@ -44,7 +42,7 @@ def value_size(line: bytes) -> int:
     size = line[3:].partition(b" ")[0]
     # No value has more than 10 digits, and Python refuses to read thousands.
     if not size.isdigit() or len(size) > _DIGITS:
-        raise RefusedError(line)
+        raise MemcachedError(line)
     return int(size)
 
 
@@ -166,7 +164,7 @@ class MemcachedConnection:
                 answer = parse(bytes(self._received[:end]), count)
             except IncompleteError:
                 # Nothing follows an end mark that stands outside of values.
-                raise RefusedError(bytes(self._received[:end]) or _END) from None
+                raise MemcachedError(bytes(self._received[:end]) or _END) from None
         del self._received[: end + len(_END)]
         return answer
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 
 from kinesis_trident.trident.maps.backing import LOST, Version
-from kinesis_trident.trident.stores.memcached.connection import IncompleteError, RefusedError, value_size
+from kinesis_trident.trident.stores.memcached.connection import IncompleteError, MemcachedError, value_size
 
-__all__ = ["RefusedError", "compare_and_sets", "found", "gets", "not_stored", "sets", "stored", "wire_keys"]
+__all__ = ["MemcachedError", "compare_and_sets", "found", "gets", "not_stored", "sets", "stored", "wire_keys"]
 
 _PLAIN = re.compile(rb"(?!~)[^\x00-\x20\x7f]{1,250}")
 _ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
@@ -85,7 +85,7 @@ def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]
 
     Raises:
         IncompleteError: the answer is incomplete.
-        RefusedError: the answer is an error.
+        MemcachedError: the answer is an error.
     """
     lines = answer.split(b"\r\n")
     if len(lines) == 2 * count + 1:
@@ -106,7 +106,7 @@ def stored(answer: bytes, count: int) -> list[Version]:
     """Parse the new cas of each key, or `LOST`.
 
     Raises:
-        RefusedError: the answer is an error.
+        MemcachedError: the answer is an error.
     """
     cases = answer[4:-2].split(b"\r\nHD c")
     if len(cases) == count and answer.startswith(b"HD c") and _are_cases(cases):
@@ -116,14 +116,14 @@ def stored(answer: bytes, count: int) -> list[Version]:
     for line in lines[:count]:
         words = line.split()
         if not words or words[0] not in {b"HD", b"EX", b"NS", b"NF"}:
-            raise RefusedError(line)
+            raise MemcachedError(line)
         # A deleted key has no cas: its version is that of an absent key.
         cas = words[1][1:] if len(words) > 1 else None
         if cas is not None and not cas.isdigit():
-            raise RefusedError(line)
+            raise MemcachedError(line)
         written.append(cas if words[0] == b"HD" else LOST)
     if len(lines) != count + 1:
-        raise RefusedError(b"%d answers to %d requests" % (len(lines) - 1, count))
+        raise MemcachedError(b"%d answers to %d requests" % (len(lines) - 1, count))
     return written
 
 
@@ -132,7 +132,7 @@ def not_stored(answer: bytes) -> set[bytes]:
 
     Raises:
         IncompleteError: the answer is incomplete.
-        RefusedError: the answer is an error.
+        MemcachedError: the answer is an error.
     """
     if answer and not answer.endswith(b"\r\n"):
         # It was cut within a key that ends like an answer.
@@ -141,7 +141,7 @@ def not_stored(answer: bytes) -> set[bytes]:
     for line in answer.split(b"\r\n")[:-1]:
         words = line.split()
         if len(words) != 2 or words[0] not in {b"EX", b"NS", b"NF"}:
-            raise RefusedError(line)
+            raise MemcachedError(line)
         lost.add(words[1][1:])
     return lost
 
@@ -166,13 +166,13 @@ def _found_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], li
             if len(answer) < at:
                 raise IncompleteError
             if len(words) != 3 or not _are_cases([words[2][1:]]) or answer[at - 2 : at] != b"\r\n":
-                raise RefusedError(line)
+                raise MemcachedError(line)
             values.append(answer[start : at - 2])
             cases.append(words[2][1:])
         else:
-            raise RefusedError(line)
+            raise MemcachedError(line)
     if at != len(answer):
-        raise RefusedError(answer[at:])
+        raise MemcachedError(answer[at:])
     return values, cases
 
 

@@ -8,7 +8,7 @@ from kinesis_trident.trident.errors import StateOptionsError
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.options import MapOptions, require
-from kinesis_trident.trident.stores.redis.cluster import RedisClusterStore
+from kinesis_trident.trident.stores.redis.cluster import RedisClusterStore, tagged_start
 from kinesis_trident.trident.stores.redis.connecting import parse_target
 from kinesis_trident.trident.stores.redis.store import RedisByteStore
 
@@ -44,6 +44,7 @@ class RedisState(MapStateFactory):
         super().__init__(kind, target, **options)
         place = parse_target(target)
         if place.kind == "cluster":
+            self._check_slot(place.where)
             return
         try:
             place.client(self._limits)
@@ -61,8 +62,30 @@ class RedisState(MapStateFactory):
         place, limits = parse_target(self._target), self._limits
         expire, name = options.expire_interval_sec, options.additional_key
         if place.kind == "cluster":
-            return RedisClusterStore(lambda: place.cluster(limits), place.where, expire, name)
-        return RedisByteStore(place.client(limits), place.where, expire, name)
+            return RedisClusterStore(
+                lambda: place.cluster(limits, expires=expire > 0),
+                place.where,
+                "" if name else tagged_start(options.key_prefix),
+                name,
+                lambda client, where: RedisByteStore(client, where, expire, name, in_cluster=True),
+            )
+        return RedisByteStore(place.client(limits, expires=expire > 0), place.where, expire, name)
+
+    def _check_slot(self, where: str) -> None:
+        """Check that all keys are in one slot.
+
+        Raises:
+            StateOptionsError: they are in many, where no script can compare the fence.
+        """
+        options = self._options
+        assert isinstance(options, RedisOptions)
+        if not (options.additional_key or tagged_start(options.key_prefix)):
+            msg = (
+                f"{where}: the keys of a state in a cluster must be in one slot, so that a node which lost its keys is "
+                f"noticed, but keyPrefix is {options.key_prefix!r}. Give it a hash tag, as in keyPrefix='{{counts}}', "
+                "or use dataType HASH; docs/states.md says how the keys of an older release get one"
+            )
+            raise StateOptionsError(msg)
 
     @property
     def _limits(self) -> dict[str, Any]:

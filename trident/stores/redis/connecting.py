@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kinesis_trident.trident.errors import StateOptionsError
+from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.trident.errors import StateOptionsError, StoreError
 from kinesis_trident.trident.stores.options import without_secrets
 
 if TYPE_CHECKING:
     from redis import Redis
     from redis.cluster import RedisCluster
 
-__all__ = ["Target", "parse_target"]
+log = logging.getLogger(__name__)
 
 _SINGLE = ("redis", "rediss", "unix")
 _SCHEMES = (*_SINGLE, "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+_POLICY = re.compile(rb"^maxmemory_policy:([\w-]+)", re.MULTILINE)
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 Hosts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RedisTarget:
     """The place of a state: `kind` is that of the scheme, `single`, `sentinel` or `cluster`.
 
     `hosts` are the sentinels, or some nodes of the cluster. `settings` are redis-py's for each connection.
@@ -37,30 +41,88 @@ class Target:
     service: str
     settings: Mapping[str, Any]
 
-    def client(self, limits: Mapping[str, Any]) -> Redis:
-        """Return a client of one server, or of the primary; it connects when it is first used."""
+    def client(self, limits: Mapping[str, Any], *, expires: bool = False) -> Redis:
+        """Return a client of one server, or of the primary; it connects when it is first used.
+
+        Args:
+            limits: redis-py's settings that the URL does not change.
+            expires: the keys have a time to live.
+        """
         from redis import Redis
         from redis.sentinel import Sentinel
 
+        check = EvictionCheck(self.where, expires=expires)
+
+        def prepare(connection: Any) -> None:
+            connection.on_connect()
+            check(connection)
+
         if self.kind == "single":
-            return Redis.from_url(self.url, **limits)
+            return Redis.from_url(self.url, redis_connect_func=prepare, **limits)
         asked = dict(self.settings)
         # The sentinels have a login of their own.
         own = {name: asked.pop(f"sentinel_{name}", None) for name in ("username", "password")}
         common = {name: value for name, value in asked.items() if name.startswith("ssl")}
-        sentinels = Sentinel(self.hosts, sentinel_kwargs={**common, **own, **limits}, **{**asked, **limits})  # type: ignore[no-untyped-call]
+        sentinels = Sentinel(
+            self.hosts,
+            sentinel_kwargs={**common, **own, **limits},
+            redis_connect_func=prepare,
+            **{**asked, **limits},
+        )  # type: ignore[no-untyped-call]
         primary: Redis = sentinels.master_for(self.service)  # type: ignore[no-untyped-call]
         return primary
 
-    def cluster(self, limits: Mapping[str, Any]) -> RedisCluster:
-        """Connect to a cluster, and read which node has which keys."""
+    def cluster(self, limits: Mapping[str, Any], *, expires: bool = False) -> RedisCluster:
+        """Connect to a cluster, and read which node has which keys; the arguments are those of `client`."""
         from redis.cluster import ClusterNode, RedisCluster
 
         nodes = [ClusterNode(host, port) for host, port in self.hosts]  # type: ignore[no-untyped-call]
-        return RedisCluster(startup_nodes=nodes, **{**self.settings, **limits})
+        check = EvictionCheck(self.where, expires=expires)
+        return RedisCluster(startup_nodes=nodes, redis_connect_func=check, **{**self.settings, **limits})
 
 
-def parse_target(url: str) -> Target:
+class EvictionCheck:
+    """Looks at each new connection, so also after a failover, and refuses a server that evicts the keys of a state."""
+
+    def __init__(self, where: str, *, expires: bool) -> None:
+        self._where = where
+        self._evicts = ("allkeys", "volatile") if expires else ("allkeys",)
+        self._is_silent = False
+
+    def __call__(self, connection: Any) -> None:
+        """Read `maxmemory-policy`; where the server does not tell it, log that once.
+
+        Raises:
+            StoreError: the policy evicts keys.
+        """
+        from redis.exceptions import ResponseError
+
+        connection.send_command("INFO", "memory")
+        try:
+            answer = bytes(connection.read_response())
+        except ResponseError as error:
+            answer = str(error).encode()
+        found = _POLICY.search(answer)
+        policy = found[1].decode() if found else ""
+        if policy.startswith(self._evicts):
+            connection.disconnect()
+            instead = " (or omit expireIntervalSec)" if policy.startswith("volatile") else ""
+            msg = (
+                f"{self._where} has maxmemory-policy {policy}: when it is full it evicts keys, and their values begin "
+                f"again from nothing. Set it to noeviction, in redis.conf or with CONFIG SET{instead}"
+            )
+            raise StoreError(msg)
+        if not policy and not self._is_silent:
+            self._is_silent = True
+            log.warning(
+                "%s does not tell its maxmemory-policy (%s). Make sure that it is noeviction: others evict values when "
+                "the server is full",
+                self._where,
+                make_reason(answer.decode(errors="replace")) or "INFO memory is empty",
+            )
+
+
+def parse_target(url: str) -> RedisTarget:
     """Parse the URL of a state.
 
     Raises:
@@ -81,7 +143,7 @@ def parse_target(url: str) -> Target:
                 f"host. Write it as {scheme}://host:port/0, with user:password@ if needed"
             )
             raise StateOptionsError(msg)
-        return Target(url, "single", without_secrets(url), (), "", {})
+        return RedisTarget(url, "single", without_secrets(url), (), "", {})
     kind = scheme.partition("+")[2]
     try:
         return _of_several(url, scheme, kind)
@@ -93,7 +155,7 @@ def parse_target(url: str) -> Target:
 
 
 def _names_a_database(url: str) -> bool:
-    """Tell whether nothing but a number stands between the host of a URL and its settings."""
+    """Return whether nothing but a number stands between the host of a URL and its settings."""
     try:
         name = urlsplit(url).path.strip("/")
     except ValueError:
@@ -101,7 +163,7 @@ def _names_a_database(url: str) -> bool:
     return not name or name.isdecimal()
 
 
-def _of_several(url: str, scheme: str, kind: str) -> Target:
+def _of_several(url: str, scheme: str, kind: str) -> RedisTarget:
     from redis.connection import parse_url
 
     tls = scheme.partition("+")[0]
@@ -122,7 +184,7 @@ def _of_several(url: str, scheme: str, kind: str) -> Target:
     listed = ",".join(f"{host}:{port}" for host, port in hosts)
     service = names[0] if names else ""
     where = f"{scheme}://{listed}" + (f"/{service}" if service else "")
-    return Target(url, kind, where, hosts, service, settings)
+    return RedisTarget(url, kind, where, hosts, service, settings)
 
 
 def _host(text: str, port: int) -> tuple[str, int]:

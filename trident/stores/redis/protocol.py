@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-__all__ = ["command", "join_items", "packed", "packed_texts"]
-
 _encoder = msgspec.msgpack.Encoder()
 
 _BETWEEN = b"\xc1"

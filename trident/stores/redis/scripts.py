@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPARE_AND_SET", "SET"]
-
 # The values read are passed as an array, or, if all exist and are to be replaced, as one text to compare at once.
 # Redis runs a whole script as one step. MGET returns nothing for a key that is not a string, hence EXISTS. {0}: all
 # are lost.

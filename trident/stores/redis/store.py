@@ -17,17 +17,18 @@ from kinesis_trident.trident.errors import (
 )
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.overlap import Exchange
+from kinesis_trident.trident.stores.overlap import Exchange, request_parts
 from kinesis_trident.trident.stores.redis.protocol import command, join_items, packed, packed_texts
 from kinesis_trident.trident.stores.redis.scripts import COMPARE_AND_SET, SET
 
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["MAX_KEYS", "RedisByteStore", "RedisExchange"]
-
 MAX_KEYS = 1000
 """Keys in one command: few enough for the stack of Lua, which holds 8000 values."""
+
+_MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of values, old and new, in one command: far less than Redis takes, `proto-max-bulk-len`, and than Lua holds."""
 
 _VALUES = frozenset({bytes, type(None)})
 
@@ -87,7 +88,7 @@ class RedisByteStore(ByteStore):
     ) -> list[Version]:
         """See `ByteStore.compare_and_set_many`."""
         written: list[Version] = list(values)
-        parts = _chunks(len(keys))
+        parts = request_parts(MAX_KEYS, _MAX_BYTES, values, versions)
         commands = (self.compare_and_set(keys[part], versions[part], values[part]) for part in parts)
         for part, lost in zip(parts, self.pipelined(commands, keys), strict=True):
             for i in self.checked_lost(lost, len(keys[part])):
@@ -162,7 +163,8 @@ class RedisByteStore(ByteStore):
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
         names = list(map(str.encode, keys))
-        commands = (self.put(names[part], values[part]) for part in _chunks(len(keys)))
+        parts = request_parts(MAX_KEYS, _MAX_BYTES, values)
+        commands = (self.put(names[part], values[part]) for part in parts)
         for _ in self.pipelined(commands, keys):
             pass
 
@@ -292,7 +294,7 @@ class RedisExchange(Exchange[str]):
         self._connection = connection
         self._guard = b"" if guard is None else guard.encode()
         self._asked: list[Sequence[str]] = []
-        self._written: deque[Sequence[bytes | None]] = deque()
+        self._written: deque[tuple[Sequence[bytes | None], list[slice]]] = deque()
 
     def ask(self, names: Sequence[str]) -> Sequence[str]:
         """See `Exchange.ask`."""
@@ -315,17 +317,24 @@ class RedisExchange(Exchange[str]):
         guard: bytes | None,
     ) -> None:
         """See `Exchange.write`."""
-        self._send(self._store.compare_and_set(names, versions, values, (self._guard, guard)))
-        self._written.append(values)
+        parts = request_parts(MAX_KEYS, _MAX_BYTES, values, versions)
+        for part in parts:
+            request = names[part], versions[part], values[part], (self._guard, guard)
+            self._send(self._store.compare_and_set(*request))
+        self._written.append((values, parts))
 
     def written(self, count: int) -> Sequence[Version]:
         """See `Exchange.written`."""
-        lost = self._store.checked_lost(self._take(), count)
-        values = self._written.popleft()
+        values, parts = self._written.popleft()
+        lost: list[int] = []
+        for part in parts:
+            here = part.stop - part.start
+            numbers = self._store.checked_lost(self._take(), here)
+            lost += [part.start + i for i in (range(1, here + 1) if numbers == [0] else numbers)]
         if not lost:
             return values
         versions: list[Version] = [*values]
-        for i in range(1, count + 1) if lost == [0] else lost:
+        for i in lost:
             versions[i - 1] = LOST
         return versions
 

@@ -12,12 +12,22 @@ import pytest
 from botocore.model import ServiceModel
 from botocore.parsers import ResponseParserError, ResponseParserFactory
 from botocore.session import get_session
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA, page_from_response, page_of, parsed_page
+from kinesis_trident.spout.kinesis.pages.decoding import page_of, page_of_event, parsed_page, why_unreadable
 from kinesis_trident.spout.kinesis.pages.parser import PAGE, PageParserFactory, server_time
+from kinesis_trident.spout.kinesis.record_batches import (
+    RECORD_SCHEMA,
+    UNREADABLE_SUB,
+    beyond,
+    count_from,
+    position_at,
+    readable,
+    unreadable_in,
+)
+from kinesis_trident.spout.positions import After, AtTimestamp
+from kinesis_trident.tracker.records import RecordPosition
 
 RECORDS = st.lists(
     st.fixed_dictionaries(
@@ -29,7 +39,8 @@ RECORDS = st.lists(
         }
     ),
     max_size=20,
-)
+    unique_by=lambda record: int(record["SequenceNumber"]),
+).map(lambda records: sorted(records, key=lambda record: int(record["SequenceNumber"])))
 
 
 def body_of(records: list[dict[str, object]], **more: object) -> bytes:
@@ -63,13 +74,14 @@ def parsed(body: bytes) -> Page:
 @given(RECORDS, st.none() | st.text(min_size=1), st.integers(0, 10**9))
 def test_a_body_becomes_a_page(records: list[dict[str, object]], following: str | None, behind: int) -> None:
     page = page_of(body_of(records, NextShardIterator=following, MillisBehindLatest=behind), 5)
-    assert page.records.schema == PAGE_SCHEMA
+    assert page.records.schema == RECORD_SCHEMA
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert page.records.to_pylist() == [
         {
             "partitionKey": record["PartitionKey"],
             "data": record["Data"],
             "sequenceNumber": record["SequenceNumber"],
+            "subSequenceNumber": -1,
             "approximateArrivalTimestamp": epoch
             + timedelta(milliseconds=record["ApproximateArrivalTimestamp"]),  # type: ignore[arg-type]
         }
@@ -77,23 +89,6 @@ def test_a_body_becomes_a_page(records: list[dict[str, object]], following: str 
     ]
     assert (page.next_iterator, page.behind_ms, page.server_time) == (following, behind, 5)
     assert page.size == sum(len(record["Data"]) for record in records)  # type: ignore[arg-type]
-
-
-@settings(deadline=None)
-@given(RECORDS)
-def test_botocores_own_parser_gives_the_same_page(records: list[dict[str, object]]) -> None:
-    body = body_of(records, NextShardIterator="x", MillisBehindLatest=7)
-    response = {"body": body, "headers": {}, "status_code": 200, "context": {"operation_name": "GetRecords"}}
-    shape = model().operation_model("GetRecords").output_shape
-    plain = ResponseParserFactory().create_parser("json").parse(response, shape)
-    slow, fast = (
-        page_from_response(plain),
-        PageParserFactory()
-        .create_parser("json")
-        .parse({**response, "body": parsed_page(memoryview(body))}, shape)[PAGE],
-    )
-    assert slow.records.equals(fast.records)
-    assert (slow.next_iterator, slow.behind_ms, slow.size) == (fast.next_iterator, fast.behind_ms, fast.size)
 
 
 def test_the_body_of_a_drained_shard() -> None:
@@ -109,7 +104,18 @@ def test_a_lag_that_is_missing_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b'{"Records": null}', b'{"Records": [{"Data": "?"}]}', b"[]"]
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b'{"Records": null}',
+        b'{"Records": [{"Data": "?"}]}',
+        b'{"Records": [{"Data": "", "SequenceNumber": "7"}, {"Data": "", "SequenceNumber": 8}]}',
+        b'{"Records": [{"Data": "", "SequenceNumber": "7"}, {"Data": "", "SequenceNumber": "7"}]}',
+        b'{"Records": [{"Data": "", "SequenceNumber": "10"}, {"Data": "", "SequenceNumber": "9"}]}',
+        b'{"Records": [{"Data": 0, "SequenceNumber": "10"}, {"Data": 0, "SequenceNumber": "9"}]}',
+    ],
 )
 def test_a_body_that_is_no_answer(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
@@ -127,7 +133,7 @@ def test_a_body_that_is_no_answer(body: bytes) -> None:
         pytest.param(b'"k"', b'"k\\ud800"', id="half a surrogate pair"),
     ],
 )
-def test_what_the_decoder_refuses_is_read_by_botocore(old: bytes, new: bytes) -> None:
+def test_other_notations_of_a_record(old: bytes, new: bytes) -> None:
     record = {
         "Data": b"\0\1",
         "PartitionKey": "k",
@@ -136,14 +142,63 @@ def test_what_the_decoder_refuses_is_read_by_botocore(old: bytes, new: bytes) ->
     }
     body = body_of([record], NextShardIterator="x", MillisBehindLatest=7)
     odd = body.replace(old, new).replace(b": 7", b": 7.0" if new == b":7.0" else b": 7")
-    with pytest.raises(msgspec.MsgspecError):
-        page_of(odd)
     found, plain = parsed(odd), parsed(body)
     key = found.records.column("partitionKey").to_pylist()
     assert key == (["k\ufffd"] if b"ud800" in new else ["k"])
     for column in ("data", "sequenceNumber", "approximateArrivalTimestamp"):
         assert found.records.column(column).equals(plain.records.column(column))
     assert (found.next_iterator, found.behind_ms, found.size) == ("x", 7, 2)
+
+
+ODD = {
+    "no data": {"Data": None},
+    "data of another type": {"Data": {"S3": "s3://bucket/key"}},
+    "no base64": {"Data": "a?"},
+    "a key of another type": {"PartitionKey": 7},
+    "a time that is none": {"ApproximateArrivalTimestamp": "soon"},
+    "a time of the far future": {"ApproximateArrivalTimestamp": 1e15},
+    "a time before 1970": {"ApproximateArrivalTimestamp": -1},
+}
+
+
+@pytest.mark.parametrize("members", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("read", [page_of, page_of_event])
+def test_a_record_that_cannot_be_decoded_stays_json_in_its_place(
+    read: Callable[[bytes], Page], members: dict[str, object]
+) -> None:
+    records = [
+        {"Data": "AAE=", "PartitionKey": "k", "SequenceNumber": str(n), "ApproximateArrivalTimestamp": 1.5}
+        for n in range(9, 13)
+    ]
+    records[2] |= members
+    page = read(json.dumps({"Records": records, "MillisBehindLatest": 7, "ChildShards": []}).encode())
+    rows = page.records.to_pylist()
+    assert [row["sequenceNumber"] for row in rows] == ["9", "10", "11", "12"]
+    assert [row["subSequenceNumber"] for row in rows] == [-1, -1, UNREADABLE_SUB, -1]
+    assert json.loads(rows[2]["data"]) == records[2]
+    assert rows[2]["partitionKey"] is None
+    assert why_unreadable(rows[2]["data"]).startswith("UNREADABLE: ")
+    assert [row["data"] for row in rows if row["subSequenceNumber"] == -1] == [b"\0\1"] * 3
+    assert position_at(page.records, 2) == RecordPosition(11)
+    assert [int(one) for one in unreadable_in(page.records)] == [2]
+    assert readable(page.records).column("sequenceNumber").to_pylist() == ["9", "10", "12"]
+    # The position is what counts for whoever continues after it, or looks for it.
+    assert beyond(page.records, After(RecordPosition(10))).num_rows == 2
+    assert count_from(page.records, RecordPosition(11)) == 2
+
+
+def test_records_without_a_key_or_a_time() -> None:
+    """A stream that distributes by itself leaves the key out; the time of a record was never required."""
+    body = {
+        "Records": [
+            {"Data": "", "SequenceNumber": "7"},
+            {"Data": "", "SequenceNumber": "8", "PartitionKey": "k"},
+        ]
+    }
+    page = page_of(json.dumps(body).encode())
+    assert page.records.column("partitionKey").to_pylist() == [None, "k"]
+    assert page.records.schema == RECORD_SCHEMA
+    assert beyond(page.records, AtTimestamp(1_700_000_000_000)).num_rows == 2
 
 
 def test_all_but_getrecords_is_left_to_botocore() -> None:

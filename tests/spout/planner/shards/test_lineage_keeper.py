@@ -48,7 +48,7 @@ def client_of(server: ScriptedKinesis, asked: list[Any]) -> BotoKinesis:
         stream_name="orders", region="us-east-1", endpoint_url=server.endpoint_url, client_num_retries=0
     )
     client = BotoKinesis(options)
-    client._calls.meta.events.register(
+    client._clients.value.calls.meta.events.register(
         "provide-client-params.kinesis.ListShards",
         lambda params, **_: asked.append(params.get("ShardFilter", {}).get("Type")),
     )

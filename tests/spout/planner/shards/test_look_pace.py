@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, Used
 from kinesis_trident.spout.planner.shards.look_pace import (
     BUSY_MS,
     IDLE_MS,
     WARM_GAP_MS,
     WARM_MS,
     LookPace,
+    TurnCalls,
 )
 
 NOW = 1_700_000_000_000
@@ -25,13 +26,14 @@ LIMITED = 0.2
 def look(pace: LookPace, now: int, *, found: bool) -> int:
     """Look once; return the time of the next look."""
     pace.called("a", now)
+    pace.answered("a", now, 0)
     pace.looked("a", now, found=found)
     return pace.due("a", now)
 
 
-def turn(pace: LookPace, now: int, calls: int = 1) -> int:
+def turn(pace: LookPace, now: int, calls: int = 1, txid: int = 1) -> int:
     """Settle a turn that came to the tip; return the time of the next look."""
-    pace.spent("a", now, calls)
+    pace.spent("a", now, TurnCalls(calls), txid)
     pace.read("a", now, moved=True)
     return pace.due("a", now)
 
@@ -99,7 +101,7 @@ def test_a_shorter_interval_of_idle_shards_leaves_a_call_for_the_turn() -> None:
         now = look(pace, now, found=False)
         looks.append(now)
     assert all(looks[n + 4] - looks[n] >= 1000 for n in range(len(looks) - 4))
-    assert pace.used("a", now - 1) == 4
+    assert len(pace.used("a", now - 1).calls) == 4
 
 
 def test_without_a_limit_only_the_time_counts() -> None:
@@ -111,19 +113,18 @@ def test_without_a_limit_only_the_time_counts() -> None:
 def test_a_refused_turn_leaves_the_shard_alone() -> None:
     pace = LookPace(period=LIMITED)
     look(pace, NOW, found=True)
-    pace.spent("a", NOW + 50, 1)
+    pace.spent("a", NOW + 50, TurnCalls(1), 1)
     pace.read("a", NOW + 50, moved=False)
     assert pace.due("a", NOW + 50) == NOW + 50 + IDLE_MS
 
 
-def test_a_task_counts_what_was_called_since_the_last_turn_and_before() -> None:
+def test_a_task_counts_what_was_called_in_the_last_second() -> None:
     pace = LookPace(period=LIMITED)
-    turn(pace, NOW, 3)
-    # Something is left to read: the tasks that read it pace themselves.
-    assert pace.used("a", NOW) == 0
+    turn(pace, NOW, 3, 7)
     look(pace, NOW + 10, found=True)
-    assert pace.used("a", NOW + 20) == 4
-    assert pace.used("a", NOW + 1005) == 1
+    assert pace.used("a", NOW + 20).calls == ((20, 7), (20, 7), (20, 7), (10, 0))
+    assert pace.used("a", NOW + 1005) == Used(((995, 0),))
+    assert pace.used("b", NOW) == Used()
 
 
 @example(
@@ -165,16 +166,19 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
         calls.append(now)
         if not found:
             continue
-        used = pace.used("a", now)
+        used, told = pace.used("a", now), now
         now += begins
         budget = budgets[number % workers]
-        budget.shared(used, now / 1000)
+        budget.begin_turn(number + 1, used, told / 1000)
         for _ in range(1 + more):
             now += -int(-budget.wait(now / 1000) * 1000 // 1)
-            budget.called(now / 1000)
+            budget.called()
+            budget.ended(now / 1000)
             calls.append(now)
+        busy = math.ceil(budget.wait_of_all(now / 1000) * 1000)
         now += settles
-        turn(pace, now, 1 + more)
+        pace.spent("a", now, TurnCalls(1 + more, busy, settles), number + 1)
+        pace.read("a", now, moved=True)
     most = 10 if period == 0.1 else 5
     for first, later in zip(calls, calls[most:], strict=False):
         assert later - first >= 999
@@ -182,22 +186,24 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
 
 def test_what_is_read_ahead_leaves_a_call_to_the_turn() -> None:
     pace = LookPace(period=LIMITED)
-    pace.spent("a", NOW, 1)
+    pace.spent("a", NOW, TurnCalls(1), 1)
     for _ in range(3):
         assert pace.may_read("a", NOW + 10) == NOW + 10
         pace.called("a", NOW + 10)
+        pace.answered("a", NOW + 10, 0)
     assert pace.may_read("a", NOW + 20) == NOW + 1000
-    assert pace.used("a", NOW + 20) == 4
+    assert len(pace.used("a", NOW + 20).calls) == 4
 
 
-def test_what_is_read_ahead_waits_for_the_bytes_before_it() -> None:
+def test_looks_and_what_is_read_ahead_wait_for_the_bytes_before_them() -> None:
     pace = LookPace(period=LIMITED, rate=2**20)
-    # A turn of 3 MiB that began a second ago, and 1 MiB more.
-    pace.answered("a", NOW - 1000, 3 * 2**20)
-    assert pace.may_read("a", NOW) == NOW + 2000
+    # A turn of 3 MiB that was pinned a second ago, and 1 MiB more.
+    pace.spent("a", NOW, TurnCalls(1, 3000, 1000), 1)
+    assert pace.may_read("a", NOW) == pace.due("a", NOW) == NOW + 2000
+    pace.called("a", NOW)
     pace.answered("a", NOW, 2**20)
-    assert pace.busy("a", NOW) == 3.0
-    assert pace.busy("a", NOW + 5000) == pace.busy("b", NOW) == 0.0
+    assert max(pace.used("a", NOW).blocks) == (3000, 0)
+    assert pace.used("a", NOW + 5000) == Used()
 
 
 def test_a_longer_period_of_reads_holds_for_what_is_read_ahead() -> None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.pages.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.planner.shards.looks import Look, joined
 from kinesis_trident.spout.planner.shards.read_ahead import (
     MOST_BYTES,
@@ -29,9 +28,10 @@ def answer(sizes: list[int], behind: int | None) -> Page:
         pa.array(["key"] * len(sizes), pa.string()),
         pa.array([bytes(size) for size in sizes], pa.binary()),
         pa.array(["7" * 56] * len(sizes), pa.string()),
+        pa.array([-1] * len(sizes), pa.int64()),
         pa.array([0] * len(sizes), pa.int64()).view(pa.timestamp("us", tz="UTC")),
     ]
-    return Page(pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA), "next", behind, sum(sizes))
+    return Page(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), "next", behind, sum(sizes))
 
 
 def look(page: Page | None, **more: object) -> Look:

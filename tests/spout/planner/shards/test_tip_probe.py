@@ -103,6 +103,35 @@ def test_what_passes_is_not_known_now(probe: TipProbe, kinesis: MemoryKinesis, e
     assert probe.look({A: TRIM_HORIZON}) == {A: True}
 
 
+def test_who_is_answered_between_other_readers_is_refused_all_the_time(kinesis: MemoryKinesis) -> None:
+    clock = FakeTime()
+    probe = TipProbe(kinesis, Layout("/", "app", "orders", 1), wall=clock.milliseconds)
+    first, second = (After(RecordPosition(kinesis.put(A, b"x"))) for _ in range(2))
+
+    def refused_at(position: Position, seconds: float) -> int | None:
+        clock.sleep(seconds)
+        kinesis.fail(A, ThrottledError("slow"))
+        assert probe.look({A: position}) == {A: None}
+        return probe.looks[A].refused
+
+    begun = refused_at(first, 1)
+    assert refused_at(first, 15) == begun
+    assert probe.look({A: first}) == {A: True}
+    assert probe.looks[A].refused is None
+    assert refused_at(first, 10) == begun
+    assert refused_at(first, 20) == begun
+    # Somebody has read on.
+    assert refused_at(second, 10) == begun
+    clock.sleep(40)
+    assert probe.look({A: second}) == {A: False}
+    assert refused_at(second, 31) == clock.milliseconds()
+    # Single refusals, as of any shard that several read.
+    for _ in range(5):
+        assert probe.look({A: second}) == {A: False}
+        assert refused_at(second, 3) == clock.milliseconds()
+    probe.close()
+
+
 def test_what_does_not_pass_is_raised(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     kinesis.fail(B, AccessDeniedError("no"))
     with pytest.raises(AccessDeniedError):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.partition import Amount

@@ -1,0 +1,321 @@
+"""A fence in a database: only the newest run of an application writes there, checked in the transaction that writes.
+
+The driver checks its epoch in ZooKeeper before it calls `write`, but it can be paused inside `write` while a newer run
+takes over. The fence is a row of the application in the sink's own database, with the epoch and the txid that wrote
+last. Each transaction first raises it, and so holds its lock to the end. An older run that wakes finds a higher epoch,
+and is rolled back. A newer run waits for the transaction of an older one, and one that is paused is ended for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from kinesis_trident.bolt.errors import FenceHeldError, SinkError, StaleBatchError
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, LOCKED, code_of
+from kinesis_trident.checkpoint.errors import FencedError
+
+FENCE = sa.Table(
+    "kt_fence",
+    sa.MetaData(),
+    # The default collations of MySQL compare "a" equal to "A".
+    sa.Column(
+        "application",
+        sa.Text().with_variant(
+            mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+        ),
+        primary_key=True,
+    ),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("txid", sa.BigInteger, nullable=False),
+    # Others have no transactions.
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
+)
+
+_TRIES = 10
+"""Attempts to lock the fence, each of which lost to a transaction that came first, or found a dead connection."""
+
+_MARGIN = 5
+"""Seconds that a newer run waits longer than the database lets an older one be idle."""
+
+_NO_TABLE = {"42P01", 1146}
+_ENDS_TRANSACTION = re.compile(
+    r"""(?: \s | /\*.*?\*/ | (?:--|\#)[^\n]*\n )*
+    (?P<what> ALTER | CREATE (?! \s+ (?:OR\s+REPLACE\s+)? TEMPORARY\b ) | DROP (?! \s+ TEMPORARY\b ) | FLUSH
+      | GRANT | LOCK | RENAME | REVOKE
+      | TRUNCATE | UNLOCK | (?:ANALYZE|CHECK|OPTIMIZE|REPAIR) \s+ (?:(?:LOCAL|NO_WRITE_TO_BINLOG)\s+)? TABLE
+      | BEGIN (?=\s*(?:WORK\b|;|$)) | COMMIT | ROLLBACK (?! \s+ (?:WORK\s+)? TO\b ) | START \s+ TRANSACTION
+      | SET \s+ (?:SESSION\s+|@@(?:SESSION\.)?)? autocommit
+    ) \b""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+"""What commits a transaction of MySQL and MariaDB, or ends it: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """What the fence needs from a kind of database, as SQL.
+
+    Attributes:
+        bound: bounds the wait for the fence (`wait`), and where the database does that by itself, the time for which
+            the driver sends nothing (`idle`): both in seconds.
+        unbound: lifts the bound of the wait, once the fence is locked.
+        proof: returns true in a transaction that an UPDATE has begun, false where each statement commits by itself.
+        end_idle: ends the transaction that holds the fence, if it has sent nothing for `idle` seconds.
+        restore: gives the connection the settings back that it had, for those that outlast the transaction.
+    """
+
+    bound: str = ""
+    unbound: str = ""
+    proof: str = ""
+    end_idle: str = ""
+    restore: str = ""
+
+
+_MYSQL = _Dialect(
+    "SET @kt_wait = CAST(COALESCE(@kt_wait, @@SESSION.innodb_lock_wait_timeout) AS SIGNED), "
+    "@kt_idle = CAST(COALESCE(@kt_idle, @@SESSION.wait_timeout) AS SIGNED), "
+    "SESSION innodb_lock_wait_timeout = {wait}, SESSION wait_timeout = {idle}",
+    "SET SESSION innodb_lock_wait_timeout = @kt_wait",
+    "SELECT @@SESSION.autocommit = 0",
+    restore="SET SESSION innodb_lock_wait_timeout = @kt_wait, SESSION wait_timeout = @kt_idle, "
+    "@kt_wait = NULL, @kt_idle = NULL",
+)
+_DIALECTS = {
+    "postgresql": _Dialect(
+        "SET LOCAL lock_timeout = '1s'",
+        "SET LOCAL lock_timeout TO DEFAULT",
+        "SELECT txid_current_if_assigned() IS NOT NULL",
+        # Its own idle_in_transaction_session_timeout does not count after a pipeline, as psycopg's executemany is one.
+        "SELECT pg_terminate_backend(pid) FROM kt_fence JOIN pg_locks ON transactionid = kt_fence.xmax AND granted "
+        "JOIN pg_stat_activity USING (pid) WHERE application = :application AND mode = 'ExclusiveLock' "
+        "AND state LIKE 'idle in transaction%' AND state_change < clock_timestamp() - make_interval(secs => :idle)",
+    ),
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+    # It locks the database as a whole, for the `timeout` of its connection, and ends no transaction by itself.
+    "sqlite": _Dialect(),
+}
+
+
+@contextmanager
+def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) -> Iterator[sa.Connection]:
+    """Begin a transaction in which only the newest run of the application writes; the end of the block commits it.
+
+        def write(df, txid, outcomes):
+            rows = [row.asDict() for row in df.collect()]
+            with begin_fenced(engine, outcomes) as connection:
+                ...     # delete what this txid wrote before, and insert the rows
+
+    The fence is a row of the application in the table `kt_fence`, which is created at the first use. The transaction
+    locks it: those of one application follow one another.
+
+    Args:
+        engine: of SQLAlchemy, for PostgreSQL, MySQL, MariaDB or SQLite.
+        outcomes: the third argument of `write`.
+        timeout: the seconds after which a transaction is ended in which the driver sends nothing, so that a newer run
+            need not wait for one that is paused: compute the rows before the block. With SQLite, which ends none, the
+            connection's own `timeout` bounds the wait.
+
+    Raises:
+        FencedError: a newer run has written here; nothing of this transaction was written.
+        StaleBatchError: this application has written a later batch here; nothing was written.
+        FenceHeldError: another run's transaction has held the fence for longer than the timeout.
+        SinkError: the engine cannot be used, or the database has ended the transaction.
+    """
+    dialect = _DIALECTS.get(engine.dialect.name) if isinstance(engine, sa.Engine) else None
+    if dialect is None:
+        given = engine.dialect.name if isinstance(engine, sa.Engine) else type(engine).__name__
+        msg = (
+            f"begin_fenced cannot use {given}. Give it sqlalchemy.create_engine(...) of a PostgreSQL, MySQL, MariaDB "
+            "or SQLite database"
+        )
+        raise SinkError(msg)
+    with engine.connect() as connection:
+        try:
+            transaction = _Fence(connection, outcomes, dialect, timeout).begin()
+            if dialect is _MYSQL:
+                sa.event.listen(connection, "before_cursor_execute", _refuse_implicit_commit)
+            with transaction:
+                yield connection
+        except sa.exc.DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            msg = (
+                f"{_where(engine)} has ended the transaction of batch {outcomes.txid} ({_said(error)}). Start the "
+                f"query again, which replays the batch. Unless the connection failed, this driver was paused, or "
+                f"computed in the block of begin_fenced, for more than {timeout:g} s: compute the rows before it"
+            )
+            raise SinkError(msg) from error
+        finally:
+            if dialect.restore and not connection.invalidated:
+                # If the connection is dead, the pool finds out.
+                with suppress(sa.exc.DBAPIError):
+                    connection.exec_driver_sql(dialect.restore)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """The fence of one transaction."""
+
+    connection: sa.Connection
+    outcomes: Outcomes
+    dialect: _Dialect
+    timeout: float
+
+    def begin(self) -> sa.RootTransaction:
+        """Begin a transaction that holds the fence."""
+        tries, waits_until = 0, time.monotonic() + self._idle + _MARGIN
+        while tries < _TRIES:
+            tries += 1
+            transaction = self.connection.begin()
+            try:
+                if self._raise():
+                    return transaction
+                transaction.rollback()
+                self._make_row()
+            except sa.exc.DBAPIError as error:
+                transaction.rollback()
+                code = code_of(error.orig)
+                if code in LOCKED:
+                    if not self.dialect.end_idle or time.monotonic() > waits_until:
+                        raise self._held() from error
+                    self._end_idle()
+                    tries -= 1
+                elif code in _NO_TABLE or "no such table" in _said(error):
+                    self._make_table()
+                elif code not in CONFLICTS and not error.connection_invalidated:
+                    raise
+            except BaseException:
+                transaction.rollback()
+                raise
+        raise self._held()
+
+    @property
+    def _idle(self) -> int:
+        return max(1, math.ceil(self.timeout))
+
+    def _raise(self) -> bool:
+        """Raise the fence to this run's epoch and txid; return False if the application has no fence yet."""
+        connection, outcomes, dialect = self.connection, self.outcomes, self.dialect
+        if dialect.bound:
+            connection.exec_driver_sql(dialect.bound.format(wait=self._idle + _MARGIN, idle=self._idle))
+        mine = FENCE.c.application == outcomes.application
+        # Always an update: a transaction that sees the database as it was before it got the lock would otherwise
+        # miss what the run before it has written.
+        raised = connection.execute(
+            FENCE.update()
+            .where(mine, FENCE.c.epoch <= outcomes.epoch, FENCE.c.txid <= outcomes.txid)
+            .values(epoch=outcomes.epoch, txid=outcomes.txid)
+        )
+        if not raised.rowcount:
+            row = connection.execute(sa.select(FENCE.c.epoch, FENCE.c.txid).where(mine)).first()
+            if row is not None:
+                self._check(row.epoch, row.txid)
+            # There was none yet: another run may have inserted it in between.
+            return False
+        if not self._is_transaction():
+            msg = (
+                f"{_where(connection.engine)}: each statement commits by itself (AUTOCOMMIT), so nothing can be "
+                "fenced. Create the engine without isolation_level='AUTOCOMMIT'"
+            )
+            raise SinkError(msg)
+        if dialect.unbound:
+            connection.exec_driver_sql(dialect.unbound)
+        return True
+
+    def _check(self, epoch: int, txid: int) -> None:
+        """Refuse a run that is older than the fence.
+
+        Raises:
+            FencedError, StaleBatchError: as `begin_fenced`.
+        """
+        outcomes, where = self.outcomes, _where(self.connection.engine)
+        lost = (
+            "If this is the application's newest run, its data in ZooKeeper was lost or restored from an older copy, "
+            "or another query has the same applicationName: use a new applicationName"
+        )
+        if epoch > outcomes.epoch:
+            msg = (
+                f"a newer run of application {outcomes.application!r} has written to {where}: kt_fence has epoch "
+                f"{epoch}, this run has epoch {outcomes.epoch} and writes nothing. {lost}"
+            )
+            raise FencedError(msg, outcomes.epoch, epoch)
+        if txid > outcomes.txid:
+            msg = (
+                f"application {outcomes.application!r} has written batch {txid} to {where}, so batch {outcomes.txid} "
+                f"is not written: it would replace another one of this number. {lost}"
+            )
+            raise StaleBatchError(msg)
+
+    def _is_transaction(self) -> bool:
+        if self.dialect.proof:
+            return bool(self.connection.exec_driver_sql(self.dialect.proof).scalar())
+        driver: Any = self.connection.connection.dbapi_connection
+        return bool(driver.in_transaction)
+
+    def _held(self) -> FenceHeldError:
+        return FenceHeldError(
+            f"the fence of application {self.outcomes.application!r} in {_where(self.connection.engine)} stays locked: "
+            "another run's transaction is writing, or is paused and cannot be ended from here. Start the query again; "
+            "if it stays so, end that run's process or its session in the database"
+        )
+
+    def _end_idle(self) -> None:
+        # This user may see that session, and not be allowed to end it.
+        with suppress(sa.exc.DBAPIError), self.connection.begin():
+            asked = {"application": self.outcomes.application, "idle": self._idle}
+            self.connection.execute(sa.text(self.dialect.end_idle), asked)
+
+    def _make_table(self) -> None:
+        try:
+            with self.connection.begin():
+                FENCE.create(self.connection)
+        except sa.exc.DBAPIError as error:
+            # Another run may have created it meanwhile; databases report that in different ways.
+            if not sa.inspect(self.connection).has_table(FENCE.name):
+                ddl = " ".join(str(sa.schema.CreateTable(FENCE).compile(self.connection)).split())
+                msg = (
+                    f"{_where(self.connection.engine)} refused to create kt_fence ({_said(error)}). Give this user the "
+                    f"right, or create it as another one: {ddl}"
+                )
+                raise SinkError(msg) from error
+            self.connection.rollback()
+
+    def _make_row(self) -> None:
+        try:
+            with self.connection.begin():
+                self.connection.execute(
+                    FENCE.insert().values(application=self.outcomes.application, epoch=0, txid=0)
+                )
+        except sa.exc.IntegrityError:
+            # Another run has inserted it meanwhile.
+            return
+
+
+def _refuse_implicit_commit(_connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+    if found := _ENDS_TRANSACTION.match(statement):
+        msg = (
+            f"MySQL and MariaDB end a transaction at {found['what'].split(maxsplit=1)[0].upper()}, which would end the "
+            "fence. Do it outside of the block of begin_fenced"
+        )
+        raise SinkError(msg)
+
+
+def _where(engine: sa.Engine) -> str:
+    url = engine.url
+    return url.set(username=None, password=None, query={}).render_as_string()
+
+
+def _said(error: sa.exc.DBAPIError) -> str:
+    return str(error.orig).strip()

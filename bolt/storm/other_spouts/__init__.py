@@ -1,1 +1,0 @@
-"""Topologies over DataFrames other than the source."""

@@ -1,0 +1,142 @@
+"""Records that come again to a topology: their attempt, and the branches of their trees that are done already.
+
+A record that a bolt holds comes again with the next batch. Only the bolts on the way to the one that holds it, this
+bolt, and what is below it then run again for the record: all other branches of its tree are done. The driver keeps
+that from one batch to the next; after a new start, and for a new attempt, all of them run.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from kinesis_trident.bolt.tracking.operators import OutcomeFilter
+from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.common.arrow_columns import numbers, values_of
+from kinesis_trident.tracker.reasons import holders_in, is_held
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+DELIVERY = "__delivery"
+"""The column with the number of a tuple's delivery among those of the batch; 0, or null, for new records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A further delivery of records: its attempt, and the bolts that hold them; none if all bolts run again."""
+
+    attempt: int
+    bolts: frozenset[str] = frozenset()
+
+
+_Known = Sequence[tuple[Delivery, Mapping[str, tuple[NotDone, ...]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDeliveries:
+    """An operator on the source's rows that adds the column `DELIVERY`. `known`: records by their delivery."""
+
+    known: _Known
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the column: of several deliveries of a record the first counts."""
+        for batch in batches:
+            marks = np.zeros(batch.num_rows, np.int32)
+            attempts = values_of(batch.column("attempt"))
+            for number, (delivery, records) in enumerate(self.known, 1):
+                here = OutcomeFilter(records).excluded(batch) & (attempts == delivery.attempt)
+                marks[here & (marks == 0)] = number
+            yield batch.append_column(DELIVERY, numbers(marks))
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """The further deliveries in a batch, by the numbers in the column `DELIVERY`, for one bolt.
+
+    `below`: the bolt and all components below it.
+    """
+
+    known: Sequence[Delivery]
+    bolt: str
+    below: Collection[str]
+
+    def marks_in(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return the number of each row's delivery."""
+        if DELIVERY not in batch.schema.names:
+            return np.zeros(batch.num_rows, np.int32)
+        column: pa.Array = batch.column(DELIVERY)
+        return (
+            np.where(values_of(column.is_valid()), values_of(column), 0)
+            if column.null_count
+            else values_of(column)
+        )
+
+    def is_done(self, mark: int) -> bool:
+        """Return whether the bolt has done its part for the records of a delivery."""
+        bolts = self.known[mark - 1].bolts if mark else None
+        return bool(bolts) and bolts.isdisjoint(self.below)  # type: ignore[union-attr]
+
+    def emitted(self, marks: Iterable[int]) -> int:
+        """Return the mark of a tuple that is emitted for tuples with these: what a holder emits is new."""
+        first, *others = {int(mark) for mark in marks} or {0}
+        if others or not first or self.bolt not in self.known[first - 1].bolts:
+            return 0 if others else first
+        return self.known.index(Delivery(self.known[first - 1].attempt)) + 1
+
+
+@dataclass(slots=True)
+class Holds:
+    """The records that bolts of one query hold, from one batch to the next; in the driver."""
+
+    _held: dict[str, list[tuple[Delivery, NotDone]]] = field(default_factory=dict)
+    _newest: tuple[int, dict[str, list[tuple[Delivery, NotDone]]]] = (0, {})
+
+    def known_in(self, txid: int, again: Mapping[str, Sequence[Run]], components: Collection[str]) -> _Known:
+        """Return the deliveries of a batch, each with its records: those that are held first.
+
+        `again`: the runs of records that the batch delivers again. What a further attempt at a batch finds is what the
+        first one found.
+        """
+        if self._newest[0] < txid:
+            self._held = self._newest[1]
+        found: dict[Delivery, dict[str, list[NotDone]]] = {}
+        for shard in again:
+            for delivery, piece in self._held.get(shard, ()):
+                if delivery.bolts <= set(components):
+                    found.setdefault(delivery, {}).setdefault(shard, []).append(piece)
+        for shard, runs in again.items():
+            for run in runs:
+                piece = NotDone(run.first or run.last, run.last, run.count, "")
+                found.setdefault(Delivery(run.attempt + 1), {}).setdefault(shard, []).append(piece)
+        for delivery in list(found):
+            found.setdefault(Delivery(delivery.attempt), {})
+        return [(one, {shard: tuple(some) for shard, some in of.items()}) for one, of in found.items()]
+
+    def note(
+        self, txid: int, again: Mapping[str, Sequence[Run]], not_done: Mapping[str, Iterable[NotDone]]
+    ) -> None:
+        """Note which records bolts hold after a batch, for the next one: also those that this one had no room for."""
+        held: dict[str, list[tuple[Delivery, NotDone]]] = {}
+        for shard in {*not_done, *self._held}:
+            runs = sorted(
+                (RecordPosition.parse(run.first or run.last), run.last_position, run.attempt + 1)
+                for run in again.get(shard, ())
+            )
+            kept = [one for one in self._held.get(shard, ()) if _attempt_of(one[1], runs) is None]
+            for piece in not_done.get(shard, ()):
+                bolts = holders_in(piece.reason) if is_held(piece.reason) else ()
+                if bolts and piece.first:
+                    kept.append((Delivery(_attempt_of(piece, runs) or 1, frozenset(bolts)), piece))
+            if kept:
+                held[shard] = kept
+        self._newest = txid, held
+
+
+def _attempt_of(piece: NotDone, runs: Sequence[tuple[RecordPosition, RecordPosition, int]]) -> int | None:
+    """Return the attempt of the first of sorted runs that has records of a piece; None if none has."""
+    at = bisect_left(runs, RecordPosition.parse(piece.first or piece.last), key=operator.itemgetter(1))
+    return runs[at][2] if at < len(runs) and runs[at][0] <= RecordPosition.parse(piece.last) else None

@@ -1,0 +1,158 @@
+"""Marks dead letters that were delivered again: when, in which batch that ended, and how. Pure.
+
+Only whoever has marks to work on imports this: it loads numpy, and most commands of the console must answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode, Replay
+from kinesis_trident.tracker.position_keys import (
+    Keys,
+    concatenated,
+    counts,
+    find,
+    joined,
+    keys_of_texts,
+    pack_in_parts,
+    unpack,
+)
+
+_MOST_ENTRIES = 64
+_MOST_RECORDS = 100_000
+"""A shard's marks take up to 2 MB then; the oldest are forgotten, and their letters count as never replayed."""
+
+Mask = npt.NDArray[np.bool_]
+Span = tuple[str, str, str | None]
+"""The first record, the last one, and, if the first is not known, the one before it."""
+
+
+def marked(node: DeadLettersNode | None) -> Keys:
+    """Return the records whose newest letter was delivered again: they are done since, or in flight."""
+    some = [one.positions for one in node.replays if one.outcome != "failed"] if node else []
+    return joined([unpack(*positions) for positions in some])
+
+
+def mark_of_letter(node: DeadLettersNode, letter: DeadLetterRecord) -> Replay | None:
+    """Return the replay of a listed letter; None if it was not delivered again."""
+    span = _KeyRanges([_span_of(letter.message_id)])
+    for one in reversed(node.replays):
+        # A letter of the batch in which a replay failed, or of a later one, is newer than that replay.
+        later = one.outcome != "failed" or letter.txid < one.txid
+        if later and span.cover(unpack(*one.positions)).any():
+            return one
+    return None
+
+
+def mark_asked(node: DeadLettersNode, keys: Keys, now: int) -> DeadLettersNode:
+    """Return a node after the query has taken in that these records are to be delivered again."""
+    if not len(keys):
+        return node
+    before: list[Replay] = []
+    for one in node.replays:
+        known = unpack(*one.positions)
+        before += _part(one, known, ~find(keys, known)[1]) if one.outcome != "failed" else [one]
+    return _with(node, [*before, Replay(now, pack_in_parts(keys))])
+
+
+def settle_replays(
+    node: DeadLettersNode,
+    inflight: InflightNode,
+    turns: Mapping[int, Keys],
+    letters: Sequence[DeadLetterRecord],
+    txid: int,
+) -> DeadLettersNode:
+    """Return a node after a batch: what was asked for and is no longer in flight is done, or a letter again.
+
+    `turns`: the positions of the rows of the batches that `inflight` names; `letters`: those of this batch.
+    """
+    if not any(letters or not one.outcome for one in node.replays):
+        return node
+    failed, waiting = (
+        _KeyRanges([_span_of(letter.message_id) for letter in letters]),
+        _KeyRanges.of(inflight, turns),
+    )
+    after: list[Replay] = []
+    for one in node.replays:
+        keys = unpack(*one.positions)
+        again = failed.cover(keys)
+        if one.outcome == "failed":
+            after.append(one)
+        else:
+            # What was done is a letter again after somebody has moved the checkpoint back.
+            waits = ~again if one.outcome == "done" else waiting.cover(keys) & ~again
+            after += _part(one, keys, waits)
+            after += _part(msgspec.structs.replace(one, txid=txid, outcome="failed"), keys, again)
+            after += _part(msgspec.structs.replace(one, txid=txid, outcome="done"), keys, ~waits & ~again)
+    return _with(node, after)
+
+
+def held(keys: Keys, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> Mask:
+    """Tell of sorted keys which are in flight."""
+    return _KeyRanges.of(inflight, turns).cover(keys)
+
+
+class _KeyRanges:
+    """Ranges of records, and single records, for lookups of keys; `rows` are sorted."""
+
+    def __init__(self, spans: Sequence[Span], rows: Keys | None = None) -> None:
+        self._begins = keys_of_texts([first or before or "0" for first, _, before in spans])
+        self._is_after = np.array([not first and before is not None for first, _, before in spans], np.bool_)
+        self._lasts = keys_of_texts([last for _, last, _ in spans])
+        self._rows = joined([]) if rows is None else rows
+
+    @classmethod
+    def of(cls, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> _KeyRanges:
+        if inflight is None:
+            return cls([])
+        rows = [
+            turns[run.txid][start:end]
+            for run in inflight.pending
+            for start, end in zip(run.open[::2], run.open[1::2], strict=True)
+        ]
+        runs = (*inflight.waiting, *inflight.dead)
+        return cls([(run.first, run.last, run.prev) for run in runs], joined(rows))
+
+    def cover(self, keys: Keys) -> Mask:
+        """Tell of sorted keys which are in one of the ranges, or single records."""
+        at, after = (counts(keys, self._begins, through=through) for through in (False, True))
+        begins = np.where(self._is_after, after, at)
+        depth = np.zeros(len(keys) + 1, np.int64)
+        np.add.at(depth, begins, 1)
+        np.add.at(depth, np.maximum(begins, counts(keys, self._lasts, through=True)), -1)
+        return (np.cumsum(depth[:-1]) > 0) | find(self._rows, keys)[1]
+
+
+def _span_of(message_id: str) -> Span:
+    """Return the records that a letter stands for: its message id ends with `5`, `5..9` or `after 4..9`."""
+    first, dots, last = message_id.rpartition("/")[2].partition(":")[2].partition("..")
+    if first.startswith("after "):
+        before = first.removeprefix("after ")
+        return "", last, None if before == "None" else before
+    return first, last if dots else first, None
+
+
+def _part(one: Replay, keys: Keys, mask: Mask) -> Iterator[Replay]:
+    if mask.any():
+        yield one if mask.all() else msgspec.structs.replace(one, positions=pack_in_parts(keys[mask]))
+
+
+def _with(node: DeadLettersNode, replays: Sequence[Replay]) -> DeadLettersNode:
+    """Return a node with these replays; those that ended alike become one, and so do the oldest if they are many."""
+    groups: dict[tuple[int, int, str], list[Replay]] = {}
+    for at, one in enumerate(replays):
+        old = at < len(replays) - _MOST_ENTRIES and one.outcome
+        groups.setdefault((0, 0, one.outcome) if old else (one.time, one.txid, one.outcome), []).append(one)
+    merged = []
+    for some in groups.values():
+        # What ended in two batches as a letter is there twice: it was two letters.
+        keys = np.sort(concatenated([unpack(*one.positions) for one in some]))
+        merged.append(msgspec.structs.replace(some[-1], positions=pack_in_parts(keys)))
+    while sum(one.count for one in merged) > _MOST_RECORDS and len(merged) > 1:
+        merged.pop(0)
+    return msgspec.structs.replace(node, replays=tuple(merged))

@@ -1,0 +1,241 @@
+"""The notes of a home: nodes of which there is one, which a run writes as a whole and anyone reads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Generic
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.recipe.watchers import DataWatch
+from msgspec.structs import replace
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError, FencedError
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.nodes import EpochNode, JudgingNode, StartNode, StopNode, StreamsNode
+from kinesis_trident.checkpoint.model.run_status import How, RunEnd, RunEndsNode, StatusNode
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, NodeT, Stored
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    EXISTS,
+    MISSING,
+    Check,
+    Create,
+    Delete,
+    Refused,
+    Write,
+)
+
+log = logging.getLogger(__name__)
+
+_ENDS = 20
+
+
+class Note(Generic[NodeT]):
+    """One node: its path, and what it holds."""
+
+    def __init__(self, nodes: FencedNodes, path: str, kind: type[NodeT]) -> None:
+        self._nodes = nodes
+        self._path = path
+        self._kind = kind
+
+    def get(self, *, fresh: bool = False) -> NodeT | None:
+        """Return the note; None if there is none. `fresh`: includes what any run has written before this call."""
+        return self._nodes.get(self._path, self._kind, fresh=fresh)
+
+    def put(self, node: NodeT, epoch: int) -> None:
+        """Store the note: the last writer of the newest run wins.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._nodes.update(self._path, self._kind, lambda _: node, epoch)
+
+    def put_once(self, node: NodeT, epoch: int) -> NodeT:
+        """Store the note where there is none; return the note that stands there now.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        done = self._nodes.update(self._path, self._kind, lambda found: found or node, epoch, is_new=True)
+        return done.node or node
+
+
+class JudgingNote(Note[JudgingNode]):
+    """The node `judging`: the newest run whose driver judges; its batches are done only with an outcome.
+
+    A plain query publishes nothing, so for it "no outcome" means that everything is done. For a driver that judges, "no
+    outcome" means that the outcome was lost, as in a ZooKeeper that was restored from a copy made before it was
+    published.
+    """
+
+    _said = 0
+    _before: Stored[JudgingNode] | None = None
+
+    def say(self, epoch: int, readers: Callable[[], Collection[int]] = tuple) -> list[int]:
+        """Note that the driver of the run of `epoch` judges its records; sends no request once it is noted.
+
+        Args:
+            epoch: of the run.
+            readers: gives the earlier runs that have read rows of the current batch.
+
+        Returns:
+            Those of them that did not judge: plain queries, whose sinks may have what they read.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        if self._said == epoch:
+            return []
+        before, judged = set(readers()), set[int]()
+
+        def note(node: JudgingNode | None) -> JudgingNode:
+            nonlocal judged
+            judged = {run for run in before if node is not None and node.judged(run)}
+            # Also where it is noted: who has done so may take it back.
+            return JudgingNode(epoch=epoch, earlier=tuple(sorted(judged - {epoch})))
+
+        self._before = self._nodes.update(self._path, JudgingNode, note, epoch).before
+        self._said = epoch
+        return sorted(before - judged - {epoch})
+
+    def take_back(self, epoch: int) -> None:
+        """Make the note what it was before this process said that the run of `epoch` judges, if it has."""
+        if self._said != epoch:
+            return
+        self._said = 0
+        before = self._before
+        with suppress(Refused, FencedError):
+            if before is None:
+                self._nodes.commit([Check(self._path, 0), Delete(self._path)], epoch)
+            else:
+                self._nodes.replace(
+                    self._path, before.node, replace(before, version=before.version + 1), epoch
+                )
+
+    def forget(self, epoch: int) -> None:
+        """Remove the note of an earlier run: a plain query has taken over.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        try:
+            self._nodes.commit([Delete(self._path)], epoch)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+
+
+class StreamsNote(Note[StreamsNode]):
+    """The node `streams` of a home of several, and a node for each stream whose LATEST was resolved to a time."""
+
+    def start(self, stream: str, created: int) -> StartNode | None:
+        """Return the time to which a stream's LATEST was resolved; None before it was."""
+        return self._start_of(stream, created).get()
+
+    def put_start(self, stream: str, created: int, node: StartNode, epoch: int) -> StartNode:
+        """Store the time to which a stream's LATEST is resolved, once; later callers get the first answer.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        return self._start_of(stream, created).put_once(node, epoch)
+
+    def _start_of(self, stream: str, created: int) -> Note[StartNode]:
+        return Note(self._nodes, self._nodes.layout.start_of(stream, created), StartNode)
+
+
+class StopNote(Note[StopNode]):
+    """The node `stop`, ephemeral: a process asks that a running query ends after the current batch; the run answers."""
+
+    def ask(self, epoch: int) -> None:
+        """Ask the run of `epoch` to plan nothing more; the request ends with this process's session."""
+        request = Create(self._path, encode(StopNode(epoch=epoch)), ephemeral=True)
+        try:
+            self._nodes.session.commit([request])
+        except Refused as refused:
+            if refused.kind is not EXISTS:
+                raise
+            self._nodes.session.commit([Delete(self._path), request])
+
+    def answer(self, settled: int, epoch: int) -> None:
+        """Answer that this run plans nothing more, and the settled txid. Does nothing if the request is gone."""
+        try:
+            self._nodes.commit([Write(self._path, encode(StopNode(epoch=epoch, settled=settled)))], epoch)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+
+    def watch(self, callback: Callable[[StopNode | None], object]) -> None:
+        """Call `callback` with the current request (None for none) and at each change; it must be quick."""
+
+        def look(data: bytes | None, _stat: Any) -> None:
+            try:
+                request = decode(self._path, data, StopNode) if data else None
+            except CorruptNodeError as error:
+                # Any process may make a request.
+                log.warning("an unreadable request to stop is ignored: %s", error)
+                request = None
+            callback(request)
+
+        DataWatch(self._nodes.session.client, self._path, look)
+
+
+class StatusNote(Note[StatusNode]):
+    """The node `status`: what the newest run sees, written without waiting."""
+
+    _exists = True
+    _pending: Any = None
+
+    def tell(self, node: StatusNode) -> None:
+        """Write the node if its epoch is the newest; waits for nothing and raises nothing.
+
+        While ZooKeeper does not answer, nothing is sent: the node is information, and the next one replaces it.
+        """
+        client = self._nodes.session.client
+        if (self._pending is not None and not self._pending.ready()) or not client.connected:
+            return
+        self.learn()
+        transaction = client.transaction()
+        transaction.check(self._nodes.layout.epoch, node.epoch)
+        write = transaction.set_data if self._exists else transaction.create
+        write(self._path, encode(node))
+        self._pending = transaction.commit_async()
+
+    def learn(self) -> bool:
+        """Take in the answer to the last write; return True if it was refused, because the node exists or does not."""
+        if self._pending is None or not self._pending.ready():
+            return False
+        pending, self._pending = self._pending, None
+        refused = pending.successful() and any(
+            isinstance(result, NoNodeError | NodeExistsError) for result in pending.get()
+        )
+        self._exists = self._exists is not refused
+        return refused
+
+
+class EndsNote(Note[RunEndsNode]):
+    """The node `ends`: how the last runs ended."""
+
+    def note(self, epoch: int, how: How, at: int, why: str = "") -> None:
+        """Note how the run of `epoch` has ended; the first note of a run stays, because what follows comes of it.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+
+        def add(node: RunEndsNode | None) -> RunEndsNode | None:
+            run = self._nodes.get(self._nodes.layout.epoch, EpochNode)
+            ends = node.ends if node is not None else ()
+            if run is None or any(end.epoch == epoch for end in ends):
+                self._nodes.commit((), epoch)
+                return node
+            end = RunEnd(epoch, run.host, run.pid, run.since, at, how, why[:1000])
+            return RunEndsNode(ends=(*ends, end)[-_ENDS:])
+
+        self._nodes.update(self._path, RunEndsNode, add, epoch)
+
+    def runs(self) -> tuple[RunEnd, ...]:
+        """Return how the last runs ended, the newest last."""
+        node = self.get()
+        return node.ends if node is not None else ()

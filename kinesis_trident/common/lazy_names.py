@@ -1,0 +1,58 @@
+"""Public names that are imported when they are first asked for."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    module: str, **made: Callable[[], Any]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__all__`, `__getattr__` and `__dir__` of a module whose names live elsewhere.
+
+    The names are those that its own source imports below `if TYPE_CHECKING`, where a type checker reads them. To read
+    it takes a millisecond, and works in an archive too.
+
+    Args:
+        module: the name of the module that offers the names.
+        made: names that a function makes each time.
+
+    Returns:
+        The three. `__getattr__` imports a name and keeps it in the module. It raises AttributeError for any other
+        name, and MissingPackageError where the name needs PySpark and there is none.
+    """
+    homes = _imports_for_type_checkers(module)
+
+    def load(name: str) -> Any:
+        if name in made:
+            return made[name]()
+        if name not in homes:
+            msg = f"module {module!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        from kinesis_trident.common.missing_spark import spark_needed
+
+        with spark_needed(f"{module}.{name}"):
+            value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    names = sorted({*homes, *made})
+    return names, load, lambda: sorted({*vars(sys.modules[module]), *names})
+
+
+def _imports_for_type_checkers(module: str) -> dict[str, str]:
+    """Return the module that each name is imported from."""
+    loader: Any = sys.modules[module].__loader__
+    tree = ast.parse(loader.get_source(module))
+    return {
+        alias.name: str(imported.module)
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for imported in block.body
+        if isinstance(imported, ast.ImportFrom)
+        for alias in imported.names
+    }

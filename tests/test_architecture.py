@@ -1,0 +1,47 @@
+"""The page for who carries it on names what the code does: who writes what, and the files of each change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from doc_tables import DUES_TABLE, STATES_TABLE, WRITERS_TABLE, DocTable
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+CHANGES = {"an option": 6, "a field to a node": 5, "a store": 6, "a command": 5, "a record": 3}
+READ = frozenset(
+    [
+        "trident/stores/bytestore.py",
+        "trident/errors.py",
+        "trident/testing/conformance.py",
+        "console/snapshot.py",
+        "console/changes.py",
+        "console/commands/application_options.py",
+        "console/views.py",
+        "spout/options/modes.py",
+        "spout/options/rules.py",
+    ]
+)
+"""What is read for a change, or changed in a few cases only."""
+
+
+@pytest.mark.parametrize("table", [WRITERS_TABLE, STATES_TABLE, DUES_TABLE], ids=lambda one: one.begin)
+def test_a_table_is_what_the_code_does(table: DocTable) -> None:
+    assert table.read() == table.render()
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+[\w.]*)`", TEXT)
+    assert len(named) > 30
+    assert [one for one in named if not (ROOT / one).exists()] == []
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_a_newcomer_touches_few_files(change: str) -> None:
+    """With its tests and pages."""
+    titles = "Add " + change, "Change when " + change
+    section = next(part for part in TEXT.split("\n## ") if part.startswith(titles))
+    files = set(re.findall(r"`((?:[a-z_]+/)*\w+\.(?:py|md|toml))`", section)) - READ
+    assert len(files) <= CHANGES[change], sorted(files)

@@ -1,0 +1,125 @@
+"""Who writes which node, who changes the state of shards, and where due times are computed: read from the code."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+
+ROOT = Path(__file__).resolve().parent.parent
+FOR_TESTS = ("spout/query_by_hand.py", "spout/testing/", "bolt/testing/", "trident/testing/")
+PROCESSES = {
+    "bolt/tracking/carriers.py": "tasks",
+    "bolt/": "driver",
+    "checkpoint/store/source_home.py": "planning process",
+    "console/": "console",
+    "spout/acks.py": "your process",
+    "spout/graceful_stop.py": "driver",
+    "spout/planner/": "planning process",
+    "spout/reader/": "tasks",
+}
+UNFENCED = (
+    *("changes.note", "external.add", "external.withdraw", "reports.add", "stop.ask"),
+    "epochs.report_fenced",
+)
+READS = frozenset(
+    [
+        "backup",
+        "backups",
+        "check_epoch",
+        "checkpoints",
+        "dead_letters",
+        "finished",
+        "get",
+        "get_outcome",
+        "get_pin",
+        "get_pins",
+        "inflight",
+        "learn",
+        "lineage",
+        "newest",
+        "newest_run",
+        "newest_unsettled",
+        "nodes_of",
+        "notes",
+        "of_attempt",
+        "owner",
+        "past",
+        "read",
+        "rejected",
+        "runs",
+        "settled",
+        "start",
+        "takeovers",
+        "txids",
+        "watch",
+        "watch_epoch",
+    ]
+)
+"""The methods of a store that write nothing."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in ("spout", "tracker", "checkpoint", "bolt", "trident", "console"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not (module := str(path.relative_to(ROOT))).startswith(FOR_TESTS):
+                yield module, ast.parse(path.read_text())
+
+
+def calls(matches: Callable[[ast.Call], str | None]) -> dict[str, list[str]]:
+    """Return where each thing is called that `matches` names."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (name := matches(node)):
+                found[name].add(module)
+    return {name: sorted(where) for name, where in sorted(found.items())}
+
+
+def writers() -> list[tuple[str, ...]]:
+    """Return a row for each method that writes nodes: first those that check no epoch."""
+    scope = inspect.getmodule(SourceStore).__dict__
+    kinds = re.findall(r"self\.(\w+) = (\w+)\(nodes", inspect.getsource(SourceStore.__init__))
+    writing = {
+        f"{area}.{name}"
+        for area, kind in kinds
+        for name, _ in inspect.getmembers(scope[kind], inspect.isfunction)
+        if name[0] != "_" and name not in READS
+    }
+
+    def matches(call: ast.Call) -> str | None:
+        match call.func:
+            case ast.Attribute(ast.Attribute(_, area), method) if f"{area}.{method}" in writing:
+                return f"{area}.{method}"
+        return None
+
+    found = calls(matches)
+    return [
+        (f"`{name}`", ", ".join(dict.fromkeys(map(process_of, found[name]))), quoted(found[name]))
+        for name in (*UNFENCED, *(one for one in found if one not in UNFENCED))
+    ]
+
+
+def callers(*names: str) -> list[tuple[str, ...]]:
+    """Return a row for each of some functions, with the modules that call them."""
+
+    def matches(call: ast.Call) -> str | None:
+        match call.func:
+            case ast.Name(name) | ast.Attribute(_, name) if name in names:
+                return name
+        return None
+
+    return [(f"`{name}`", quoted(where)) for name, where in calls(matches).items()]
+
+
+def process_of(module: str) -> str:
+    return next(who for folder, who in PROCESSES.items() if module.startswith(folder))
+
+
+def quoted(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

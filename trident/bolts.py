@@ -1,0 +1,339 @@
+"""Storm's stateful and windowed bolts, on the states and the windows of Trident.
+
+A state belongs to the batch: all tasks begin it with the batch's txid, and write at their end. A batch that is run
+again starts from the values before it. A record that fails after a task has written comes again in a later batch, and
+counts again, as in Storm: exactly once is Trident's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Generic, TypeVar
+
+from kinesis_trident.bolt.errors import BatchFailedError, FailedException, OperatorError, TopologyError
+from kinesis_trident.bolt.steps.functions import failures, reason_of
+from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
+from kinesis_trident.trident.build.checks import check_factory
+from kinesis_trident.trident.order import ORDER, window_order
+from kinesis_trident.trident.state import ATTEMPT, MapState, StateFactory, StateType, ValueUpdater
+from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.trident.windowing.config import SlidingCountWindow, WindowConfig
+from kinesis_trident.trident.windowing.updater import (
+    BUCKET,
+    PANE,
+    VALUE,
+    CountWindowUpdater,
+    TimeWindowUpdater,
+    bucket_key,
+)
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE = timedelta(microseconds=1)
+
+
+class _OnState(Bolt):
+    """A bolt with an opaque map state, in the transaction of the batch."""
+
+    def __init__(self, state: StateFactory) -> None:
+        name = type(self).__name__
+        check_factory(state, name)
+        if state.kind is not StateType.OPAQUE:
+            msg = f"{name}: its state is not opaque, so a batch that runs again would count twice. Call .opaque(...)"
+            raise TopologyError(msg)
+        self._factory = state
+
+    @property
+    def _place(self) -> Hashable:
+        return self._factory.place
+
+    @property
+    def _driver_local(self) -> bool:
+        return self._factory.driver_local
+
+    def _open(self, context: TopologyContext) -> MapState[Any]:
+        facts = context.facts
+        conf: dict[str, Any] = {} if facts.attempt is None else {ATTEMPT: facts.attempt}
+        if facts.application:
+            conf[OWNER] = Owner.of(facts, context.component, frozenset(context.components))
+        self._context = context
+        state = self._factory.make_state(conf, context.task, context.tasks or 1)
+        if not isinstance(state, MapState):
+            msg = (
+                f"bolt {context.component!r} needs a MapState, but its factory made a {type(state).__name__}. Use "
+                "another factory"
+            )
+            raise OperatorError(msg)
+        self._state: MapState[Any] = _Unwritten(state) if facts.isolating else state
+        with convert_replay_requests(f"bolt {context.component!r}"):
+            self._state.begin_commit(context.txid)
+        return self._state
+
+    def _end(self) -> None:
+        with convert_replay_requests(f"bolt {self._context.component!r}"):
+            self._write()
+            self._state.commit(self._context.txid)
+
+    def _write(self) -> None:
+        """Write what is not written yet."""
+
+
+class KeyValueState(Generic[T]):
+    """The state of a task, by key: read from the store when it is first asked for, written at the end of the batch."""
+
+    def __init__(self, state: MapState[T]) -> None:
+        self._state = state
+        self._values: dict[Hashable, T | None] = {}
+        self._changed: dict[Hashable, None] = {}
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """Return the value of a key, `default` if there is none; a tuple is a key of several values."""
+        return self.get_all([key], default)[0]
+
+    def get_all(self, keys: Sequence[Hashable], default: Any = None) -> list[Any]:
+        """Return the value of each key, with one request for all that are not known yet."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._values]
+        self._values.update(zip(new, self._state.multi_get([*map(_key, new)]), strict=True))
+        found = [self._values[key] for key in keys]
+        return [default if value is None else value for value in found]
+
+    def put(self, key: Hashable, value: T | None) -> None:
+        """Set the value of a key."""
+        self._values[key] = value
+        self._changed[key] = None
+
+    def write(self) -> None:
+        """Write the changed values."""
+        keys = [*self._changed]
+        self._changed.clear()
+        if keys:
+            self._state.multi_put([*map(_key, keys)], [self._values[key] for key in keys])
+
+
+class StatefulBolt(_OnState):
+    """Storm's `BaseStatefulBolt`: `prepare` gets a `KeyValueState` beside the collector.
+
+    Group its tuples by the fields of the keys, so that one task has each key.
+
+    Args:
+        state: makes the state, which must be a `MapState` of a place of its own.
+
+    Raises:
+        TopologyError: it is no factory of states.
+    """
+
+    _given: ClassVar[tuple[str, ...]] = ("context", "collector", "state")
+
+    def prepare(  # type: ignore[override]
+        self, context: TopologyContext, collector: OutputCollector, state: KeyValueState[Any]
+    ) -> None:
+        """The task begins."""
+
+    def _begin(self, context: TopologyContext, collector: OutputCollector) -> Callable[[Any], object]:
+        self._values: KeyValueState[Any] = KeyValueState(self._open(context))
+        self.prepare(context, collector, self._values)
+        return self.execute
+
+    def _write(self) -> None:
+        self._values.write()
+
+
+@dataclass(frozen=True, slots=True)
+class TupleWindow:
+    """The tuples of a window, in order; `start` and `end` are numbers of tuples, or times in UTC."""
+
+    start: Any
+    end: Any
+    tuples: list[TridentTuple]
+
+
+class WindowedBolt(_OnState):
+    """Storm's `BaseWindowedBolt`: `execute` gets a `TupleWindow`, of the tuples of each task.
+
+    What it emits is anchored to the window's tuples of the batch that closes it. Tuples are acked when the state keeps
+    them. A `FailedException` of `execute` replays the batch in place, another error stops the query. A window closes
+    with the tuples of a batch that reach its end: Storm's timers do not exist here.
+
+    Args:
+        state: keeps the open windows: an opaque `MapState`, of a place of its own.
+        window: `TumblingCountWindow`, `SlidingCountWindow`, `TumblingDurationWindow` or `SlidingDurationWindow`.
+        inputs: the fields of the tuples that windows keep, of types that the state can store.
+        time: the field of the event time, for windows of time.
+        lag: how long after the greatest event time so far an earlier tuple still counts.
+        late: the stream to which tuples go that come later than that; the bolt declares it with the fields `inputs`.
+
+    Raises:
+        TopologyError: an argument is missing, or cannot be used.
+    """
+
+    def __init__(
+        self,
+        state: StateFactory,
+        window: WindowConfig,
+        inputs: Sequence[str],
+        *,
+        time: str | None = None,
+        lag: timedelta = timedelta(0),
+        late: str | None = None,
+    ) -> None:
+        super().__init__(state)
+        name = type(self).__name__
+        given: object = window
+        if not isinstance(given, WindowConfig):
+            msg = f"{name}: {window!r} is not a window. Give TumblingCountWindow(100), or another of these"
+            raise TopologyError(msg)
+        if isinstance(window, SlidingCountWindow) is (time is not None) or (
+            late is not None and time is None
+        ):
+            msg = f"{name}: windows of time need the field of the time, time='at', and only they can be late"
+            raise TopologyError(msg)
+        self._window, self._inputs, self._time, self._lag, self._late = window, tuple(inputs), time, lag, late
+
+    def execute(self, window: TupleWindow) -> None:  # type: ignore[override]
+        """Process a window."""
+        raise NotImplementedError
+
+    def _begin(self, context: TopologyContext, collector: OutputCollector) -> Callable[[Any], object]:
+        self._open(context)
+        self._acks, self._emits = collector, BasicOutputCollector(collector)
+        self._taken: list[Tuple] = []
+        # It acks what the state keeps, and anchors what a window emits.
+        self.prepare(context, self._emits)  # type: ignore[arg-type]
+        return self._taken.append
+
+    def _finish(self) -> None:
+        taken = [tup for tup in self._taken if not tup.is_tick]
+        what = f"bolt {self._context.component!r}"
+        try:
+            with convert_replay_requests(what):
+                self._close(taken)
+        except (OperatorError, BatchFailedError):
+            raise
+        except failures() as error:
+            msg = (
+                f"{what}: its windows could not be updated ({reason_of(error)}). The batch fails as a whole. Correct "
+                "the bolt or its state and start the query again, which reads the batch again"
+            )
+            raise OperatorError(msg) from error
+        for tup in taken:
+            self._acks.ack(tup)
+        self.cleanup()
+
+    def _close(self, taken: Sequence[Tuple]) -> None:
+        name, panes, task = self._context.component, self._window.panes, self._context.task
+        txid, windows = self._context.txid, TridentCollector(name, 4 + (self._time is None))
+        kept: list[list[Any]] = [
+            [at, txid, number, [tup[one] for one in self._inputs]]
+            for number, (tup, at) in enumerate(zip(taken, map(self._moment, taken), strict=True))
+        ]
+        rows: list[TridentTuple]
+        updater: CountWindowUpdater | TimeWindowUpdater
+        if self._time is None:
+            updater = CountWindowUpdater(name, panes, (BUCKET,), _Tuples(), (ORDER,))
+            rows = [
+                TridentTuple((BUCKET, ORDER, VALUE), [f"task-{task}", window_order(0, "", one[2]), [one]])
+                for one in kept
+            ]
+        else:
+            lag = self._lag // _ONE
+            updater = TimeWindowUpdater(name, panes, (), _Tuples(), lag)
+            stored = self._state.multi_get([bucket_key(task)])[0]
+            if self._late is not None and stored is not None:
+                for at, _, number, values in kept:
+                    if panes.last_end(panes.pane_of(at)) <= stored[0]:
+                        self._acks.emit(values, taken[number], self._late)
+            rows = [
+                TridentTuple(
+                    (BUCKET, PANE, VALUE),
+                    [task, panes.pane_of(one[0]), {"value": [one], "n": 1, "at": one[0]}],
+                )
+                for one in kept
+            ]
+        updater.update_state(self._state, rows, windows)
+        for *_, start, end, content, _ in windows.rows:
+            here = [taken[number] for _, of, number, _ in content if of == txid]
+            self._emits.tup = here or taken[-1:]  # type: ignore[assignment]
+            tuples = [TridentTuple(self._inputs, values) for *_, values in content]
+            self._run(TupleWindow(start, end, tuples))
+
+    def _run(self, window: TupleWindow) -> None:
+        try:
+            self.execute(window)
+        except FailedException:
+            raise
+        except failures() as error:
+            msg = (
+                f"bolt {self._context.component!r}: execute() raised {reason_of(error)} for the window from "
+                f"{window.start} to {window.end}. The batch fails as a whole. Fix it and start the query again, which "
+                "reads the batch again"
+            )
+            raise OperatorError(msg) from error
+
+    def _moment(self, tup: Tuple) -> int:
+        if self._time is None:
+            return 0
+        at = tup[self._time]
+        if not isinstance(at, datetime):
+            msg = (
+                f"bolt {self._context.component!r}: its time {self._time!r} is {at!r}, not a timestamp. Give it the "
+                "type timestamp, and filter tuples without one before"
+            )
+            raise OperatorError(msg)
+        return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _ONE
+
+
+class _Tuples:
+    """Windows of the tuples themselves: each with its time, the txid of its batch, its number there, and its values."""
+
+    def stored(self, value: Any) -> Any:
+        """Return the tuples."""
+        return value
+
+    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """Return all tuples."""
+        return left + right
+
+    def finish(self, partial: Iterable[Any]) -> list[list[Any]]:
+        """Return the tuples, by their time, as one value."""
+        return [[sorted(partial, key=lambda one: one[0])]]
+
+
+class _Unwritten(MapState[Any]):
+    """Reads a state, and keeps what is written for itself: of a run that looks for records that end their worker."""
+
+    def __init__(self, state: MapState[Any]) -> None:
+        self._state = state
+        self._written: dict[tuple[Any, ...], Any] = {}
+
+    def begin_commit(self, txid: int | None) -> None:
+        """See `State.begin_commit`. Outside of a transaction there is no fence, which only an attempt may raise."""
+        self._state.begin_commit(None)
+
+    def commit(self, txid: int | None) -> None:
+        """Do nothing."""
+
+    def multi_get(self, keys: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """See `MapState.multi_get`."""
+        stored = self._state.multi_get(keys)
+        return [self._written.get(key, value) for key, value in zip(keys, stored, strict=True)]
+
+    def multi_update(
+        self, keys: Sequence[tuple[Any, ...]], updaters: Sequence[ValueUpdater[Any]]
+    ) -> list[Any]:
+        """See `MapState.multi_update`."""
+        values = [one.update(old) for one, old in zip(updaters, self.multi_get(keys), strict=True)]
+        self.multi_put(keys, values)
+        return values
+
+    def multi_put(self, keys: Sequence[tuple[Any, ...]], values: Sequence[Any]) -> None:
+        """See `MapState.multi_put`."""
+        self._written.update(zip(keys, values, strict=True))
+
+
+def _key(key: Hashable) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
