@@ -100,7 +100,8 @@ def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
     stop(query, timeout=PATIENCE)
     assert stage.settled == 1
     assert stage.store.epochs.owner() is None
-    assert ends(stage) == ["stopped"]
+    # Of the planning process that Spark ends, too, if it is quick enough to say so.
+    assert set(ends(stage)) == {"stopped"}
     stage.until(lambda: not alive(planner), "the end of the planning process")
     stage.put(["two"])
     goes_on_and_takes(stage, taken, ["one", "two"])
@@ -141,7 +142,8 @@ def test_a_query_stopped_by_spark_replays_the_batch_in_hand(
     [text] = told
     assert "BoltError: the batch is not finished: its Spark jobs were cancelled" in text
     assert is_stop(stage.spark, query, text)
-    assert ends(stage) == []
+    # Spark leaves the planning process running for a while: it may have said by now that a batch is in hand.
+    assert ends(stage) in ([], ["interrupted"])
     free.touch()
     stage.put(["three"])
     ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))

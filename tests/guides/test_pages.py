@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +49,13 @@ def test_a_job_that_was_killed(tmp_path: Path, hosts: str) -> None:
     }
     for shard, data in ((first, b"late"), (first, b"one"), (first, b"two"), (second, b"three")):
         kinesis.put(shard, data)
-    query = Orders.start(options, kinesis)
+    ahead = 0.0
+    query = Orders.start(options, kinesis, steady=lambda: time.monotonic() + ahead)
     query.deliver()
     for shard in (first, second):
         kinesis.put(shard, b"four")
+    # Looks at both shards are due by now, whatever the calls before have used up of their limits.
+    ahead = 60.0
     plan = query.planned()
     tasks = query.run.partitions(query.committed, plan)
     assert len(tasks) == 2
