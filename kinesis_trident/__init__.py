@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         foreach_batch as foreach_batch,
         reliable as reliable,
     )
+    from kinesis_trident.bolt.sinks.delta import write_delta as write_delta
     from kinesis_trident.bolt.sinks.fence import begin_fenced as begin_fenced
     from kinesis_trident.bolt.storm.api import (
         ArrowBolt as ArrowBolt,

@@ -8,17 +8,20 @@ must be in the sink once. What the page warns of is played too: there the same t
 from __future__ import annotations
 
 import operator
+import random
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
+from deltalake import DeltaTable
 from lives import eventually
 from servers import RedisServer
 from thorough import cases
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TEXT = (Path(__file__).parents[1] / "docs" / "sinks.md").read_text(encoding="utf-8")
-FOLDER, DATABASE, STAGING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+FOLDER, DELTA, DATABASE, STAGING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 EXAMPLE = "postgresql+psycopg://user:password@host/shop"
 RECORDS = ["a", "b", "x"]
 PATIENCE = 60
@@ -85,6 +88,7 @@ class Run(QueryByHand):
         self.write(frame.coalesce(1), txid, Outcomes(batch.epoch, self.run.layout.application, txid))
         self.pauses.get("after", bool)()
         self.publish(row for row in rows if row.data.decode() == failing)
+        self.pauses.get("published", bool)()
         self.commit()
 
     def finish(self, failing: str = "") -> None:
@@ -255,32 +259,6 @@ def test_a_batch_of_which_the_newest_run_writes_no_row(
     assert play(folder_sink(FOLDER, spark, tmp_path), where, FAILS_NEWER, ["x"]) == ["x"]
 
 
-def test_a_late_task_of_an_attempt_that_was_cancelled(spark: SparkSession, tmp_path: Path) -> None:
-    """It writes its file when the next attempt has written all of its own under the same epoch."""
-    names: dict[str, Any] = {"folder": str(tmp_path / "orders")}
-    exec(FOLDER, names)
-    task = WaitingTask(tmp_path)
-    frame = spark.createDataFrame([("m1", "a", 1.0)], "messageId string, order_id string, amount double")
-    context = spark.sparkContext
-    tracker = context._jsc.sc().statusTracker()
-
-    def late() -> None:
-        context.setJobGroup(str(tmp_path), "is cancelled")
-        names["write"](frame.coalesce(1).mapInArrow(task.function, frame.schema), 1, Outcomes(1))
-
-    with ThreadPoolExecutor() as pool:
-        writing = pool.submit(late)
-        task.reached()
-        context.cancelJobGroup(str(tmp_path))
-        assert "cancelled" in str(writing.exception(PATIENCE))
-        names["write"](frame, 1, Outcomes(1))
-        task.wake()
-    eventually(
-        lambda: not any(one.numRunningTasks() for one in tracker.getExecutorInfos()), "the late task ends"
-    )
-    assert [row.order_id for row in names["read"](spark).collect()] == ["a"]
-
-
 def test_a_late_task_that_appends_repeats_records(spark: SparkSession, tmp_path: Path) -> None:
     """What a task writes by itself stays, though its attempt was cancelled."""
     task, orders = WaitingTask(tmp_path), tmp_path / "orders"
@@ -309,6 +287,119 @@ def test_a_late_task_that_appends_repeats_records(spark: SparkSession, tmp_path:
         task.wake()
     frame.foreachPartition(append)
     eventually(lambda: orders.read_text() == "a\na\n", "both have written", PATIENCE)
+
+
+# A Delta table.
+
+TABLE = "s3://my-bucket/orders"
+
+
+@pytest.fixture
+def delta_sink(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+    driver: ContextVar[Mapping[str, Callable[[], None]]] = ContextVar("driver")
+    commit = DeltaTable.create_write_transaction
+
+    def committed(table: DeltaTable, *given: Any, **named: Any) -> None:
+        driver.get().get("before the commit", bool)()
+        commit(table, *given, **named)
+        driver.get().get("after the commit", bool)()
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
+    orders = folder_sink(DELTA.replace(TABLE, str(tmp_path / "orders")), spark, tmp_path)
+
+    def connect(pauses: Mapping[str, Callable[[], None]]) -> Write:
+        write = orders.connect(pauses)
+
+        def with_pauses(df: DataFrame, txid: int, outcomes: Outcomes) -> None:
+            driver.set(pauses)
+            write(df, txid, outcomes)
+
+        return with_pauses
+
+    def read() -> list[str]:
+        rows = DeltaTable(tmp_path / "orders").to_pyarrow_table()
+        return sorted(rows["order_id"].to_pylist())
+
+    return Sink(connect, read)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize(
+    "where", cases("inside", "before the commit", long=("before", "after the commit", "after"))
+)
+def test_a_delta_table(play: Callable[..., list[str]], delta_sink: Sink, where: str, direction: str) -> None:
+    assert play(delta_sink, where, direction) == RECORDS
+
+
+@pytest.mark.parametrize("kind", ["folder", "delta"])
+def test_a_late_task_of_an_attempt_that_was_cancelled(
+    spark: SparkSession, delta_sink: Sink, tmp_path: Path, kind: str
+) -> None:
+    """It writes its file when the next attempt has written all of its own under the same epoch."""
+    sink = delta_sink if kind == "delta" else folder_sink(FOLDER, spark, tmp_path)
+    write, batch = sink.connect({}), Outcomes(1, "orders", 1)
+    task = WaitingTask(tmp_path)
+    frame = spark.createDataFrame([("m1", "a", 1.0)], "messageId string, order_id string, amount double")
+    context = spark.sparkContext
+    tracker = context._jsc.sc().statusTracker()
+
+    def late() -> None:
+        context.setJobGroup(str(tmp_path), "is cancelled")
+        write(frame.coalesce(1).mapInArrow(task.function, frame.schema), 1, batch)
+
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(late)
+        task.reached()
+        context.cancelJobGroup(str(tmp_path))
+        assert "cancelled" in str(writing.exception(PATIENCE))
+        write(frame, 1, batch)
+        task.wake()
+    eventually(
+        lambda: not any(one.numRunningTasks() for one in tracker.getExecutorInfos()), "the late task ends"
+    )
+    assert sink.read() == ["a"]
+
+
+class Killed(BaseException):
+    """The end of a driver, as by a kill: nothing that it could still do is done."""
+
+
+@pytest.mark.parametrize("kills", cases(8, long=(200,)))
+def test_a_delta_table_whose_drivers_are_killed(
+    begin: Callable[..., Run], delta_sink: Sink, stream: MemoryKinesis, kills: int
+) -> None:
+    """At a step drawn by chance; which records fail is drawn in each attempt, until an outcome is published."""
+    rng = random.Random(11)
+    checkpoint, orders, published = SparkCheckpoint(), list[str](), None
+    steps = ["before", "before the commit", "after the commit", "after", "published"]
+
+    def put_more() -> None:
+        more = [f"{len(orders) + number}" for number in range(rng.randint(1, 3))]
+        put(stream, more)
+        orders.extend(more)
+
+    def die() -> None:
+        raise Killed
+
+    for _ in range(kills):
+        step = rng.choice(steps)
+        run = begin(delta_sink, checkpoint, {step: die}, retryLimit="100")
+        if run.in_hand is None:
+            put_more()
+            run.planned()
+        failing = rng.choice(["", orders[-1]]) if published is None else published
+        with pytest.raises(Killed):
+            run.handle(failing)
+        published = failing if step == "published" else published
+        run.end()
+        if rng.random() < 0.3:
+            # It is not killed this time.
+            run = begin(delta_sink, checkpoint, retryLimit="100")
+            run.handle(rng.choice(["", orders[-1]]) if published is None else published)
+            published = None
+            run.end()
+    begin(delta_sink, checkpoint, retryLimit="100").finish(published or "")
+    assert delta_sink.read() == sorted(orders)
 
 
 # A state of Trident.

@@ -19,10 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from kinesis_trident.bolt.errors import FenceHeldError, SinkError, StaleBatchError
+from kinesis_trident.bolt.errors import FenceHeldError, SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, LOCKED, code_of
-from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.bolt.sinks.older_runs import refuse_older
 
 FENCE = sa.Table(
     "kt_fence",
@@ -221,7 +221,7 @@ class _Fence:
         if not raised.rowcount:
             row = connection.execute(sa.select(FENCE.c.epoch, FENCE.c.txid).where(mine)).first()
             if row is not None:
-                self._check(row.epoch, row.txid)
+                refuse_older(outcomes, _where(connection.engine), FENCE.name, row.epoch, row.txid)
             # There was none yet: another run may have inserted it in between.
             return False
         if not self._is_transaction():
@@ -233,30 +233,6 @@ class _Fence:
         if dialect.unbound:
             connection.exec_driver_sql(dialect.unbound)
         return True
-
-    def _check(self, epoch: int, txid: int) -> None:
-        """Refuse a run that is older than the fence.
-
-        Raises:
-            FencedError, StaleBatchError: as `begin_fenced`.
-        """
-        outcomes, where = self.outcomes, _where(self.connection.engine)
-        lost = (
-            "If this is the application's newest run, its data in ZooKeeper was lost or restored from an older copy, "
-            "or another query has the same applicationName: use a new applicationName"
-        )
-        if epoch > outcomes.epoch:
-            msg = (
-                f"a newer run of application {outcomes.application!r} has written to {where}: kt_fence has epoch "
-                f"{epoch}, this run has epoch {outcomes.epoch} and writes nothing. {lost}"
-            )
-            raise FencedError(msg, outcomes.epoch, epoch)
-        if txid > outcomes.txid:
-            msg = (
-                f"application {outcomes.application!r} has written batch {txid} to {where}, so batch {outcomes.txid} "
-                f"is not written: it would replace another one of this number. {lost}"
-            )
-            raise StaleBatchError(msg)
 
     def _is_transaction(self) -> bool:
         if self.dialect.proof:

@@ -1,0 +1,333 @@
+"""Writes a batch into a Delta table exactly once: the executors write files, and one commit of the driver adds them.
+
+The commit bears the run's epoch and the batch's txid as application transactions, which Delta compares in the commit
+itself (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers): an older run that wakes has
+its commit refused, and a batch that is written again replaces the files that it had added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.sinks.delta_files import WRITTEN, FileWriter
+from kinesis_trident.bolt.sinks.older_runs import refuse_older
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_TRIES = 20
+"""Attempts to commit, each of which lost to another writer of the table."""
+
+_MARK = "kinesis-trident"
+"""The folder of our files, and the key of the commit's own information."""
+
+_PARTITIONS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
+
+_COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
+"""Metadata of columns whose values Delta computes or checks when it writes: files that are added by name pass it by."""
+
+
+def write_delta(
+    df: DataFrame,
+    outcomes: Outcomes,
+    table: str,
+    *,
+    partition_by: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    files_at: str | None = None,
+) -> None:
+    """Write the rows of a batch into a Delta table; what an earlier attempt at this batch has written is replaced.
+
+        def write(df, txid, outcomes):
+            write_delta(df.select("order_id", "amount"), outcomes, "s3://my-bucket/orders")
+
+    The executors write Parquet files below the table's folder, and the driver adds them to the table in one commit. The
+    table is created if it does not exist. Columns that the rows lack become null.
+
+    Args:
+        df: the rows; their names and types are those of the table.
+        outcomes: the third argument of `write`.
+        table: the table's folder: an absolute path that all executors reach, or an address such as s3://bucket/orders.
+        partition_by: the columns by which a new table is partitioned: text, whole numbers, booleans or dates.
+        storage_options: of the deltalake package, which commits.
+        files_at: the same folder, as an address of pyarrow's file systems for the executors; by default `table`.
+
+    Raises:
+        FencedError: a newer run has written to this table; nothing of this batch was added.
+        StaleBatchError: this application has written a later batch to it; nothing was added.
+        SinkError: the table is not one that files can be added to, or has other columns than the rows.
+    """
+    deltalake = _import_deltalake()
+    options = dict(storage_options or {})
+    with _errors_name(table):
+        found = _open_or_create(deltalake, df, table, list(partition_by), options)
+        _refuse_unsuitable(found, table)
+        _refuse_other_columns(df, found, table)
+        commit = _Commit(deltalake, table, options, outcomes)
+        # Before the executors write for nothing.
+        commit.refuse_older(found)
+        columns = found.metadata().partition_columns
+        import pyarrow as pa
+
+        writer = FileWriter(files_at or table, commit.folder, pa.schema(found.schema()), columns)
+        files = df.mapInArrow(writer, WRITTEN).collect()
+        commit.add([row.asDict() for row in files])
+
+
+def _import_deltalake() -> Any:
+    try:
+        import deltalake
+
+        # Older releases have none.
+        _ = deltalake.transaction.RemoveAction
+    except (ImportError, AttributeError) as error:
+        msg = (
+            "write_delta needs deltalake 1.6.5 or newer. Install it on the driver: "
+            "pip install 'kinesis-trident[delta]'"
+        )
+        raise SinkError(msg) from error
+    return deltalake
+
+
+@contextmanager
+def _errors_name(table: str) -> Iterator[None]:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        msg = f"the Delta table {table} cannot be written to: {error}"
+        raise SinkError(msg) from error
+
+
+def _open_or_create(
+    deltalake: Any, df: DataFrame, table: str, partition_by: list[str], options: dict[str, str]
+) -> DeltaTable:
+    if not deltalake.DeltaTable.is_deltatable(table, storage_options=options):
+        _refuse_partitions(df.schema, partition_by, table)
+        deltalake.DeltaTable.create(
+            table,
+            # A schema of Spark is written as one of Delta is.
+            schema=deltalake.Schema.from_json(_nullable(df.schema).json()),
+            mode="ignore",
+            partition_by=partition_by,
+            storage_options=options,
+        )
+    found: DeltaTable = deltalake.DeltaTable(table, storage_options=options)
+    columns = found.metadata().partition_columns
+    if partition_by and columns != partition_by:
+        msg = (
+            f"the Delta table {table} is partitioned by {columns or 'nothing'}, not by {partition_by}. Leave out "
+            "partition_by"
+        )
+        raise SinkError(msg)
+    _refuse_partitions(_schema_of(found), columns, table)
+    return found
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return a schema whose columns may all be null: a batch without nulls makes no promise about the next one."""
+    result = StructType.fromJson(json.loads(schema.json()))
+    for field in result.fields:
+        field.nullable, field.metadata = True, {}
+    return result
+
+
+def _schema_of(found: DeltaTable) -> StructType:
+    return StructType.fromJson(json.loads(found.schema().to_json()))
+
+
+def _refuse_partitions(schema: StructType, columns: Sequence[str], table: str) -> None:
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in columns:
+        kind = types.get(name)
+        if kind not in _PARTITIONS:
+            is_what = f"has the type {kind}" if kind else "is not among the columns"
+            msg = (
+                f"the Delta table {table} cannot be partitioned by {name!r}, which {is_what}. Partition by text, whole "
+                "numbers, booleans or dates"
+            )
+            raise SinkError(msg)
+
+
+def _refuse_unsuitable(found: DeltaTable, table: str) -> None:
+    """Refuse a table whose rows Delta has to compute or check one by one, or that does not let files be replaced."""
+    set_up = found.metadata().configuration
+    computed = [
+        f"column {field.name!r} has {key}"
+        for field in _schema_of(found).fields
+        for key in field.metadata or {}
+        if key in _COMPUTED
+    ]
+    reasons = [f"{key} is set" for key in set_up if key.startswith("delta.constraints.")] + computed
+    if set_up.get("delta.columnMapping.mode", "none") != "none":
+        reasons.append(f"delta.columnMapping.mode is {set_up['delta.columnMapping.mode']}")
+    if set_up.get("delta.appendOnly") == "true":
+        reasons.append(
+            "delta.appendOnly is true, and a batch that is written again has to replace what it wrote"
+        )
+    if reasons:
+        msg = (
+            f"write_delta cannot add files to the Delta table {table}: {'; '.join(reasons)}. Write to a table without, "
+            "and copy from there"
+        )
+        raise SinkError(msg)
+
+
+def _refuse_other_columns(df: DataFrame, found: DeltaTable, table: str) -> None:
+    schema = _schema_of(found)
+    theirs = {field.name: field.dataType.simpleString() for field in schema.fields}
+    ours = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    wrong = [
+        f"column {name!r} is {kind}, in the table {theirs.get(name, 'missing')}"
+        for name, kind in ours.items()
+        if theirs.get(name) != kind
+    ]
+    wrong += [
+        f"column {field.name!r} of the table must not be null, and the rows do not have it"
+        for field in schema.fields
+        if field.name not in ours and not field.nullable
+    ]
+    if wrong:
+        msg = (
+            f"the rows do not fit into the Delta table {table}: {'; '.join(wrong)}. Select and cast the table's "
+            "columns, or alter the table"
+        )
+        raise SinkError(msg)
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """The commit of one attempt at a batch."""
+
+    deltalake: Any
+    table: str
+    options: dict[str, str]
+    outcomes: Outcomes
+
+    @property
+    def folder(self) -> str:
+        """The folder below the table's of the files of this batch, of all attempts."""
+        application = hashlib.sha256(self.outcomes.application.encode()).hexdigest()[:16]
+        return f"{_MARK}/{application}/{self.outcomes.txid}"
+
+    def add(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Add files to the table, in place of those of earlier attempts."""
+        for attempt in Retrying(
+            stop=stop_after_attempt(_TRIES),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            retry=retry_if_exception_type(self.deltalake.exceptions.CommitFailedError),
+            reraise=True,
+        ):
+            with attempt:
+                found = self.deltalake.DeltaTable(self.table, storage_options=self.options)
+                written = self.refuse_older(found)
+                earlier = self._earlier(found) if written == self.outcomes.txid else set()
+                if earlier and earlier == {file["path"] for file in files}:
+                    # The answer to the attempt before was lost.
+                    return
+                self._commit(found, files, earlier)
+
+    def refuse_older(self, found: DeltaTable) -> int:
+        """Return the last txid of this application in the table, unless a newer run or a later batch has written.
+
+        Raises:
+            FencedError, StaleBatchError: one has.
+        """
+        epoch = found.transaction_version(self._key("epoch")) or 0
+        txid = found.transaction_version(self._key("txid")) or 0
+        refuse_older(self.outcomes, f"the Delta table {self.table}", "its last commit", epoch, txid)
+        return txid
+
+    def _key(self, kind: str) -> str:
+        return f"{_MARK}/{self.outcomes.application}/{kind}"
+
+    def _earlier(self, found: DeltaTable) -> set[str]:
+        """Return the files that earlier attempts at this batch have added.
+
+        Raises:
+            SinkError: they are there no more, because another operation has put their rows into other files.
+        """
+        import pyarrow as pa
+
+        paths = pa.table(found.get_add_actions()).column("path").to_pylist()
+        files = {path for path in paths if path.startswith(f"{self.folder}/")}
+        changed = {str(path).rpartition("/")[2] for path in _with_deletions(found)}
+        for commit in found.history():
+            said = json.loads(commit.get(_MARK, "{}"))
+            if (
+                said.get("application") == self.outcomes.application
+                and said.get("txid") == self.outcomes.txid
+            ):
+                if len(files) == said["files"] and not any(
+                    path.rpartition("/")[2] in changed for path in files
+                ):
+                    break
+                msg = (
+                    f"batch {self.outcomes.txid} of application {self.outcomes.application!r} is to be written again, "
+                    f"but another operation (OPTIMIZE, DELETE, ...) has changed its files in the Delta table "
+                    f"{self.table} since. Restore the table to version {commit['version']}, with which they were "
+                    "added, and start the query again; what others have written since is then to be done again"
+                )
+                raise SinkError(msg)
+        return files
+
+    def _commit(self, found: DeltaTable, files: Sequence[Mapping[str, Any]], earlier: set[str]) -> None:
+        from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+        now = int(time.time() * 1000)
+        adding = [
+            AddAction(
+                path=file["path"],
+                size=file["size"],
+                partition_values=json.loads(file["partition"]),
+                modification_time=now,
+                data_change=True,
+                stats=file["stats"],
+            )
+            for file in files
+        ]
+        outcomes = self.outcomes
+        said = {
+            "application": outcomes.application,
+            "txid": outcomes.txid,
+            "epoch": outcomes.epoch,
+            "files": len(files),
+        }
+        found.create_write_transaction(
+            [*(RemoveAction(path, True, now) for path in sorted(earlier)), *adding],
+            "append",
+            found.schema(),
+            partition_by=found.metadata().partition_columns,
+            commit_properties=CommitProperties(
+                custom_metadata={_MARK: json.dumps(said)},
+                # A commit of the same application in between is a conflict.
+                app_transactions=[
+                    Transaction(self._key("epoch"), outcomes.epoch),
+                    Transaction(self._key("txid"), outcomes.txid),
+                ],
+            ),
+        )
+
+
+def _with_deletions(found: DeltaTable) -> list[str]:
+    """Return the files of which some rows are deleted, by deletion vectors."""
+    import pyarrow as pa
+
+    features = found.protocol().writer_features or ()
+    if "deletionVectors" not in features:
+        return []
+    paths: list[str] = pa.table(found.deletion_vectors()).column("filepath").to_pylist()
+    return paths
