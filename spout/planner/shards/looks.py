@@ -1,17 +1,50 @@
-"""The result of a look at a shard, and the answers that it keeps for the shard's reader. Pure."""
+"""What a look at a shard asks, what it finds, and the answers that it keeps for the shard's reader. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
 from kinesis_trident.spout.positions import After, Position
 
 LONG_MS, BREAK_MS = 5_000, 30_000
 """Milliseconds. Looks that were refused for so long, and are refused again after a break that is shorter than that and
 than this, were refused all the time: between other readers a look succeeds now and then. Single refusals are normal."""
+
+
+_CARRIED = 4 * 2**20
+"""Bytes of all answers that looks keep for the readers, in this process and in what Spark sends to its tasks."""
+
+_CARRIED_OF_A_SHARD = 64 * 2**10
+"""Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
+
+
+def kept_bytes(shards: int) -> int:
+    """Return the bytes that a look at one of so many shards keeps of its answer, or twice as many."""
+    return min(_CARRIED_OF_A_SHARD, _CARRIED // max(1, shards))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a look at one shard asks.
+
+    Attributes:
+        position: from where on.
+        closed: the shard was listed as closed: only an answer without a next iterator is its end.
+        limit: the number of records.
+        most: bytes of the answer that are kept for the reader; up to twice as many, because records differ.
+        budget: the calls and bytes that the shard allows.
+    """
+
+    position: Position
+    closed: bool = False
+    limit: int = 1
+    most: int = _CARRIED_OF_A_SHARD
+    budget: ShardBudget = field(default_factory=lambda: ShardBudget(0.0, math.inf))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
-from kinesis_trident.spout.planner.shards.looks import Look, joined, kept
+from kinesis_trident.spout.planner.shards.looks import Look, Question, joined, kept
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
 
 log = logging.getLogger(__name__)
@@ -26,15 +26,11 @@ _ENDLESS = 60.0
 _STEPS = 4
 """The calls of one look: it continues through empty answers behind the tip, but leaves a call for readers."""
 
+_THREADS = min(32, 8 * (os.cpu_count() or 4))
+"""The number of parallel looks, which mostly wait."""
 
 _SIDE_BY_SIDE = 128
 """The number of looks begun before checking again whether enough was found."""
-
-_CARRIED = 4 * 2**20
-"""Bytes of all answers that looks keep for the readers, in this process and in what Spark sends to its tasks."""
-
-_CARRIED_OF_A_SHARD = 64 * 2**10
-"""Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
 
 
 class TipProbe:
@@ -45,18 +41,11 @@ class TipProbe:
     Args:
         kinesis: the calls.
         layout: resolves the names of the shards.
-        threads: the number of parallel looks, which mostly wait.
         patience: seconds after which a look at many shards stops, if it found anything.
         deaggregate: whether the reader splits aggregates.
         wall: epoch milliseconds, for a server that does not report the time.
-        clock: seconds, for the patience.
-        is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
-        called: is told of each GetRecords call that begins, in any thread, with the shard.
-        answered: is told of the end of each, with the bytes of its answer; 0 if there is none.
-        may_go_on: tells whether a look at a shard may call again.
-        fitting: returns how many records of a shard are expected to fit into so many bytes, at least one: a look asks
-            for as many.
-        executor: makes the looks, and is shut down at the end; None for `threads` of its own.
+        clock: seconds that never step back, of the budgets and the patience.
+        executor: makes the looks, and is shut down at the end; None for threads of its own.
 
     Attributes:
         looks: the last look at each shard.
@@ -69,36 +58,25 @@ class TipProbe:
         kinesis: Kinesis,
         layout: Layout,
         *,
-        threads: int = min(32, 8 * (os.cpu_count() or 4)),
         patience: float = 0.25,
         deaggregate: bool = True,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
         clock: Callable[[], float] = time.monotonic,
-        is_closed: Callable[[str], bool] = lambda _: False,
-        called: Callable[[str], None] = lambda _: None,
-        answered: Callable[[str, int], None] = lambda _shard, _size: None,
-        may_go_on: Callable[[str], bool] = lambda _: True,
-        fitting: Callable[[str, int], int] = lambda _shard, _size: 1,
         executor: Executor | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
-        self._called = called
-        self._answered = answered
-        self._may_go_on = may_go_on
-        self._fitting = fitting
         self._patience = patience
         self._deaggregate = deaggregate
         self._wall = wall
         self._clock = clock
-        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix="probe")
-        self._is_closed = is_closed
+        self._executor = executor or ThreadPoolExecutor(_THREADS, thread_name_prefix="probe")
         self.looks: dict[str, Look] = {}
         self.ended_open = 0
         self._endless: dict[str, float] = {}
         self._warned: set[ShardKey] = set()
 
-    def look(self, positions: Mapping[str, Position]) -> dict[str, bool | None]:
+    def look(self, questions: Mapping[str, Question]) -> dict[str, bool | None]:
         """Tell for each shard whether there is something to read at its position; None if not known now.
 
         The looks follow the order of the shards. Shards that were not reached in time are left out: with very many
@@ -109,11 +87,10 @@ class TipProbe:
         """
         enough = self._clock() + self._patience
         found: dict[str, Look] = {}
-        asked = list(positions.items())
-        most = min(_CARRIED_OF_A_SHARD, _CARRIED // max(1, len(asked)))
+        asked = list(questions.items())
         for first in range(0, len(asked), _SIDE_BY_SIDE):
             part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._executor.map(lambda one: self._look(one[0], one[1], most), part)
+            looks = self._executor.map(lambda one: self._look(*one), part)
             found |= zip((shard for shard, _ in part), looks, strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
@@ -130,37 +107,29 @@ class TipProbe:
         self.looks[shard] = replace(look, page=None)
         return look.page
 
-    def begin_ahead(
-        self,
-        shard: str,
-        position: Position,
-        held: Look | None,
-        most: int,
-        limit: int,
-        now: Callable[[], int],
-    ) -> Future[tuple[Look, int]]:
+    def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[tuple[Look, float]]:
         """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
 
-        `most` bytes are kept of the first answer, at least; `limit`: the records to ask for. The result is the look,
-        and when it came by `now`. A held look comes back unchanged if only the reader may take what follows it.
+        The result is the look, and when it came by the clock. A held look comes back unchanged if only the reader may
+        take what follows it.
 
         Raises:
             KinesisError: from the result, for any call that was refused; what is held stays as good as it was.
         """
 
-        def read() -> tuple[Look, int]:
+        def read() -> tuple[Look, float]:
             page = held.page if held is not None else None
             if held is None or page is None:
-                return self._look(shard, position, most, held, limit), now()
-            return self._read_on(shard, held, page, limit), now()
+                return self._look(shard, question, held), self._clock()
+            return self._read_on(question, held, page), self._clock()
 
         return self._executor.submit(read)
 
-    def _read_on(self, shard: str, held: Look, page: Page, limit: int) -> Look:
+    def _read_on(self, question: Question, held: Look, page: Page) -> Look:
         """Return a look with the next answer joined to the one it holds."""
         if held.following is None:
             return held
-        further = self._get(shard, held.following[1], limit)
+        further = self._get(question, held.following[1])
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             return replace(held, page=replace(page, behind_ms=None), following=None)
@@ -169,32 +138,24 @@ class TipProbe:
         return replace(
             self._seen(held, held.iterator, True, further),
             arrival=held.arrival,
-            page=joined(page, kept(further, limit)),
+            page=joined(page, kept(further, question.limit)),
             following=(last, further.next_iterator),
         )
 
-    def _look(
-        self,
-        shard: str,
-        position: Position,
-        most: int,
-        last: Look | None = None,
-        limit: int | None = None,
-    ) -> Look:
-        """Look at a shard; `last`: the look to go on from, by default the last one; `limit`: the records to ask for."""
-        last = last or self.looks.get(shard)
-        limit = limit or self._fitting(shard, most)
+    def _look(self, shard: str, question: Question, last: Look | None = None) -> Look:
+        """Look at a shard; `last`: the look to go on from, by default the last one."""
+        last, position = last or self.looks.get(shard), question.position
         look = Look(position) if last is None else last.moved_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
-            return self._walk(shard, look, most, limit)
+            return self._walk(shard, question, look)
         except IteratorExpiredError:
             look = replace(look, iterator=None)
         except (ThrottledError, Unavailable) as error:
             return self._refused(look, error)
         try:
-            return self._walk(shard, look, most, limit)
+            return self._walk(shard, question, look)
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
             return self._refused(look, error)
 
@@ -202,14 +163,15 @@ class TipProbe:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
         return look.refused_now(why, self._wall())
 
-    def _walk(self, shard: str, look: Look, most: int, limit: int) -> Look:
+    def _walk(self, shard: str, question: Question, look: Look) -> Look:
         key = self._layout.key_of(shard)
         iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
-        closed = self._is_closed(shard)
+        closed = question.closed
         for step in range(_STEPS):
-            if step and not self._may_go_on(shard):
+            # The first read of a turn is to fit after it.
+            if step and question.budget.wait_of_all(self._clock(), 2) > 0:
                 break
-            page = self._get(shard, iterator, limit)
+            page = self._get(question, iterator)
             new = self._new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
@@ -222,8 +184,8 @@ class TipProbe:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
                 following, answer = (position_at(new, -1).sequence, page.next_iterator), None
-                if page.size <= 2 * most:
-                    answer = kept(page, limit)
+                if page.size <= 2 * question.most:
+                    answer = kept(page, question.limit)
                 return replace(found, following=following, page=answer)
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
@@ -236,15 +198,15 @@ class TipProbe:
             self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
         return self._seen(look, iterator, None, page)
 
-    def _get(self, shard: str, iterator: str, limit: int) -> Page:
-        self._called(shard)
-        size = 0
+    def _get(self, question: Question, iterator: str) -> Page:
+        budget = question.budget
+        budget.called()
         try:
-            page = self._kinesis.get_records(iterator, limit)
-            size = page.size
-            return page
+            page = self._kinesis.get_records(iterator, question.limit)
         finally:
-            self._answered(shard, size)
+            budget.ended(self._clock())
+        budget.answered(page.size, self._clock())
+        return page
 
     def _warn_of_endless(self, key: ShardKey, since: float) -> None:
         if since <= self._clock() - _ENDLESS and key not in self._warned:
