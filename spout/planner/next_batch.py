@@ -11,9 +11,10 @@ import msgspec
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import LookedAt, few_tasks
+from kinesis_trident.spout.partition import few_tasks
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
@@ -207,14 +208,14 @@ class BatchPlanner:
                 raise
             return self._known_to_have_more(now) if changed else []
 
-    def seen_by_looks(self, plan: Plan) -> dict[str, LookedAt]:
-        """Return what looks have left at the starts of a plan's turns, so that readers need not ask again."""
+    def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
+        """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
         return {
-            shard: LookedAt(look.iterator, self._probe.hand_on(shard), look.seconds)
+            shard: self._probe.hand_on(shard)
             for shard, look in looks
             if look is not None
-            and look.iterator is not None
+            and look.cursor.iterator is not None
             and look.more
             and str(look.position) == plan.positions[shard]
             and self._now() - look.noted < FRESH_MS

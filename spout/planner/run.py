@@ -406,7 +406,7 @@ class SourceRun:
                 self._layout,
                 self._epoch,
                 replay=replay,
-                looked_at={} if replay else self._planner.seen_by_looks(plan),
+                cursors={} if replay else self._planner.hand_on(plan),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,

@@ -139,7 +139,8 @@ class SteppedQuery(Query):
     @property
     def carried(self) -> int:
         """Return how many records the tasks of the last batch were given."""
-        pages = (turn.looked_at.page for part in self.parts for turn in part.turns)
+        cursors = (turn.cursor for part in self.parts for turn in part.turns)
+        pages = (cursor.page for cursor in cursors if cursor is not None)
         return sum(page.records.num_rows for page in pages if page is not None)
 
     def _begin(self, step: Callable[[], float | None], woken: Event) -> None:

@@ -14,9 +14,11 @@ import pyarrow as pa
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
 from kinesis_trident.spout.planner.shards.looks import Look, Question, joined, kept
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
+from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
 
@@ -101,11 +103,11 @@ class TipProbe:
         """End the threads, without waiting for a look in progress."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def hand_on(self, shard: str) -> Page | None:
-        """Return the answer that the last look at a shard has kept, once: the memory is the reader's from here on."""
+    def hand_on(self, shard: str) -> ShardCursor:
+        """Return where the last look at a shard was; its answer only once: the memory is the reader's from here on."""
         look = self.looks[shard]
-        self.looks[shard] = replace(look, page=None)
-        return look.page
+        self.looks[shard] = replace(look, cursor=replace(look.cursor, page=None))
+        return look.cursor
 
     def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[tuple[Look, float]]:
         """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
@@ -118,7 +120,7 @@ class TipProbe:
         """
 
         def read() -> tuple[Look, float]:
-            page = held.page if held is not None else None
+            page = held.cursor.page if held is not None else None
             if held is None or page is None:
                 return self._look(shard, question, held), self._clock()
             return self._read_on(question, held, page), self._clock()
@@ -127,31 +129,32 @@ class TipProbe:
 
     def _read_on(self, question: Question, held: Look, page: Page) -> Look:
         """Return a look with the next answer joined to the one it holds."""
-        if held.following is None:
+        following = held.following
+        if following is None or following.iterator is None:
             return held
-        further = self._get(question, held.following[1])
+        further = self._get(question, following.iterator)
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
-            return replace(held, page=replace(page, behind_ms=None), following=None)
-        records = further.records
-        last = position_at(records, -1).sequence if records.num_rows else held.following[0]
+            cursor = replace(held.cursor, page=replace(page, behind_ms=None))
+            return replace(held, cursor=cursor, following=None)
+        last = _end_of(further.records) if further.records.num_rows else following.position
         return replace(
-            self._seen(held, held.iterator, True, further),
+            self._seen(held, held.cursor.iterator, True, further),
             arrival=held.arrival,
-            page=joined(page, kept(further, question.limit)),
-            following=(last, further.next_iterator),
+            cursor=replace(held.cursor, page=joined(page, kept(further, question.limit))),
+            following=ShardCursor(last, further.next_iterator),
         )
 
     def _look(self, shard: str, question: Question, last: Look | None = None) -> Look:
         """Look at a shard; `last`: the look to go on from, by default the last one."""
         last, position = last or self.looks.get(shard), question.position
-        look = Look(position) if last is None else last.moved_to(position, self._wall())
+        look = Look(ShardCursor(position)) if last is None else last.moved_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
             return self._walk(shard, question, look)
         except IteratorExpiredError:
-            look = replace(look, iterator=None)
+            look = replace(look, cursor=ShardCursor(position))
         except (ThrottledError, Unavailable) as error:
             return self._refused(look, error)
         try:
@@ -165,7 +168,7 @@ class TipProbe:
 
     def _walk(self, shard: str, question: Question, look: Look) -> Look:
         key = self._layout.key_of(shard)
-        iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
+        iterator = look.cursor.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
         closed = question.closed
         for step in range(_STEPS):
             # The first read of a turn is to fit after it.
@@ -183,10 +186,12 @@ class TipProbe:
                 if page.next_iterator is None:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
-                following, answer = (position_at(new, -1).sequence, page.next_iterator), None
-                if page.size <= 2 * question.most:
-                    answer = kept(page, question.limit)
-                return replace(found, following=following, page=answer)
+                answer = kept(page, question.limit) if page.size <= 2 * question.most else None
+                return replace(
+                    found,
+                    cursor=replace(found.cursor, page=answer),
+                    following=ShardCursor(_end_of(new), page.next_iterator),
+                )
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1
@@ -229,11 +234,15 @@ class TipProbe:
     def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
         return Look(
-            look.position,
-            iterator,
+            ShardCursor(look.position, iterator),
             more,
             page.behind_ms or 0,
             page.server_time or now,
             noted=now,
             before=look.eased(now),
         )
+
+
+def _end_of(records: pa.RecordBatch) -> After:
+    """Return the position behind the last Kinesis record, whatever user records it has."""
+    return After(RecordPosition(position_at(records, -1).sequence))

@@ -168,17 +168,17 @@ def test_a_look_keeps_what_it_finds_for_one_reader(probe: TipProbe, kinesis: Mem
     for number in range(5):
         kinesis.put(A, str(number).encode())
     assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
-    page = probe.hand_on(A)
+    page = probe.hand_on(A).page
     assert page is not None
     assert page.records.column("data").to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
     assert page.behind_ms == 0
-    assert probe.hand_on(A) is None
+    assert probe.hand_on(A).page is None
 
 
 def test_a_full_answer_does_not_show_the_tip(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     kinesis.put(A, b"1")
     look(probe, {A: TRIM_HORIZON})
-    page = probe.hand_on(A)
+    page = probe.hand_on(A).page
     assert page is not None
     assert page.behind_ms is None
 
@@ -187,7 +187,7 @@ def test_a_large_answer_is_left_to_the_reader(probe: TipProbe, kinesis: MemoryKi
     for _ in range(3):
         kinesis.put(A, bytes(100_000))
     assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
-    assert probe.hand_on(A) is None
+    assert probe.hand_on(A).page is None
 
 
 @pytest.mark.parametrize(("upto", "asked"), [(-1, 0), (-2, 1)])
@@ -214,7 +214,7 @@ def test_an_answer_without_a_next_iterator_is_left_to_the_reader(
     kinesis.put(A, b"1")
     kinesis.break_off(A, 1)
     assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
-    assert probe.hand_on(A) is None
+    assert probe.hand_on(A).page is None
 
 
 def ahead(probe: TipProbe, position: Position, held: Look | None, limit: int) -> Look:
@@ -227,19 +227,21 @@ def test_answers_that_follow_each_other_are_one(probe: TipProbe, kinesis: Memory
         kinesis.put(A, str(number).encode())
     found = ahead(probe, TRIM_HORIZON, None, 2)
     for known in (2, 4, 5):
-        assert found.page is not None
-        assert found.page.records.column("data").to_pylist() == [b"%d" % n for n in range(known)]
+        assert found.cursor.page is not None
+        assert found.cursor.page.records.column("data").to_pylist() == [b"%d" % n for n in range(known)]
         # Whether more follows is not known of a full answer.
-        assert found.page.behind_ms == (0 if known == 5 else None if found.page.behind_ms is None else 1)
-        assert found.page.size == known
+        assert found.cursor.page.behind_ms == (
+            0 if known == 5 else None if found.cursor.page.behind_ms is None else 1
+        )
+        assert found.cursor.page.size == known
         found = ahead(probe, TRIM_HORIZON, found, 2)
     # An empty one shows the tip anew.
-    assert found.page is not None
-    assert (found.page.records.num_rows, found.page.behind_ms) == (5, 0)
+    assert found.cursor.page is not None
+    assert (found.cursor.page.records.num_rows, found.cursor.page.behind_ms) == (5, 0)
     probe.looks[A] = found
     before = kinesis.calls["iterator", A]
     assert found.following is not None
-    assert look(probe, {A: After(RecordPosition(found.following[0]))}) == {A: False}
+    assert look(probe, {A: found.following.position}) == {A: False}
     assert kinesis.calls["iterator", A] == before
 
 
@@ -252,6 +254,6 @@ def test_the_end_of_a_shard_is_left_to_the_reader_and_what_is_before_it_is_no_ti
     kinesis.put(A, b"1")
     kinesis.close(A)
     found = ahead(probe, TRIM_HORIZON, found, 9)
-    assert found.page is not None
-    assert (found.page.records.num_rows, found.page.behind_ms) == (1, None)
+    assert found.cursor.page is not None
+    assert (found.cursor.page.records.num_rows, found.cursor.page.behind_ms) == (1, None)
     assert ahead(probe, TRIM_HORIZON, found, 9) is found
