@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,12 +13,13 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import few_tasks
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
 from kinesis_trident.spout.planner.shards.look_pace import LookPace
 from kinesis_trident.spout.planner.shards.looks import Look, Question, kept_bytes
-from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, Beside, PinsOf, Prefetcher
+from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, PinsOf, Prefetcher
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
@@ -37,13 +36,8 @@ class BatchPlanner:
         kinesis: how Kinesis is reached.
         layout: of the source's home.
         state: of the shards; what other processes ask for is taken into it before a plan is made.
-        now: epoch milliseconds.
-        steady: seconds that never step back, for all that is waited for.
-        rng: for jitter and the marks of plans.
-        look_period: seconds between two looks at the tip of an idle shard.
+        around: the clocks and threads; the executor is shut down at the end.
         pins_of: reads the pins of a batch.
-        executor: makes the looks, and is shut down at the end; None for threads of its own.
-        beside: reads ahead, with `prefetch`; a thread if None.
 
     Attributes:
         is_draining: only what is in the stream by now is read.
@@ -55,42 +49,33 @@ class BatchPlanner:
         kinesis: Kinesis,
         layout: Layout,
         state: SourceState,
-        *,
-        now: Callable[[], int],
-        steady: Callable[[], float],
-        rng: random.Random,
-        look_period: float,
+        around: Surroundings,
         pins_of: PinsOf,
-        executor: Executor | None = None,
-        beside: Beside | None = None,
     ) -> None:
         self._options = options
         self._layout = layout
         self._state = state
-        self._now = now
-        self._steady = steady
-        self._rng = rng
+        self._around = around
+        self._now, self._steady_ms = around.now, around.steady_ms
         self._requested = False
         self._made = ""
         self._whole: Plan | None = None
         self.is_draining = False
-        self._pace = LookPace(look_period, options.min_fetch_period, options.max_fetch_rate)
+        idle = options.idle_poll_interval if around.look_period is None else around.look_period
+        self._pace = LookPace(idle, options.min_fetch_period, options.max_fetch_rate)
         self._probe = TipProbe(
-            kinesis, layout, deaggregate=options.deaggregate, wall=now, clock=steady, executor=executor
+            kinesis,
+            layout,
+            deaggregate=options.deaggregate,
+            wall=around.now,
+            clock=around.steady,
+            executor=around.executor,
         )
-        self._listings = Listings(state, self._probe, options, steady, rng)
+        self._listings = Listings(state, self._probe, options, around.steady, around.rng)
         self._tip = TipWatch(state.is_closed, self._pace)
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
-            self._prefetcher = Prefetcher(
-                self._probe,
-                self._pace,
-                options,
-                pins_of,
-                state.sizes,
-                steady=self._steady_ms,
-                beside=beside,
-            )
+            self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, state.sizes, around)
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -134,7 +119,7 @@ class BatchPlanner:
 
     def used_of(self, shard: str) -> Used:
         """Return what the task that reads a shard next has to count as used up of its limits."""
-        return self._pace.budget(shard).used(self._steady())
+        return self._pace.budget(shard).used(self._around.steady())
 
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
@@ -250,7 +235,7 @@ class BatchPlanner:
         states = state.named
         plan = make_plan(
             txid=state.settled + 1,
-            plan=mark_of(state.epoch, now, self._layout.digest, self._rng.getrandbits(96)),
+            plan=mark_of(state.epoch, now, self._layout.digest, self._around.rng.getrandbits(96)),
             streams=state.streams.created,
             states=states,
             read=read,
@@ -289,6 +274,3 @@ class BatchPlanner:
         if self._prefetcher is not None:
             self._prefetcher.close()
         self._probe.close()
-
-    def _steady_ms(self) -> int:
-        return int(self._steady() * 1000)

@@ -18,6 +18,7 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.shards.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.shards.looks import Look, Question
 from kinesis_trident.spout.planner.shards.read_ahead import OTHER_COLUMNS, Room, ShardAhead
@@ -39,23 +40,6 @@ _FIRST_POLL_MS, _LAST_POLL_MS = 50, 1_000
 
 PinsOf = Callable[[int, list[str]], Mapping[str, Pin]]
 """Returns the pins of those shards of a batch that have one."""
-
-Beside = Callable[[Callable[[], float | None], threading.Event], object]
-"""Calls a function again and again beside the caller, until it returns None.
-
-Each time it waits for as many seconds as the function has said, or until the event is set, and clears that.
-"""
-
-
-def in_thread(step: Callable[[], float | None], wake: threading.Event) -> None:
-    """Call steps in a thread of their own: see `Beside`."""
-
-    def work() -> None:
-        while (seconds := step()) is not None:
-            wake.wait(seconds)
-            wake.clear()
-
-    threading.Thread(target=work, name="prefetch", daemon=True).start()
 
 
 @dataclass(slots=True)
@@ -94,8 +78,7 @@ class Prefetcher:
         options: the bounds of a turn.
         pins_of: reads pins.
         sizes: of the records of each shard.
-        steady: milliseconds that never step back.
-        beside: calls the steps; a thread if None.
+        around: the clock, and who calls the steps.
     """
 
     def __init__(
@@ -105,17 +88,15 @@ class Prefetcher:
         options: SourceOptions,
         pins_of: PinsOf,
         sizes: TurnSizes,
-        *,
-        steady: Callable[[], int],
-        beside: Beside | None = None,
+        around: Surroundings,
     ) -> None:
         self._probe = probe
         self._pace = pace
         self._options = options
         self._pins_of = pins_of
         self._sizes = sizes
-        self._steady = steady
-        self._beside = beside or in_thread
+        self._steady = around.steady_ms
+        self._beside = around.beside
         self._lock = threading.Lock()
         self._batch: _Batch | None = None
         self._closed = False
