@@ -17,12 +17,12 @@ from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
-from kinesis_trident.spout.planner.shards.look_pace import LookPace
-from kinesis_trident.spout.planner.shards.looks import Look, Question, kept_bytes
-from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, PinsOf, Prefetcher
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
-from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.look_pace import LookPace
+from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
+from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 
 _TOGETHER_MS = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kinesis_trident.spout.planner.shards.looks import Question
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.looks import Question
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position
 
 

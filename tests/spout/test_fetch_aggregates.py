@@ -18,7 +18,7 @@ from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChanged
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate

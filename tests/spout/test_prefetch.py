@@ -23,7 +23,7 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.read_ahead import MOST_BYTES, MOST_BYTES_OF_A_SHARD
+from kinesis_trident.spout.planner.tip.read_ahead import MOST_BYTES, MOST_BYTES_OF_A_SHARD
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, ScriptedKinesis, aggregate
 
 A = "shardId-000000000000"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.looks import Look
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.looks import Look
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position
 
 log = logging.getLogger(__name__)

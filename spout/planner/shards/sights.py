@@ -12,8 +12,8 @@ from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.looks import Look
 
 _NAMED = 200
 """The number of shards that the status names: about 20 KB."""

@@ -42,7 +42,7 @@ from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.tracker.records import RecordPosition, Run

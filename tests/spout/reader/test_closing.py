@@ -11,8 +11,8 @@ from kinesis_trident.spout.batch_read import ShardRange, read_range
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
-from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.planner.shards.looks import Look, joined
-from kinesis_trident.spout.planner.shards.read_ahead import (
+from kinesis_trident.spout.planner.tip.looks import Look, joined
+from kinesis_trident.spout.planner.tip.read_ahead import (
     MOST_BYTES,
     MOST_BYTES_OF_A_SHARD,
     Room,

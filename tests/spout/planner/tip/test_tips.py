@@ -8,8 +8,8 @@ import pytest
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS
-from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.planner.tip.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS
+from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 
 NOW = 1_700_000_000_000

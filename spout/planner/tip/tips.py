@@ -12,8 +12,8 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import last_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
-from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS, LookPace, TurnCalls
-from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, LookPace, TurnCalls
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
 
 _TRUST_MS = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
 
 MOST_BYTES = 4 * 2**20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, Used
-from kinesis_trident.spout.planner.shards.look_pace import (
+from kinesis_trident.spout.planner.tip.look_pace import (
     BUSY_MS,
     IDLE_MS,
     WARM_GAP_MS,

@@ -7,8 +7,8 @@ from looking import look
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
-from kinesis_trident.spout.planner.shards.looks import Look, Question
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.looks import Look, Question
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
 from kinesis_trident.tracker.records import RecordPosition

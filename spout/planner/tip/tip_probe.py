@@ -16,7 +16,7 @@ from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, T
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
-from kinesis_trident.spout.planner.shards.looks import Look, Question, joined, kept
+from kinesis_trident.spout.planner.tip.looks import Look, Question, joined, kept
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition
 
