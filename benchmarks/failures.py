@@ -31,6 +31,7 @@ from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
@@ -144,7 +145,7 @@ class Life:
             }
         )
         client = connect(self.options.zookeeper)
-        self.run = SourceRun(self.options, self.kinesis, client, clock=self.clock, rng=self.rng)
+        self.run = SourceRun(self.options, self.kinesis, client, Surroundings(clock=self.clock, rng=self.rng))
         self.store = SourceStore(client, self.run.layout)
         self.before = logged(self.run.initial())
         self.offset = self.event = self.written = self.waiting = self.batches = self.new = 0

@@ -21,6 +21,7 @@ from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import (
@@ -148,7 +149,7 @@ def read_range(
         kinesis,
         part.stream,
         part.shard,
-        part.start,
+        ShardCursor(part.start),
         limiter,
         deaggregate=options.deaggregate,
         closed=part.closed,

@@ -14,12 +14,13 @@ from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.spout.kinesis import Page, StreamInfo
+from kinesis_trident.spout.kinesis import StreamInfo
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -34,18 +35,6 @@ class Amount:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookedAt:
-    """What a look at a shard has left for its reader: an iterator, and the answer to it if that is small.
-
-    `seconds`: the part of the turn's `maxFetchTime` in which the answer was read ahead; 0 for a look.
-    """
-
-    iterator: str | None = None
-    page: Page | None = None
-    seconds: float = 0.0
-
-
 _NOTHING = Used()
 
 
@@ -56,7 +45,7 @@ class ShardTurn:
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `used`:
-    what was used up of its limits when the partition was made. `looked_at`: what a look at `start` has left.
+    what was used up of its limits when the partition was made. `cursor`: what a look at `start` has left.
     `known_until`: a time up to which no record behind `start` was lost, in epoch milliseconds by the server's clock; 0
     if unknown.
     """
@@ -69,7 +58,7 @@ class ShardTurn:
     limit: int | None = None
     closed: bool = False
     used: Used = _NOTHING
-    looked_at: LookedAt = LookedAt()
+    cursor: ShardCursor | None = None
     known_until: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -201,14 +190,14 @@ def tasks_of(
     is_closed: Callable[[str], bool] = lambda _: False,
     used_of: Callable[[str], Used] = lambda _: _NOTHING,
     told: int = 0,
-    looked_at: Mapping[str, LookedAt] = MappingProxyType({}),
+    cursors: Mapping[str, ShardCursor] = MappingProxyType({}),
     described: Mapping[str, StreamInfo] = MappingProxyType({}),
     known_until: Callable[[str], int] = lambda _: 0,
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: turns may be pinned already; `consumers`, `described` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `used_of`: what its task has to count as used up of the limits of a shard. `looked_at`: what looks at the
+    closed. `used_of`: what its task has to count as used up of the limits of a shard. `cursors`: what looks at the
     starts of shards have left. `known_until`, `told`: as in `ShardTurn` and `TurnsPartition`. A batch is read as it was
     planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would change.
     """
@@ -227,7 +216,7 @@ def tasks_of(
             ),
             closed=is_closed(shard),
             used=used_of(shard),
-            looked_at=looked_at.get(shard, LookedAt()),
+            cursor=cursors.get(shard),
             known_until=known_until(shard),
         )
         for index, shard in enumerate(plan.shards)

@@ -24,6 +24,7 @@ from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
@@ -79,7 +80,7 @@ class QueryByHand:
         judges: True for a query of `reliable`, `foreach_batch`, bolts or Trident: it says before its first task that
             each of its batches has an outcome. False for a plain query, which publishes none. None: it judges from its
             first outcome on.
-        run: other arguments of `SourceRun`, such as how it waits.
+        run: other fields of `spout.planner.clocks.Surroundings`, such as how it waits.
     """
 
     judges: bool | None = None
@@ -107,12 +108,9 @@ class QueryByHand:
             options,
             kinesis,
             client,
-            clock=clock,
-            hold=hold,
-            look_period=look_period,
+            Surroundings(clock=clock, hold=hold, look_period=look_period, **run),
             consumers=consumers,
             offsets=self._named(),
-            **run,
         )
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)

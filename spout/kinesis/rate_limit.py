@@ -86,15 +86,19 @@ class ShardBudget:
         self._failures = 0
         self._first, self._longest = first, longest
 
-    def wait(self, now: float) -> float:
-        """Return the seconds until the next call is allowed, 0 for at once."""
+    def wait(self, now: float, calls: int = 1) -> float:
+        """Return the seconds until the own period and the shard allow so many calls, 0 for at once."""
         own = [end for end, _ in self._ends]
-        return max(self.wait_of_all(now), self._wait(own, self._own_most, self._own_window, 1, now))
+        return max(self.wait_of_all(now, calls), self._wait(own, self._own_most, self._own_window, 1, now))
 
     def wait_of_all(self, now: float, calls: int = 1) -> float:
         """Return the seconds until the shard allows so many calls, one after the other, whatever the own period."""
         ends = [end for end, _ in (*self._ends, *self._others)]
         return max(0.0, self._free_at - now, self._wait(sorted(ends), self._most, self._window, calls, now))
+
+    def spread(self, calls: int) -> float:
+        """Return the seconds between the beginnings of so many calls that come evenly, and leave one of all free."""
+        return self._window / max(1, (self._most - 1) // calls) if self._most else 0.0
 
     @property
     def _free_at(self) -> float:

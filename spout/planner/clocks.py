@@ -1,9 +1,15 @@
-"""A wall clock that never steps back, the wait of an idle source, and the repair of times set by a clock ahead."""
+"""The clocks and threads of a run, the wait of an idle source, and the repair of times set by a clock ahead."""
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -41,6 +47,57 @@ class SteadyClock:
             self._latest = max(self._wall(), self._latest + read_at - self._read_at)
             self._read_at = read_at
             return int(self._latest * 1000)
+
+
+def in_thread(step: Callable[[], float | None], wake: threading.Event) -> None:
+    """Call steps in a thread of their own: see `Surroundings.beside`."""
+
+    def work() -> None:
+        while (seconds := step()) is not None:
+            wake.wait(seconds)
+            wake.clear()
+
+    threading.Thread(target=work, name="prefetch", daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run uses of its process.
+
+    Attributes:
+        clock: epoch seconds; it may step back.
+        steady: seconds that never step back, for all that is waited for.
+        rng: for jitter and the marks of plans.
+        hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query; less with a
+            trigger interval.
+        look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
+        wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
+        executor: looks at the tips of shards, and removes what settled batches leave; None for threads of its own.
+        reconnect: gives another started KazooClient, for a note after the run's is closed; of the options if None.
+        status_period: seconds between two notes in ZooKeeper of what the run sees; None for none.
+        beside: reads ahead, with `prefetch`: calls a function again and again beside its caller, until it returns None.
+            Each time it waits for as many seconds as the function has said, or until the event is set, and clears that.
+    """
+
+    clock: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.Random)
+    hold: float = 1.0
+    look_period: float | None = None
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+    executor: Executor | None = None
+    reconnect: Callable[[], Any] | None = None
+    status_period: float | None = 5.0
+    beside: Callable[[Callable[[], float | None], threading.Event], object] = in_thread
+
+    @cached_property
+    def now(self) -> SteadyClock:
+        """Epoch milliseconds that never step back."""
+        return SteadyClock(self.clock, self.steady)
+
+    def steady_ms(self) -> int:
+        """Return the time of `steady` in milliseconds."""
+        return int(self.steady() * 1000)
 
 
 class IdleWait:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Mapping
 
 import msgspec
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
-from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import LookedAt, few_tasks
+from kinesis_trident.spout.partition import few_tasks
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
-from kinesis_trident.spout.planner.shards.look_pace import LookPace
-from kinesis_trident.spout.planner.shards.looks import Look
-from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, Beside, PinsOf, Prefetcher
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
-from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon
+from kinesis_trident.spout.planner.tip.look_pace import LookPace
+from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
+from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tips import TipWatch
+from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 
 _TOGETHER_MS = 10
 
@@ -36,13 +36,8 @@ class BatchPlanner:
         kinesis: how Kinesis is reached.
         layout: of the source's home.
         state: of the shards; what other processes ask for is taken into it before a plan is made.
-        now: epoch milliseconds.
-        steady: seconds that never step back, for all that is waited for.
-        rng: for jitter and the marks of plans.
-        look_period: seconds between two looks at the tip of an idle shard.
+        around: the clocks and threads; the executor is shut down at the end.
         pins_of: reads the pins of a batch.
-        executor: makes the looks, and is shut down at the end; None for threads of its own.
-        beside: reads ahead, with `prefetch`; a thread if None.
 
     Attributes:
         is_draining: only what is in the stream by now is read.
@@ -54,51 +49,33 @@ class BatchPlanner:
         kinesis: Kinesis,
         layout: Layout,
         state: SourceState,
-        *,
-        now: Callable[[], int],
-        steady: Callable[[], float],
-        rng: random.Random,
-        look_period: float,
+        around: Surroundings,
         pins_of: PinsOf,
-        executor: Executor | None = None,
-        beside: Beside | None = None,
     ) -> None:
         self._options = options
         self._layout = layout
         self._state = state
-        self._now = now
-        self._steady = steady
-        self._rng = rng
+        self._around = around
+        self._now, self._steady_ms = around.now, around.steady_ms
         self._requested = False
         self._made = ""
         self._whole: Plan | None = None
         self.is_draining = False
-        self._pace = LookPace(look_period, options.min_fetch_period, options.max_fetch_rate)
+        idle = options.idle_poll_interval if around.look_period is None else around.look_period
+        self._pace = LookPace(idle, options.min_fetch_period, options.max_fetch_rate)
         self._probe = TipProbe(
             kinesis,
             layout,
             deaggregate=options.deaggregate,
-            wall=now,
-            is_closed=state.is_closed,
-            called=lambda shard: self._pace.called(shard, self._steady_ms()),
-            answered=lambda shard, size: self._pace.answered(shard, self._steady_ms(), size),
-            may_go_on=lambda shard: self._pace.may_go_on(shard, self._steady_ms()),
-            fitting=self._fitting,
-            executor=executor,
+            wall=around.now,
+            clock=around.steady,
+            executor=around.executor,
         )
-        self._listings = Listings(state, self._probe, options, steady, rng)
-        self._tip = TipWatch(self._probe, state.is_closed, self._pace)
+        self._listings = Listings(state, self._probe, options, around.steady, around.rng)
+        self._tip = TipWatch(state.is_closed, self._pace)
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
-            self._prefetcher = Prefetcher(
-                self._probe,
-                self._pace,
-                options,
-                pins_of,
-                fitting=self._fitting,
-                steady=self._steady_ms,
-                beside=beside,
-            )
+            self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, state.sizes, around)
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -135,14 +112,14 @@ class BatchPlanner:
         return plan.plan == self._made
 
     def learn(self, plan: Plan) -> None:
-        """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
+        """Learn of the shards' tips from a batch that was settled, as `TipWatch.note_batch`."""
         replayed = not self.has_made(plan)
         now, calls = self._steady_ms(), self._state.turn_calls
-        self._tip.settled(plan, self._state.shards, now, replayed=replayed, calls=calls)
+        self._tip.note_batch(plan, self._state.shards, now, replayed=replayed, calls=calls)
 
     def used_of(self, shard: str) -> Used:
         """Return what the task that reads a shard next has to count as used up of its limits."""
-        return self._pace.used(shard, self._steady_ms())
+        return self._pace.budget(shard).used(self._around.steady())
 
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
@@ -155,7 +132,8 @@ class BatchPlanner:
             for shard, position in self._state.positions().items()
             if shard not in taken and not shards[shard].blocked and not self._tip.has_ended(shard)
         }
-        self._prefetcher.begin(plan, idle)
+        closed = frozenset(shard for shard in (*plan.read, *idle) if self._state.is_closed(shard))
+        self._prefetcher.begin(plan, idle, closed)
 
     def end_prefetch(self) -> None:
         """Stop reading beside a batch, because it has ended."""
@@ -166,19 +144,63 @@ class BatchPlanner:
         """Take what was read ahead for the looks that they are, where the shards stand there now."""
         if self._prefetcher is None:
             return
-        for shard, look in self._prefetcher.take(self._state.positions()).items():
-            self._probe.looks[shard] = look
-            if look.more is not None:
-                self._tip.foreseen(shard, look.more, self._steady_ms())
+        looks = self._prefetcher.take(self._state.positions())
+        self._probe.looks |= looks
+        known = {shard: look.more for shard, look in looks.items() if look.more is not None}
+        self._tip.note_looks(known, self._steady_ms(), ahead=True)
 
-    def seen_by_looks(self, plan: Plan) -> dict[str, LookedAt]:
-        """Return what looks have left at the starts of a plan's turns, so that readers need not ask again."""
+    def _look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
+        """Look at shards, as `TipProbe.look`."""
+        state, most = self._state, kept_bytes(len(positions))
+        # With fan-out the reader has its records pushed.
+        upto = 1 if self._options.consumer_mode == "efo" else self._options.max_records_per_fetch
+        questions = {}
+        for shard, position in positions.items():
+            limit = min(upto, state.sizes.fitting(shard, most))
+            budget = self._pace.budget(shard)
+            questions[shard] = Question(position, state.is_closed(shard), limit, most, budget)
+        return self._probe.look(questions)
+
+    def _known_to_have_more(self, now: int) -> list[str]:
+        """Return the shards with new records; look at those that are due."""
+        positions = self._state.positions()
+        due = self._tip.due_looks(positions, now)
+        if due:
+            self._tip.note_looks(self._look(due), now)
+        return self._tip.shards_to_read(positions)
+
+    def _shards_to_read(self) -> list[str]:
+        """Return the shards with new records; list them again if one cannot be looked at.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+            KinesisError: a shard cannot be looked at.
+        """
+        now = self._steady_ms()
+        try:
+            blocked = self._listings.blocked_to_look_at()
+            if blocked:
+                self._look(blocked)
+            before = dict(self._probe.looks)
+            read = self._known_to_have_more(now)
+            self._listings.check_standstill(before)
+            return read
+        except (ThrottledError, Unavailable):
+            raise
+        except KinesisError:
+            changed = self._listings.changed_shards()
+            if changed is False:
+                raise
+            return self._known_to_have_more(now) if changed else []
+
+    def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
+        """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
         return {
-            shard: LookedAt(look.iterator, self._probe.hand_on(shard), look.seconds)
+            shard: self._probe.hand_on(shard)
             for shard, look in looks
             if look is not None
-            and look.iterator is not None
+            and look.cursor.iterator is not None
             and look.more
             and str(look.position) == plan.positions[shard]
             and self._now() - look.noted < FRESH_MS
@@ -206,14 +228,14 @@ class BatchPlanner:
         if timed_out:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
-        read = self._listings.shards_to_read(self._tip, self._steady_ms())
+        read = self._shards_to_read()
         positions = state.positions()
         if any(isinstance(positions[shard], TrimHorizon | AtTimestamp) for shard in read):
             self._listings.describe()
         states = state.named
         plan = make_plan(
             txid=state.settled + 1,
-            plan=mark_of(state.epoch, now, self._layout.digest, self._rng.getrandbits(96)),
+            plan=mark_of(state.epoch, now, self._layout.digest, self._around.rng.getrandbits(96)),
             streams=state.streams.created,
             states=states,
             read=read,
@@ -252,13 +274,3 @@ class BatchPlanner:
         if self._prefetcher is not None:
             self._prefetcher.close()
         self._probe.close()
-
-    def _fitting(self, shard: str, size: int) -> int:
-        options = self._options
-        if options.consumer_mode == "efo":
-            # The reader has its records pushed.
-            return 1
-        return min(options.max_records_per_fetch, self._state.sizes.fitting(shard, size))
-
-    def _steady_ms(self) -> int:
-        return int(self._steady() * 1000)

@@ -9,9 +9,9 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import Lag, total_lag
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms, sight_of
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.looks import Look
 
 _LAST = 5
 """The number of losses that the progress describes."""

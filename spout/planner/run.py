@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -35,7 +32,7 @@ from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
-from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock
+from kinesis_trident.spout.planner.clocks import IdleWait, Surroundings
 from kinesis_trident.spout.planner.named_runs import with_failures
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import starting_plan
@@ -43,7 +40,6 @@ from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.reconciliation import epochs_upto, past_in
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
-from kinesis_trident.spout.planner.shards.prefetch import Beside
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
@@ -65,19 +61,9 @@ class SourceRun:
         options: of the source.
         kinesis: how Kinesis is reached.
         client: a started KazooClient that this run closes at its end.
-        clock: epoch seconds; it may step back.
-        steady: seconds that never step back, for all that is waited for.
-        rng: for jitter and the marks of plans.
-        hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query; less with a
-            trigger interval.
-        look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
-        wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
-        executor: looks at the tips of shards, and removes what settled batches leave; None for threads of its own.
-        reconnect: gives another started KazooClient, for a note after this run's is closed; of the options if None.
+        around: its clocks and threads; those of a process by default.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
-        status_period: seconds between two notes in ZooKeeper of what this run sees; None for none.
-        beside: reads ahead, with `prefetch`; a thread if None.
         relieved: the epoch of a run that was asked to end, from which this one takes over without a warning.
         offsets: those that Spark's next call names, if they are known: the start, and the end of a batch in hand.
     """
@@ -87,35 +73,20 @@ class SourceRun:
         options: SourceOptions,
         kinesis: Kinesis,
         client: Any,
+        around: Surroundings | None = None,
         *,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
-        hold: float = 1.0,
-        look_period: float | None = None,
-        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
-        executor: Executor | None = None,
-        reconnect: Callable[[], Any] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
-        status_period: float | None = 5.0,
-        beside: Beside | None = None,
         relieved: int | None = None,
         offsets: Sequence[Plan] = (),
     ) -> None:
         self._options = options
         self._kinesis = kinesis
-        self._idle_wait = IdleWait(hold)
-        self._wait = wait
+        self._around = around = around or Surroundings()
+        self._now = around.now
+        self._idle_wait = IdleWait(around.hold)
         self._consumers = consumers
         self._client = client
-        self._now = SteadyClock(clock, steady)
-        self._steady = steady
-        self._rng = rng or random.Random()
-        self._look_period = options.idle_poll_interval if look_period is None else look_period
-        self._executor = executor
-        self._status_period = status_period
-        self._read_beside = beside
         self._wake = threading.Event()
         self._closed = False
         self._has_noted_end = False
@@ -134,7 +105,7 @@ class SourceRun:
             self._epoch,
             wake=self._wake,
             close=self.close,
-            reconnect=reconnect or partial(connect, options.zookeeper),
+            reconnect=around.reconnect or partial(connect, options.zookeeper),
             on_replaced=on_replaced,
         )
         self._tenure.watch()
@@ -175,6 +146,7 @@ class SourceRun:
         """Raise the epoch above all that `offsets` and ZooKeeper name, and load the state."""
         self._has_taken_over = False
         options, store, layout, created = self._options, self._store, self._layout, self._created
+        around = self._around
         ours = self._own(offsets)
         me = (socket.gethostname(), os.getpid(), self._now())
         self._epoch = epoch = store.epochs.raise_epoch(
@@ -189,27 +161,16 @@ class SourceRun:
                 if layout.several
                 else created
             )
-            self._state = SourceState(options, store, self._streams, epoch, self._rng, self._now)
+            self._state = SourceState(options, store, self._streams, epoch, around.rng, self._now)
             self._state.load()
             self._state.check_retention()
             past = store.epochs.past()
             # What was read while a newer run moved it on does not belong together.
             store.epochs.check_epoch(epoch)
-        self._planner = BatchPlanner(
-            options,
-            self._kinesis,
-            layout,
-            self._state,
-            now=self._now,
-            steady=self._steady,
-            rng=self._rng,
-            look_period=self._look_period,
-            pins_of=store.batches.get_pins,
-            executor=self._executor,
-            beside=self._read_beside,
-        )
-        self._notes = StatusNotes(store, self._state, epoch, self._now, self._steady, self._status_period)
-        self._purger = Purger(store, self._state, spool_of(options, layout), epoch, self._executor)
+        pins_of = store.batches.get_pins
+        self._planner = BatchPlanner(options, self._kinesis, layout, self._state, around, pins_of)
+        self._notes = StatusNotes(store, self._state, epoch, around)
+        self._purger = Purger(store, self._state, spool_of(options, layout), epoch, around.executor)
         self._purger.keep_copy(self._now())
         self._recreated = RecreatedStreams(
             layout, self._streams, known, self._state.losses, fail=options.fail_on_data_loss
@@ -342,10 +303,10 @@ class SourceRun:
             begun = self._reconciler.go_on_from(start)
             if begun is not None:
                 return self._reconciler.hand_over(begun)
-            began = self._steady()
+            began = self._around.steady()
             plan = self._next_plan(max_records, began + self._idle_wait.begin(began))
             if plan is None:
-                self._idle_wait.end(self._steady())
+                self._idle_wait.end(self._around.steady())
                 return None
             return self._reconciler.hand_over(plan)
 
@@ -364,7 +325,7 @@ class SourceRun:
                 self.note_end("finished")
             if plan is not None or planner.is_drained:
                 return plan
-            if not planner.is_draining and self._steady() >= deadline:
+            if not planner.is_draining and self._around.steady() >= deadline:
                 return None
             self._rest_until(deadline)
 
@@ -406,7 +367,7 @@ class SourceRun:
                 self._layout,
                 self._epoch,
                 replay=replay,
-                looked_at={} if replay else self._planner.seen_by_looks(plan),
+                cursors={} if replay else self._planner.hand_on(plan),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
@@ -475,8 +436,8 @@ class SourceRun:
         """Wait until something may be due, or somebody wakes this run."""
         seconds = self._planner.until_due()
         if not self._planner.is_draining:
-            seconds = min(seconds, deadline - self._steady())
-        if self._wait(self._wake, max(seconds, 0.001)):
+            seconds = min(seconds, deadline - self._around.steady())
+        if self._around.wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
 
     def _on_request(self) -> None:

@@ -46,12 +46,12 @@ from kinesis_trident.spout.planner.shards.lineage import (
 )
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
-from kinesis_trident.spout.planner.shards.look_pace import TurnCalls
-from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.settled_records import Explicit
-from kinesis_trident.spout.planner.shards.tips import TipNotes
 from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
 from kinesis_trident.spout.planner.streams import Streams
+from kinesis_trident.spout.planner.tip.look_pace import TurnCalls
+from kinesis_trident.spout.planner.tip.looks import Look
+from kinesis_trident.spout.planner.tip.tips import TipNotes
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy

@@ -18,6 +18,7 @@ from kinesis_trident.spout.failed_records.retry_ranges import (
 )
 from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
 from kinesis_trident.spout.options.source import SourceOptions
@@ -70,14 +71,12 @@ class ShardFetcher:
         closed: the shard was listed as closed.
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
-        iterator: the iterator at the position of the first turn, if there is one already.
-        page: the answer to that iterator, if there is one already.
-        spent: the seconds of the first turn in which that answer was read ahead; 0 for a look, which costs it nothing.
+        cursor: what there is already at the start of the first turn.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
         calls: the counts of the calls so far that gave nothing.
-        next_iterator: the iterator at the end of the turn that was polled last; None if it is unknown.
+        cursor: where the turn has ended that was polled last, with its iterator; None if that is unknown.
         answered: the time of the last answer, in epoch milliseconds by the server's clock; 0 if it reports none.
     """
 
@@ -91,9 +90,7 @@ class ShardFetcher:
         closed: bool = False,
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
-        iterator: str | None = None,
-        page: Page | None = None,
-        spent: float = 0.0,
+        cursor: ShardCursor | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -106,13 +103,10 @@ class ShardFetcher:
         self._place = options.endpoint_url, options.region, options.deaggregate
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
-        self._iterator = iterator
-        self._page = page
-        self._spent = spent
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
-        self.next_iterator: str | None = None
+        self.cursor = cursor
         self.answered = 0
 
     @property
@@ -132,17 +126,16 @@ class ShardFetcher:
             Unavailable: no records were read, and no answer arrived for `readTimeout`.
             KinesisError: naming stream, shard and position.
         """
+        cursor, self.cursor = self.cursor, None
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
-        if self._fan_out is None:
-            pager = self._pager(position, self._iterator, self._page)
-            if self._spent:
-                # A turn that was read ahead may end without a call of its own.
-                pager.unasked = False
-                bounds = replace(bounds, seconds=max(0.0, bounds.seconds - self._spent))
-            self._iterator, self._page, self._spent = None, None, 0.0
-            return self._turn(pager, position, bounds)
-        return self._pushed_turn(self._fan_out, position, bounds)
+        if self._fan_out is not None:
+            return self._pushed_turn(self._fan_out, position, bounds)
+        if cursor is None or cursor.position != position:
+            cursor = ShardCursor(position)
+        if cursor.seconds:
+            bounds = replace(bounds, seconds=max(0.0, bounds.seconds - cursor.seconds))
+        return self._turn(self._pager(cursor), position, bounds)
 
     def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
         """Read a turn from a subscription, which stays open; poll it if another reader has the subscription."""
@@ -163,14 +156,14 @@ class ShardFetcher:
         else:
             pager.close()
         if pager.in_use and turn.last is None and turn.end == position:
-            return self._turn(self._pager(position), position, bounds)
+            return self._turn(self._pager(ShardCursor(position)), position, bounds)
         return turn
 
     def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
-        seen = self.next_iterator = None
+        seen = None
         while not (held.full or pager.drained or seen):
             asked = min(self._limit, held.room)
             records = self._next_or_end(pager, asked, deadline if held.batches else None)
@@ -186,10 +179,11 @@ class ShardFetcher:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
                 break
-        if self._fan_out is None and pager.page is not None and not pager.drained:
-            self.next_iterator = pager.page.next_iterator
         behind = self._behind(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
+        following = pager.page.next_iterator if pager.page is not None and not pager.drained else None
+        if self._fan_out is None and following is not None:
+            self.cursor = ShardCursor(end, following)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
 
     def _behind(self, page: Page, held: TurnBuffer) -> int:
@@ -211,7 +205,7 @@ class ShardFetcher:
         """
         if not self._deaggregate:
             check_runs([Run(first="", last=str(last))], self._where)
-        pager = self._pager(position)
+        pager = self._pager(ShardCursor(position))
         batches: list[pa.RecordBatch] = []
         given_up = self._clock() + _UNDECIDED
         while not self._is_finished(pager, last, given_up):
@@ -254,7 +248,7 @@ class ShardFetcher:
         self, picker: Picker, group: Sequence[Run], max_bytes: int | None, *, patient: bool
     ) -> bool:
         """Offer a range's records to the picker; tell whether the range was read to its end."""
-        pager = self._pager(start_of(group[0]))
+        pager = self._pager(ShardCursor(start_of(group[0])))
         last = group[-1].last_position
         count = size = 0
         given_up = self._clock() + _UNDECIDED
@@ -292,18 +286,16 @@ class ShardFetcher:
             calls=self.calls,
         )
 
-    def _pager(self, position: Position, iterator: str | None = None, page: Page | None = None) -> Pager:
+    def _pager(self, cursor: ShardCursor) -> Pager:
         return Pager(
             self._kinesis,
             self._stream,
             self._shard,
-            position,
+            cursor,
             self._limiter,
             deaggregate=self._deaggregate,
             closed=self._closed,
             calls=self.calls,
-            iterator=iterator,
-            first=page,
         )
 
     @property

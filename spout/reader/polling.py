@@ -20,6 +20,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.aggregation import first_deaggregated
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at
 from kinesis_trident.spout.log_lines import Seldom
@@ -66,7 +67,8 @@ class ShardPager(ABC):
         page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
         in_use: another reader has what this one reads from, or had it a moment ago.
-        unasked: what was returned so far came with the task: its own first call is still to be waited for.
+        unasked: what was returned so far a look has left: the turn's own first call is still to be waited for. One that
+            was read ahead may end without a call of its own.
     """
 
     in_use = False
@@ -170,11 +172,10 @@ class Pager(ShardPager):
 
     Args:
         kinesis: the calls.
-        stream, shard, position, deaggregate, calls: see `ShardPager`.
+        stream, shard, deaggregate, calls: see `ShardPager`.
+        cursor: where to start.
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
-        iterator: an iterator at the position; None to ask for one.
-        first: the answer to it, if it is there already: whoever has asked for it has counted its call and its bytes.
     """
 
     def __init__(
@@ -182,22 +183,20 @@ class Pager(ShardPager):
         kinesis: Kinesis,
         stream: str,
         shard: str,
-        position: Position,
+        cursor: ShardCursor,
         limiter: ShardLimiter,
         *,
         deaggregate: bool = True,
         closed: bool = False,
         calls: ShardCalls | None = None,
-        iterator: str | None = None,
-        first: Page | None = None,
     ) -> None:
         closing = Closing(kinesis, stream, shard, known=closed)
-        super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
+        super().__init__(stream, shard, cursor.position, closing, deaggregate=deaggregate, calls=calls)
         self._kinesis = kinesis
         self._limiter = limiter
-        self._iterator = iterator
-        self._first = first
-        self.unasked = first is not None
+        self._iterator = cursor.iterator
+        self._first = cursor.page
+        self.unasked = cursor.page is not None and not cursor.seconds
         self._full = False
 
     @property

@@ -243,7 +243,7 @@ class TurnReader:
             return self._fetch(turn)
         if fresh is not None:
             self._check_retention(turn, fetcher.answered)
-            self._source.keep_iterator(turn, fresh.end, fetcher)
+            self._source.keep_cursor(turn, fetcher)
         new = [Segment(fresh.batches, attempt=1)] if fresh is not None and fresh.count else []
         rows = self._source.rows(turn, [again, *new])
         part, options = self._partition, self._options

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
 from kinesis_trident.spout.positions import Position, parse_position
@@ -46,7 +47,7 @@ class TurnSource:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
-        self._kept = kept_iterators(kinesis)
+        self._kept = kept_cursors(kinesis)
         self._subscriber = subscriber if partition.consumers else None
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
@@ -82,15 +83,13 @@ class TurnSource:
             closed=turn.closed,
             fan_out=fan_out,
             limiter=limiter,
-            iterator=turn.looked_at.iterator or kept,
-            page=turn.looked_at.page,
-            spent=turn.looked_at.seconds,
+            cursor=turn.cursor or kept,
         )
 
-    def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:
-        """Keep the iterator at which a turn has ended, for the next one in this process."""
-        if fetcher.next_iterator is not None:
-            self._kept.keep((self._partition.layout, turn.shard), end, fetcher.next_iterator)
+    def keep_cursor(self, turn: ShardTurn, fetcher: ShardFetcher) -> None:
+        """Keep where a turn has ended, for the next one in this process."""
+        if fetcher.cursor is not None:
+            self._kept.keep((self._partition.layout, turn.shard), fetcher.cursor)
 
     def due(
         self,
@@ -193,13 +192,11 @@ def take_up(
 
 
 _AGE = 240.0
-"""Seconds for which an iterator is used: Kinesis keeps it for five minutes."""
+"""Seconds for which a kept iterator is used: Kinesis keeps it for five minutes."""
 
 
-class KeptIterators:
-    """The iterators at the ends of turns, one a shard. Thread-safe, as each operation is one of a dict.
-
-    An iterator yields what a new one at the same position would, so it does not matter which process read last.
+class KeptCursors:
+    """The ends of turns, one a shard. Thread-safe, as each operation is one of a dict.
 
     Args:
         clock: seconds that never step back.
@@ -207,21 +204,22 @@ class KeptIterators:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[Hashable, tuple[str, str, float]] = {}
+        self._kept: dict[Hashable, tuple[ShardCursor | None, float]] = {}
 
-    def keep(self, shard: Hashable, position: Position, iterator: str) -> None:
-        """Keep the iterator at a position of a shard."""
-        self._kept[shard] = str(position), iterator, self._clock()
+    def keep(self, shard: Hashable, cursor: ShardCursor) -> None:
+        """Keep a cursor of a shard."""
+        self._kept[shard] = cursor, self._clock()
 
-    def take(self, shard: Hashable, position: Position) -> str | None:
-        """Give back what is kept of a shard: its iterator, if it is at this position and not too old."""
-        at, iterator, since = self._kept.pop(shard, ("", "", 0.0))
-        return iterator if at == str(position) and self._clock() - since < _AGE else None
-
-
-_by_client: WeakKeyDictionary[Kinesis, KeptIterators] = WeakKeyDictionary()
+    def take(self, shard: Hashable, position: Position) -> ShardCursor | None:
+        """Give back what is kept of a shard, if it is at this position and its iterator is not too old."""
+        cursor, since = self._kept.pop(shard, (None, 0.0))
+        fits = cursor is not None and cursor.position == position and self._clock() - since < _AGE
+        return cursor if fits else None
 
 
-def kept_iterators(kinesis: Kinesis) -> KeptIterators:
-    """Return the iterators of a client, which is one of this process, an endpoint and credentials."""
-    return _by_client.setdefault(kinesis, KeptIterators())
+_by_client: WeakKeyDictionary[Kinesis, KeptCursors] = WeakKeyDictionary()
+
+
+def kept_cursors(kinesis: Kinesis) -> KeptCursors:
+    """Return the cursors of a client, which is one of this process, an endpoint and credentials."""
+    return _by_client.setdefault(kinesis, KeptCursors())

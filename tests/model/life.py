@@ -19,6 +19,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
@@ -116,15 +117,17 @@ class Life:
             self._options,
             world.kinesis,
             mine,
-            clock=lambda: world.now / 1000,
-            steady=lambda: world.now / 1000,
-            rng=random.Random(rng.random()),
-            wait=self._wait,
-            executor=InlineExecutor(),
-            reconnect=lambda: Session(world.zookeeper, self._actor),
-            # Nothing that the model checks depends on it.
-            status_period=None,
-            beside=lambda step, _: self._begin_beside(step),
+            Surroundings(
+                clock=lambda: world.now / 1000,
+                steady=lambda: world.now / 1000,
+                rng=random.Random(rng.random()),
+                wait=self._wait,
+                executor=InlineExecutor(),
+                reconnect=lambda: Session(world.zookeeper, self._actor),
+                # Nothing that the model checks depends on it.
+                status_period=None,
+                beside=lambda step, _: self._begin_beside(step),
+            ),
         )
         session = Session(world.zookeeper, self._actor, self._dice[1])
         tasks = Tasks(world, self._actor, self._dice[2], rng, self._start, self._beside)

@@ -18,6 +18,7 @@ from kinesis_trident.spout.kinesis import Kinesis, Page
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import FakeTime
 
@@ -94,13 +95,15 @@ class SteppedQuery(Query):
             SourceOptions.parse(_GIVEN | endpoint | options),
             kinesis,
             client,
-            clock=time,
-            steady=time,
-            rng=random.Random(1),
-            wait=self._wait,
-            executor=InlineExecutor(),
-            status_period=None,
-            beside=self._begin,
+            Surroundings(
+                clock=time,
+                steady=time,
+                rng=random.Random(1),
+                wait=self._wait,
+                executor=InlineExecutor(),
+                status_period=None,
+                beside=self._begin,
+            ),
         )
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
 
@@ -139,7 +142,8 @@ class SteppedQuery(Query):
     @property
     def carried(self) -> int:
         """Return how many records the tasks of the last batch were given."""
-        pages = (turn.looked_at.page for part in self.parts for turn in part.turns)
+        cursors = (turn.cursor for part in self.parts for turn in part.turns)
+        pages = (cursor.page for cursor in cursors if cursor is not None)
         return sum(page.records.num_rows for page in pages if page is not None)
 
     def _begin(self, step: Callable[[], float | None], woken: Event) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from found_records import served
 from hypothesis import given, settings, strategies as st
+from looking import look
 from thorough import examples
 
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -17,7 +18,7 @@ from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChanged
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
@@ -278,23 +279,23 @@ def test_a_look_at_the_tip_does_not_see_what_is_read() -> None:
     shard = shard_of([0, 3])
     probe = TipProbe(shard.kinesis, Layout("/", "app", "orders", 1), wall=shard.time.milliseconds)
 
-    def look(position: Position) -> bool | None:
-        return probe.look({SHARD: position})[SHARD]
+    def finds(position: Position) -> bool | None:
+        return look(probe, {SHARD: position})[SHARD]
 
     end = After(shard.positions[-1])
-    assert look(end) is False
+    assert finds(end) is False
     before = shard.kinesis.calls["get_records", SHARD]
-    assert look(end) is False
+    assert finds(end) is False
     assert shard.kinesis.calls["get_records", SHARD] == before + 1
-    assert look(After(shard.positions[1])) is True
-    assert look(At(shard.positions[3])) is True
+    assert finds(After(shard.positions[1])) is True
+    assert finds(At(shard.positions[3])) is True
     shard.kinesis.put(SHARD, b"new")
-    assert look(end) is True
-    assert look(end) is True
+    assert finds(end) is True
+    assert finds(end) is True
     unsplit = TipProbe(shard.kinesis, Layout("/", "app", "orders", 1), deaggregate=False)
-    assert unsplit.look({SHARD: end})[SHARD] is True
+    assert look(unsplit, {SHARD: end})[SHARD] is True
     shard.kinesis.close(SHARD)
-    assert look(After(RecordPosition(shard.positions[-1].sequence + 10**9, 0))) is True
+    assert finds(After(RecordPosition(shard.positions[-1].sequence + 10**9, 0))) is True
     probe.close()
     unsplit.close()
 

@@ -22,10 +22,11 @@ from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.log_lines import Seldom, configure_logging
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
-from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.source import KinesisTridentReader
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -194,7 +195,7 @@ def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.L
 
 def test_a_refusal_is_said_when_it_lasts_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
-    refused = {one: Look(TRIM_HORIZON, refused=1_000, why="throttled") for one in (A, B)}
+    refused = {one: Look(ShardCursor(TRIM_HORIZON), refused=1_000, why="throttled") for one in (A, B)}
     life.refused(refused, 5_000)
     assert said(caplog) == ""
     life.refused(refused, 12_000)

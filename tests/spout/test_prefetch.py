@@ -23,7 +23,7 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.read_ahead import MOST_BYTES, MOST_BYTES_OF_A_SHARD
+from kinesis_trident.spout.planner.tip.read_ahead import MOST_BYTES, MOST_BYTES_OF_A_SHARD
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, ScriptedKinesis, aggregate
 
 A = "shardId-000000000000"
@@ -140,10 +140,10 @@ def test_memory_stays_within_the_bound(sizes: list[int], shards: int) -> None:
     query.planned()
     parts = query.run.partitions(query.committed, query._require(in_hand=True))
     held = [
-        turn.looked_at.page.records.nbytes
+        turn.cursor.page.records.nbytes
         for part in parts
         for turn in part.turns
-        if turn.looked_at.page is not None
+        if turn.cursor is not None and turn.cursor.page is not None
     ]
     assert all(size <= MOST_BYTES_OF_A_SHARD for size in held)
     assert sum(held) <= MOST_BYTES

@@ -14,6 +14,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import StreamRecreatedError
 from kinesis_trident.spout.kinesis.rate_limit import Used, shard_limiter
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
@@ -75,7 +76,7 @@ def test_a_task_counts_the_look_before_it(zookeeper: EmbeddedZooKeeper, app: str
     kinesis.put(A, b"1")
     options = Lives(zookeeper.hosts, app).parsed(minFetchPeriod="200ms")
     # No time passes.
-    run = SourceRun(options, kinesis, connect(options.zookeeper), steady=lambda: 5.0)
+    run = SourceRun(options, kinesis, connect(options.zookeeper), Surroundings(steady=lambda: 5.0))
     try:
         plan = run.latest(run.initial(), None)
         assert plan is not None

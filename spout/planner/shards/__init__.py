@@ -1,1 +1,1 @@
-"""The shards of a source as its planning process knows them: lineage, listings, tips."""
+"""The shards of a source as its planning process knows them: lineage, listings, settling, counters."""

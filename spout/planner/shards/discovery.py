@@ -7,12 +7,12 @@ import math
 import random
 from collections.abc import Callable, Mapping
 
-from kinesis_trident.spout.kinesis import KinesisError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.looks import Look
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
-from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.looks import Look
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
+from kinesis_trident.spout.positions import Position
 
 log = logging.getLogger(__name__)
 
@@ -129,36 +129,25 @@ class Listings:
         self._state.seen_at_tip(self._probe.looks)
         self._state.check_retention()
 
-    def shards_to_read(self, tip: TipWatch, now: int) -> list[str]:
-        """Return the shards with new records, as `TipWatch.shards_to_read`.
+    def changed_shards(self) -> bool | None:
+        """Tell whether another listing explains that a shard cannot be looked at; None if that is not known now.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
-            KinesisError: a shard cannot be looked at.
+            DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
+        before = self._state.lineage
         try:
-            self._look_at_blocked()
-            looks = dict(self._probe.looks)
-            read = tip.shards_to_read(self._state.positions(), now)
-            self._check_standstill(looks)
-            return read
-        except (ThrottledError, Unavailable):
-            raise
-        except KinesisError:
-            before = self._state.lineage
-            try:
-                # The stream may be another one by now: describing it shows that, and what to do.
-                self._state.describe_streams()
-                # Retention removes shards between two listings: the next listing shows whether that is a loss.
-                self._state.list_shards(everything=True)
-            except (ThrottledError, Unavailable) as error:
-                log.warning("cannot find out now why a shard cannot be read, trying again: %s", error)
-                return []
-            if self._state.lineage == before:
-                raise
-            return tip.shards_to_read(self._state.positions(), now)
+            # The stream may be another one by now: describing it shows that, and what to do.
+            self._state.describe_streams()
+            # Retention removes shards between two listings: the next listing shows whether that is a loss.
+            self._state.list_shards(everything=True)
+        except (ThrottledError, Unavailable) as error:
+            log.warning("cannot find out now why a shard cannot be read, trying again: %s", error)
+            return None
+        return self._state.lineage != before
 
-    def _check_standstill(self, before: Mapping[str, Look]) -> None:
+    def check_standstill(self, before: Mapping[str, Look]) -> None:
         """Check the retention if the machine has stood still until these looks; `before`: those before them.
 
         A look that finds a shard's tip would otherwise say that nothing of it was lost.
@@ -173,8 +162,8 @@ class Listings:
             self.describe(0)
             self._state.check_retention()
 
-    def _look_at_blocked(self) -> None:
-        """Look now and then for the next record of each blocked shard, until one is seen: its age is the lag."""
+    def blocked_to_look_at(self) -> dict[str, Position]:
+        """Return now and then the blocked shards whose next record was not seen yet: its age is the lag."""
         waiting = {}
         now = self._clock()
         for shard, position in self._state.positions().items():
@@ -184,5 +173,4 @@ class Listings:
                 if not known and now >= self._look_again.get(shard, now):
                     self._look_again[shard] = now + _BLOCKED_EVERY
                     waiting[shard] = position
-        if waiting:
-            self._probe.look(waiting)
+        return waiting

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
-from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.tip.looks import Look
 
 log = logging.getLogger(__name__)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of, total_lag
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.looks import Look
 
 _NAMED = 200
 """The number of shards that the status names: about 20 KB."""
@@ -97,36 +98,24 @@ class StatusNotes:
         store: keeps the node.
         state: of the shards.
         epoch: of the run.
-        now: epoch milliseconds.
-        steady: seconds that never step back.
-        period: seconds between two notes; None for none.
+        around: the clocks, and the seconds between two notes.
     """
 
-    def __init__(
-        self,
-        store: SourceStore,
-        state: SourceState,
-        epoch: int,
-        now: Callable[[], int],
-        steady: Callable[[], float],
-        period: float | None,
-    ) -> None:
+    def __init__(self, store: SourceStore, state: SourceState, epoch: int, around: Surroundings) -> None:
         self._store = store
         self._state = state
         self._epoch = epoch
-        self._now = now
-        self._steady = steady
-        self._period = period
+        self._around = around
         self._due = -math.inf
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
 
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
-        now = self._steady()
-        if self._period is None or (now < self._due and not self._store.status.learn()):
+        now, period = self._around.steady(), self._around.status_period
+        if period is None or (now < self._due and not self._store.status.learn()):
             return
-        self._due = now + self._period
-        at = self._now()
+        self._due = now + period
+        at = self._around.now()
         self._sample(looks, at)
         status = status_of(self._state, looks, at, self._epoch)
         lags = tuple((one, lag) for one, lag, _ in self._samples)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from found_records import payloads_by_run
+from looking import look
 from urllib3.exceptions import SSLError as UrllibSSLError
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
@@ -41,7 +42,7 @@ from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -710,16 +711,16 @@ def test_turns_and_looks_from_an_idle_timestamp_on(
     idle = fetcher.fetch_new(start, Bounds(100, 10**6, 60))
     assert (idle.count, idle.end) == (0, start)
     assert idle.seen is not None
-    assert probe.look({shard.id: idle.end}) == {shard.id: False}
+    assert look(probe, {shard.id: idle.end}) == {shard.id: False}
     client.put_records(stream, [(b"%d" % n, "k") for n in range(30)])
-    assert probe.look({shard.id: idle.end}) == {shard.id: True}
+    assert look(probe, {shard.id: idle.end}) == {shard.id: True}
     first = fetcher.fetch_new(idle.end, Bounds(7, 10**6, 60))
     rest = fetcher.fetch_new(first.end, Bounds(100, 10**6, 60))
     read = [
         data for turn in (first, rest) for batch in turn.batches for data in batch.column("data").to_pylist()
     ]
     assert read == [b"%d" % n for n in range(30)]
-    assert probe.look({shard.id: rest.end}) == {shard.id: False}
+    assert look(probe, {shard.id: rest.end}) == {shard.id: False}
     assert first.last is not None
     assert fetcher.fetch_until(idle.end, first.last).batches == first.batches
     run = Run(first=str(first.last), last=str(first.last), count=1)
@@ -731,7 +732,7 @@ def test_the_probe_over_a_real_server(client: BotoKinesis, make_stream: Callable
     stream = make_stream()
     [shard] = client.list_shards(stream)
     probe = TipProbe(client, Layout("/", "app", stream, 1))
-    assert probe.look({shard.id: TRIM_HORIZON}) == {shard.id: False}
+    assert look(probe, {shard.id: TRIM_HORIZON}) == {shard.id: False}
     client.put_records(stream, [(b"x", "k")])
-    assert probe.look({shard.id: TRIM_HORIZON}) == {shard.id: True}
+    assert look(probe, {shard.id: TRIM_HORIZON}) == {shard.id: True}
     probe.close()

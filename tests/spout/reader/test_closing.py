@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings, strategies as st
+from looking import look
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.batch_read import ShardRange, read_range
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
-from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
@@ -48,8 +47,8 @@ class Shelf:
     def turn(self, *, closed: bool, position: Position = TRIM_HORIZON) -> Turn:
         return self.fetcher(closed=closed).fetch_new(position, Bounds(1000, 10**9, 5))
 
-    def probe(self, is_closed: Callable[[str], bool]) -> TipProbe:
-        return TipProbe(self.kinesis, Layout("/", "app", "orders", 1), clock=self.time, is_closed=is_closed)
+    def probe(self) -> TipProbe:
+        return TipProbe(self.kinesis, Layout("/", "app", "orders", 1), clock=self.time)
 
 
 @pytest.fixture
@@ -75,14 +74,12 @@ def test_the_end_of_a_shard_is_found_by_who_looks(shelf: Shelf) -> None:
     (last,) = shelf.put(1)
     shelf.kinesis.linger(SHARD, 6)
     shelf.kinesis.split(SHARD)
-    closed: set[str] = set()
-    probe = shelf.probe(closed.__contains__)
+    probe = shelf.probe()
     # Nobody knows yet that it is closed.
-    assert probe.look({SHARD: After(last)}) == {SHARD: False}
-    closed.add(SHARD)
+    assert look(probe, {SHARD: After(last)}) == {SHARD: False}
     # A look takes four answers, and the next one goes on behind them.
-    assert probe.look({SHARD: After(last)}) == {SHARD: None}
-    assert probe.look({SHARD: After(last)}) == {SHARD: True}
+    assert look(probe, {SHARD: After(last)}, closed=True) == {SHARD: None}
+    assert look(probe, {SHARD: After(last)}, closed=True) == {SHARD: True}
     probe.close()
 
 
@@ -90,9 +87,9 @@ def test_a_closed_shard_that_never_ends_is_said(shelf: Shelf, caplog: pytest.Log
     (last,) = shelf.put(1)
     shelf.kinesis.linger(SHARD, 10**9)
     shelf.kinesis.split(SHARD)
-    probe = shelf.probe(lambda _: True)
+    probe = shelf.probe()
     for _ in range(80):
-        assert probe.look({SHARD: After(last)}) == {SHARD: None}
+        assert look(probe, {SHARD: After(last)}, closed=True) == {SHARD: None}
         shelf.time.sleep(1)
     probe.close()
     assert caplog.text.count("is listed as closed, but its answers are empty") == 1
@@ -112,13 +109,13 @@ def test_an_open_shard_without_an_iterator_gets_a_new_one(shelf: Shelf) -> None:
 
 def test_who_looks_at_an_open_shard_without_an_iterator_asks_for_a_listing(shelf: Shelf) -> None:
     (last,) = shelf.put(1)
-    probe = shelf.probe(lambda _: False)
+    probe = shelf.probe()
     shelf.kinesis.break_off(SHARD, 1)
-    assert probe.look({SHARD: After(last)}) == {SHARD: None}
+    assert look(probe, {SHARD: After(last)}) == {SHARD: None}
     assert probe.ended_open
-    assert probe.look({SHARD: After(last)}) == {SHARD: False}
+    assert look(probe, {SHARD: After(last)}) == {SHARD: False}
     shelf.put(1)
-    assert probe.look({SHARD: After(last)}) == {SHARD: True}
+    assert look(probe, {SHARD: After(last)}) == {SHARD: True}
     probe.close()
 
 
@@ -167,8 +164,8 @@ def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
     assert turn.behind_ms >= 7000
     idle = shelf.turn(closed=False, position=turn.end)
     assert (idle.count, idle.seen, idle.end) == (0, None, turn.end)
-    probe = shelf.probe(lambda _: False)
-    assert probe.look({SHARD: turn.end}) == {SHARD: None}
+    probe = shelf.probe()
+    assert look(probe, {SHARD: turn.end}) == {SHARD: None}
     probe.close()
     # What was read before is read again without the tip being known; what is gone cannot be known to be.
     fetcher = shelf.fetcher(closed=False)
@@ -179,15 +176,11 @@ def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
 
 
 def test_a_closed_shard_is_not_at_its_tip_where_only_what_is_there_is_read() -> None:
-    class Looker:
-        def look(self, positions: object) -> dict[str, bool | None]:
-            return {"a": False, "b": False}
-
     closed: set[str] = set()
-    watch = TipWatch(Looker(), closed.__contains__)
+    watch = TipWatch(closed.__contains__)
     watch.only_until_tip(0)
     positions: dict[str, Position] = {"a": TRIM_HORIZON, "b": TRIM_HORIZON}
-    watch.shards_to_read(positions, 0)
+    watch.note_looks(dict.fromkeys(positions, False), 0)
     assert watch.all_ended(positions)
     # A listing finds out only now, and its children may hold what came before.
     closed.add("a")

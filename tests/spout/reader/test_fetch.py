@@ -16,6 +16,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter, Used
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
@@ -91,10 +92,11 @@ def test_what_a_look_brought_does_not_end_the_turn_before_its_own_first_call() -
     rig = Rig(period=0.2)
     rig.put(*numbers(9))
     first = rig.kinesis.get_records(rig.kinesis.iterator("orders", SHARD, "TRIM_HORIZON"), 2)
+    cursor = ShardCursor(TRIM_HORIZON, page=first)
     # The looks have used up the calls of this second.
     rig.limiter.begin_turn(1, Used(((0, 0),) * 5), rig.time.milliseconds())
     options = SourceOptions(stream_name="orders")
-    fetcher = ShardFetcher(rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, page=first)
+    fetcher = ShardFetcher(rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, cursor=cursor)
     turn = fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=0.5))
     assert payloads(turn.batches) == numbers(9)
     assert fetcher.calls.reads == 1
@@ -106,6 +108,7 @@ def test_what_was_read_ahead_has_taken_time_of_the_turn(spent: float, reads: int
     rig = Rig()
     rig.put(*numbers(9))
     first = rig.kinesis.get_records(rig.kinesis.iterator("orders", SHARD, "TRIM_HORIZON"), 2)
+    cursor = ShardCursor(TRIM_HORIZON, page=first, seconds=spent)
     rig.time.sleep(1)
     read = rig.kinesis.get_records
 
@@ -115,9 +118,7 @@ def test_what_was_read_ahead_has_taken_time_of_the_turn(spent: float, reads: int
 
     rig.kinesis.get_records = slow  # type: ignore[method-assign]
     options = SourceOptions(stream_name="orders", max_records_per_fetch=3)
-    fetcher = ShardFetcher(
-        rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, page=first, spent=spent
-    )
+    fetcher = ShardFetcher(rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, cursor=cursor)
     # The shard was busy for a while, so that the turn has waited before its first call.
     rig.limiter.begin_turn(1, Used(blocks=((100, 0),)), rig.time.milliseconds())
     turn = fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=0.4))

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
-from kinesis_trident.spout.reader.turn_source import KeptIterators, kept_iterators
+from kinesis_trident.spout.reader.turn_source import KeptCursors, kept_cursors
 from kinesis_trident.spout.testing import FakeTime
 from kinesis_trident.testing import MemoryKinesis, QueryByHand
 from kinesis_trident.tracker.records import RecordPosition
 
 HERE = After(RecordPosition(7))
+ONE, TWO = ShardCursor(HERE, "one"), ShardCursor(HERE, "two")
 
 
 def test_an_iterator_is_given_once_and_at_its_position_alone() -> None:
-    kept = KeptIterators()
-    kept.keep("a", HERE, "one")
+    kept = KeptCursors()
+    kept.keep("a", ONE)
     assert kept.take("b", HERE) is None
-    assert kept.take("a", HERE) == "one"
+    assert kept.take("a", HERE) == ONE
     assert kept.take("a", HERE) is None
-    kept.keep("a", HERE, "two")
+    kept.keep("a", TWO)
     assert kept.take("a", TRIM_HORIZON) is None
     assert kept.take("a", HERE) is None
 
 
 def test_an_iterator_that_may_have_expired_is_not_given() -> None:
     time = FakeTime()
-    kept = KeptIterators(time)
-    kept.keep("a", HERE, "one")
+    kept = KeptCursors(time)
+    kept.keep("a", ONE)
     time.sleep(239)
-    assert kept.take("a", HERE) == "one"
-    kept.keep("a", HERE, "two")
+    assert kept.take("a", HERE) == ONE
+    kept.keep("a", TWO)
     time.sleep(241)
     assert kept.take("a", HERE) is None
 
 
 def test_each_client_has_its_own() -> None:
     one, other = MemoryKinesis("orders"), MemoryKinesis("orders")
-    kept_iterators(one).keep("a", HERE, "one")
-    assert kept_iterators(other).take("a", HERE) is None
-    assert kept_iterators(one).take("a", HERE) == "one"
+    kept_cursors(one).keep("a", ONE)
+    assert kept_cursors(other).take("a", HERE) is None
+    assert kept_cursors(one).take("a", HERE) == ONE
 
 
 def options(zookeeper: EmbeddedZooKeeper, app: str, **more: str) -> dict[str, str]:

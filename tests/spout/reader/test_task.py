@@ -13,7 +13,7 @@ from by_hand import Lives, Query, numbers
 
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.kinesis import KinesisError, Page, ThrottledError
-from kinesis_trident.spout.partition import LookedAt, TurnsPartition
+from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis
 
@@ -66,7 +66,7 @@ def task(query: Query) -> TurnsPartition:
     query.planned()
     assert query.in_hand is not None
     (part,) = query.run.partitions(query.committed, query.in_hand)
-    part.turns = tuple(dataclasses.replace(turn, looked_at=LookedAt()) for turn in part.turns)
+    part.turns = tuple(dataclasses.replace(turn, cursor=None) for turn in part.turns)
     return part
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.planner.shards.looks import Look, joined
-from kinesis_trident.spout.planner.shards.read_ahead import (
+from kinesis_trident.spout.planner.tip.looks import Look, joined
+from kinesis_trident.spout.planner.tip.read_ahead import (
     MOST_BYTES,
     MOST_BYTES_OF_A_SHARD,
     Room,
@@ -35,7 +36,7 @@ def answer(sizes: list[int], behind: int | None) -> Page:
 
 
 def look(page: Page | None, **more: object) -> Look:
-    return replace(Look(TRIM_HORIZON, "here", more=True), page=page, **more)
+    return replace(Look(ShardCursor(TRIM_HORIZON, "here", page), more=True), **more)
 
 
 @given(st.integers(1, 512), st.integers(1, 2**30), st.integers(1, 10**6))
@@ -71,7 +72,7 @@ def test_no_more_is_kept_than_there_is_room_for(answers: list[str | tuple[int, i
             assert ahead.ended
         elif isinstance(one, tuple):
             page = answer([one[0]] * limit, one[1])
-            held = ahead.look.page if ahead.look is not None else None
+            held = ahead.look.cursor.page if ahead.look is not None else None
             ahead.take(look(page if held is None else joined(held, page)), now, ROOM)
             # What does not fit is not kept, and what was kept stays.
             assert ahead.held in (before, (before[0] + limit, ahead.held[1]))

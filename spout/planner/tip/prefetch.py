@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,10 +18,12 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.look_pace import LookPace, TurnCalls
-from kinesis_trident.spout.planner.shards.looks import Look
-from kinesis_trident.spout.planner.shards.read_ahead import OTHER_COLUMNS, Room, ShardAhead
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.clocks import Surroundings
+from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
+from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
+from kinesis_trident.spout.planner.tip.looks import Look, Question
+from kinesis_trident.spout.planner.tip.read_ahead import OTHER_COLUMNS, Room, ShardAhead
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 
 log = logging.getLogger(__name__)
@@ -39,23 +41,6 @@ _FIRST_POLL_MS, _LAST_POLL_MS = 50, 1_000
 PinsOf = Callable[[int, list[str]], Mapping[str, Pin]]
 """Returns the pins of those shards of a batch that have one."""
 
-Beside = Callable[[Callable[[], float | None], threading.Event], object]
-"""Calls a function again and again beside the caller, until it returns None.
-
-Each time it waits for as many seconds as the function has said, or until the event is set, and clears that.
-"""
-
-
-def in_thread(step: Callable[[], float | None], wake: threading.Event) -> None:
-    """Call steps in a thread of their own: see `Beside`."""
-
-    def work() -> None:
-        while (seconds := step()) is not None:
-            wake.wait(seconds)
-            wake.clear()
-
-    threading.Thread(target=work, name="prefetch", daemon=True).start()
-
 
 @dataclass(slots=True)
 class _Batch:
@@ -64,6 +49,7 @@ class _Batch:
     Attributes:
         plan: of the batch.
         begun: when its tasks were handed out.
+        closed: the shards that were listed as closed.
         room: of each shard.
         unpinned: the shards whose turn was not seen to have ended.
         poll: when the pins are looked for again, and the time after which they are then.
@@ -74,11 +60,12 @@ class _Batch:
 
     plan: Plan
     begun: int
+    closed: Container[str]
     room: Room
     unpinned: list[str]
     poll: tuple[int, int]
     shards: dict[str, ShardAhead] = field(default_factory=dict)
-    calls: dict[str, Future[tuple[Look, int]]] = field(default_factory=dict)
+    calls: dict[str, Future[tuple[Look, float]]] = field(default_factory=dict)
     wake: threading.Event = field(default_factory=threading.Event)
 
 
@@ -90,9 +77,8 @@ class Prefetcher:
         pace: of the calls to each shard.
         options: the bounds of a turn.
         pins_of: reads pins.
-        fitting: returns how many records of a shard are expected to fit into so many bytes, at least one.
-        steady: milliseconds that never step back.
-        beside: calls the steps; a thread if None.
+        sizes: of the records of each shard.
+        around: the clock, and who calls the steps.
     """
 
     def __init__(
@@ -101,29 +87,28 @@ class Prefetcher:
         pace: LookPace,
         options: SourceOptions,
         pins_of: PinsOf,
-        *,
-        fitting: Callable[[str, int], int],
-        steady: Callable[[], int],
-        beside: Beside | None = None,
+        sizes: TurnSizes,
+        around: Surroundings,
     ) -> None:
         self._probe = probe
         self._pace = pace
         self._options = options
         self._pins_of = pins_of
-        self._fitting = fitting
-        self._steady = steady
-        self._beside = beside or in_thread
+        self._sizes = sizes
+        self._steady = around.steady_ms
+        self._beside = around.beside
         self._lock = threading.Lock()
         self._batch: _Batch | None = None
         self._closed = False
         self._found: dict[str, Look] = {}
 
-    def begin(self, plan: Plan, idle: Mapping[str, Position]) -> None:
+    def begin(self, plan: Plan, idle: Mapping[str, Position], closed: Container[str]) -> None:
         """Read ahead from where the turns of a plan end, and look at the other shards, until `end`.
 
         Args:
             plan: whose tasks Spark is about to run.
             idle: the positions of the shards to be read that have no new records in this plan.
+            closed: the shards that were listed as closed.
         """
         self.drop()
         count = len(plan.read) + len(idle)
@@ -134,7 +119,8 @@ class Prefetcher:
         payload = min(options.max_fetch_bytes_per_shard, plan.limitBytes or options.max_fetch_bytes_per_shard)
         records = min(options.max_fetch_records_per_shard, plan.limit or options.max_fetch_records_per_shard)
         room = Room.of(count, payload, records)
-        batch = _Batch(plan, now, room, list(plan.read), (now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS))
+        poll = now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS
+        batch = _Batch(plan, now, closed, room, list(plan.read), poll)
         for shard, position in idle.items():
             last = self._probe.looks.get(shard)
             if last is None or last.position != position or not last.more:
@@ -228,7 +214,8 @@ class Prefetcher:
                 batch.shards[shard] = ShardAhead(position, one, at_tip=pin.seen is not None)
 
     def _size_of(self, shard: str, room: Room) -> float:
-        return room.bytes / self._fitting(shard, room.bytes) + OTHER_COLUMNS
+        most = min(self._options.max_records_per_fetch, self._sizes.fitting(shard, room.bytes))
+        return room.bytes / most + OTHER_COLUMNS
 
     def _due(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> float:
         """Return when a shard may be asked again: infinite while a call is under way, or if enough is kept."""
@@ -240,10 +227,10 @@ class Prefetcher:
     def _ask(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> None:
         limit = min(self._options.max_records_per_fetch, ahead.limit(batch.room))
         ahead.asked = now
+        budget = self._pace.budget(shard)
+        question = Question(ahead.position, shard in batch.closed, limit, batch.room.bytes, budget)
         try:
-            call = self._probe.begin_ahead(
-                shard, ahead.position, ahead.look, batch.room.bytes, limit, self._steady
-            )
+            call = self._probe.begin_ahead(shard, question, ahead.look)
         except RuntimeError:
             # The threads were ended a moment ago.
             ahead.ended = True
@@ -256,11 +243,12 @@ class Prefetcher:
         if shard not in batch.calls or not batch.calls[shard].done():
             return
         try:
-            look, at = batch.calls.pop(shard).result()
+            look, seconds = batch.calls.pop(shard).result()
         except (KinesisError, CancelledError) as error:
             log.debug("shard %s is not read ahead now: %s", shard, error)
             ahead.ended = True
             return
+        at = int(seconds * 1000)
         found = ahead.take(look, at, batch.room)
         if look.refused is None:
             self._pace.looked(shard, at, found=found)

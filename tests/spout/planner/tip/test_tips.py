@@ -8,8 +8,8 @@ import pytest
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS
-from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.planner.tip.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS
+from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 
 NOW = 1_700_000_000_000
@@ -30,44 +30,56 @@ class Stream:
         return {shard: self.more[shard] for shard in asked}
 
 
+class Watch(TipWatch):
+    """Has a stream looked at where that is due."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def find(self, positions: Mapping[str, Position], now: int) -> list[str]:
+        self.note_looks(self.stream.look(self.due_looks(positions, now)), now)
+        return self.shards_to_read(positions)
+
+
 def after_a_turn(
     watch: TipWatch, *, moved: bool, seen: int | None, now: int, arrival: int | None = None
 ) -> None:
     plan = Plan(txid=1, plan="p", streams={}, positions={"a": "TRIM_HORIZON"}, read=("a",))
     position = "AFTER_SEQUENCE_NUMBER 7" if moved else "TRIM_HORIZON"
     node = CheckpointNode(checkpoint=None, txid=1, position=position, seen=seen, arrival=arrival)
-    watch.settled(plan, {"a": ShardState(TRIM_HORIZON, node)}, now)
+    watch.note_batch(plan, {"a": ShardState(TRIM_HORIZON, node)}, now)
 
 
 def test_a_shard_is_looked_at_once_a_second_until_it_has_more() -> None:
     stream = Stream(a=False)
-    watch = TipWatch(stream)
+    watch = Watch(stream)
     for now in range(NOW, NOW + 3 * LOOK_PERIOD_MS, 100):
-        assert watch.shards_to_read(A, now) == []
+        assert watch.find(A, now) == []
     assert stream.asked == ["a"] * 3
     stream.more["a"] = True
-    assert watch.shards_to_read(A, NOW + 3 * LOOK_PERIOD_MS) == ["a"]
-    assert watch.shards_to_read(A, NOW + 9 * LOOK_PERIOD_MS) == ["a"]
+    assert watch.find(A, NOW + 3 * LOOK_PERIOD_MS) == ["a"]
+    assert watch.find(A, NOW + 9 * LOOK_PERIOD_MS) == ["a"]
     assert stream.asked == ["a"] * 4
 
 
 def test_what_a_turn_left_unread_needs_no_look() -> None:
     stream = Stream(a=True)
-    watch = TipWatch(stream)
-    watch.shards_to_read(A, NOW)
+    watch = Watch(stream)
+    watch.find(A, NOW)
     after_a_turn(watch, moved=True, seen=None, now=NOW + 10)
-    assert watch.shards_to_read(A, NOW + 20) == ["a"]
+    assert watch.find(A, NOW + 20) == ["a"]
     assert stream.asked == ["a"]
 
 
 def test_after_a_turn_that_came_to_the_tip_the_next_look_comes_soon() -> None:
     stream = Stream(a=True)
-    watch = TipWatch(stream)
-    watch.shards_to_read(A, NOW)
+    watch = Watch(stream)
+    watch.find(A, NOW)
     after_a_turn(watch, moved=True, seen=NOW, now=NOW + 10)
-    assert watch.shards_to_read(A, NOW + BUSY_MS - 1) == []
+    assert watch.find(A, NOW + BUSY_MS - 1) == []
     assert watch.next_look(A, NOW + 10) == NOW + BUSY_MS
-    assert watch.shards_to_read(A, NOW + BUSY_MS) == ["a"]
+    assert watch.find(A, NOW + BUSY_MS) == ["a"]
     assert stream.asked == ["a", "a"]
 
 
@@ -75,54 +87,54 @@ def test_after_a_turn_that_came_to_the_tip_the_next_look_comes_soon() -> None:
 def test_a_turn_that_read_nothing_leaves_the_tip_unknown(seen: int | None) -> None:
     # It was throttled, or never ran: `seen` is then that of an earlier turn, and the shard must not count as ended.
     stream = Stream(a=True)
-    watch = TipWatch(stream)
+    watch = Watch(stream)
     watch.only_until_tip(NOW)
-    watch.shards_to_read(A, NOW)
+    watch.find(A, NOW)
     after_a_turn(watch, moved=False, seen=seen, now=NOW + 10)
     assert not watch.all_ended(A)
-    assert watch.shards_to_read(A, NOW + 20) == []
-    assert watch.shards_to_read(A, NOW + 10 + LOOK_PERIOD_MS) == ["a"]
+    assert watch.find(A, NOW + 20) == []
+    assert watch.find(A, NOW + 10 + LOOK_PERIOD_MS) == ["a"]
 
 
 def test_until_the_tip_a_shard_found_there_is_read_no_more() -> None:
     stream = Stream(a=True, b=False)
     both = A | {"b": TRIM_HORIZON}
-    watch = TipWatch(stream)
+    watch = Watch(stream)
     assert not watch.all_ended({})
     watch.only_until_tip(NOW)
-    assert watch.shards_to_read(both, NOW) == ["a"]
+    assert watch.find(both, NOW) == ["a"]
     assert not watch.all_ended(both)
     after_a_turn(watch, moved=True, seen=NOW, now=NOW + 10)
     assert watch.all_ended(both)
     stream.more["b"] = True
-    assert watch.shards_to_read(both, NOW + 5 * LOOK_PERIOD_MS) == []
+    assert watch.find(both, NOW + 5 * LOOK_PERIOD_MS) == []
     assert not watch.all_ended(both | {"child": TRIM_HORIZON})
 
 
 def test_a_shard_that_never_comes_to_its_tip_has_ended_once_it_is_read_beyond_the_start() -> None:
-    watch = TipWatch(Stream(a=True))
+    watch = Watch(Stream(a=True))
     watch.only_until_tip(NOW)
     for arrival, ended in ((NOW - 1, False), (NOW, False), (NOW + 1, True)):
-        assert watch.shards_to_read(A, NOW) == ["a"]
+        assert watch.find(A, NOW) == ["a"]
         after_a_turn(watch, moved=True, seen=None, now=NOW, arrival=arrival)
         assert watch.all_ended(A) is ended
-    assert watch.shards_to_read(A, NOW + LOOK_PERIOD_MS) == []
+    assert watch.find(A, NOW + LOOK_PERIOD_MS) == []
 
 
 def test_a_shard_whose_tip_is_not_known_has_not_ended() -> None:
     stream = Stream(a=None)
-    watch = TipWatch(stream)
+    watch = Watch(stream)
     watch.only_until_tip(NOW)
-    assert watch.shards_to_read(A, NOW) == []
+    assert watch.find(A, NOW) == []
     assert not watch.all_ended(A)
     stream.more["a"] = True
-    assert watch.shards_to_read(A, NOW + LOOK_PERIOD_MS) == ["a"]
+    assert watch.find(A, NOW + LOOK_PERIOD_MS) == ["a"]
 
 
 def test_the_next_look_is_a_second_after_the_last_one() -> None:
-    watch = TipWatch(Stream(a=False, b=False))
+    watch = Watch(Stream(a=False, b=False))
     assert watch.next_look(A, NOW) == NOW
-    watch.shards_to_read(A, NOW)
+    watch.find(A, NOW)
     assert watch.next_look(A, NOW + 300) == NOW + LOOK_PERIOD_MS
     assert watch.next_look(A | {"b": TRIM_HORIZON}, NOW + 300) == NOW + 300
     assert watch.next_look({}, NOW) == NOW + LOOK_PERIOD_MS
@@ -130,8 +142,8 @@ def test_the_next_look_is_a_second_after_the_last_one() -> None:
 
 def test_a_shard_with_more_that_may_not_be_read_is_no_reason_to_wake() -> None:
     # Blocked by maxRetryingRecords, it has more for as long as it waits; a look long past due would never let rest.
-    watch = TipWatch(Stream(a=True))
-    watch.shards_to_read(A, NOW)
+    watch = Watch(Stream(a=True))
+    watch.find(A, NOW)
     later = NOW + 10 * LOOK_PERIOD_MS
     assert watch.next_look(A, later) == later + LOOK_PERIOD_MS
 
@@ -139,23 +151,23 @@ def test_a_shard_with_more_that_may_not_be_read_is_no_reason_to_wake() -> None:
 def test_a_turn_that_was_refused_after_a_look_is_planned_again_without_another_look() -> None:
     """A look at a large record uses up what the shard allows: the turn after each look would be refused."""
     stream = Stream(a=True)
-    watch = TipWatch(stream)
+    watch = Watch(stream)
     for now in range(NOW, NOW + 10_000, LOOK_PERIOD_MS):
-        assert watch.shards_to_read(A, now) == ["a"]
+        assert watch.find(A, now) == ["a"]
         after_a_turn(watch, moved=False, seen=None, now=now)
     assert stream.asked == ["a"]
-    watch.shards_to_read(A, NOW + 10_000)
+    watch.find(A, NOW + 10_000)
     assert stream.asked == ["a"] * 2
 
 
 def test_shards_that_were_left_out_of_a_look_come_first_in_the_next() -> None:
     stream = Stream(a=True, b=False, c=False)
-    watch = TipWatch(stream)
+    watch = Watch(stream)
     every: dict[str, Position] = dict.fromkeys("abc", TRIM_HORIZON)
     stream.reached = 2
-    assert watch.shards_to_read(every, NOW) == ["a"]
+    assert watch.find(every, NOW) == ["a"]
     assert watch.next_look(every, NOW) <= NOW
     stream.asked.clear()
     stream.reached = 9
-    watch.shards_to_read(every, NOW + LOOK_PERIOD_MS)
+    watch.find(every, NOW + LOOK_PERIOD_MS)
     assert stream.asked == ["c", "b"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import msgspec
 
@@ -13,8 +12,8 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import last_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
-from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS, LookPace, TurnCalls
-from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, LookPace, TurnCalls
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
 
 _TRUST_MS = 10_000
@@ -25,35 +24,19 @@ another look would cause the refusal of the next turn too, for ever.
 """
 
 
-class Looker(Protocol):
-    """Looks for records beyond positions, many shards in parallel."""
-
-    def look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
-        """Tell for each shard whether there is something to read at its position; None if not known now.
-
-        Shards may be left out, the last ones first: a later look covers them.
-        """
-        ...
-
-
 class TipWatch:
     """The knowledge about each shard's tip.
 
     Times are milliseconds, given by the caller, of a clock that never steps back.
 
     Args:
-        looker: looks.
         is_closed: tells whether a shard was listed as closed: it has an end, and no tip.
         pace: of the looks, by default that of shards without a limit of calls.
     """
 
     def __init__(
-        self,
-        looker: Looker,
-        is_closed: Callable[[str], bool] = lambda _: False,
-        pace: LookPace | None = None,
+        self, is_closed: Callable[[str], bool] = lambda _: False, pace: LookPace | None = None
     ) -> None:
-        self._looker = looker
         self._is_closed = is_closed
         self._pace = pace or LookPace()
         self._more: dict[str, bool | None] = {}
@@ -73,34 +56,38 @@ class TipWatch:
         self._draining = True
         self._until = until
 
-    def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
-        """Return the shards known to have something new at their positions; look at those that are due."""
-        open_ = {shard: at for shard, at in positions.items() if not self.has_ended(shard)}
-        ask = {
+    def due_looks(self, positions: Mapping[str, Position], now: int) -> dict[str, Position]:
+        """Return the shards of which it is not known whether they have more, and that may be looked at now.
+
+        Not all of them need be looked at: those that were left out the last time come first.
+        """
+        due = {
             shard: at
-            for shard, at in open_.items()
-            if not self._more.get(shard) and self._pace.due(shard, now) <= now
+            for shard, at in positions.items()
+            if not (self.has_ended(shard) or self._more.get(shard)) and self._pace.due(shard, now) <= now
         }
-        for shard in [shard for shard in ask if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
-            del ask[shard]
-            self._learn(shard, True, now)
-        if ask:
-            # Shards left out the last time come first.
-            ask = dict(sorted(ask.items(), key=lambda pair: self._looked.get(pair[0], 0)))
-            for shard, found in self._looker.look(ask).items():
-                self._pace.looked(shard, now, found=bool(found))
-                self._learn(shard, found, now)
-                if found:
-                    self._found[shard] = now
-        return sorted(shard for shard in open_ if self._more.get(shard))
+        for shard in [shard for shard in due if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
+            del due[shard]
+            self._note(shard, True, now)
+        return dict(sorted(due.items(), key=lambda pair: self._looked.get(pair[0], 0)))
 
-    def foreseen(self, shard: str, more: bool, now: int) -> None:
-        """Learn from a look that was made beside the batch before, at the position where the shard stands now."""
-        self._learn(shard, more, now)
-        if more:
-            self._found[shard] = now
+    def note_looks(self, found: Mapping[str, bool | None], now: int, *, ahead: bool = False) -> None:
+        """Learn what looks at the shards have found, at the positions where they stand now.
 
-    def settled(
+        `ahead`: the looks were made beside the batch before, which has told the pace.
+        """
+        for shard, more in found.items():
+            if not ahead:
+                self._pace.looked(shard, now, found=bool(more))
+            self._note(shard, more, now)
+            if more:
+                self._found[shard] = now
+
+    def shards_to_read(self, positions: Mapping[str, Position]) -> list[str]:
+        """Return the shards known to have something new at their positions."""
+        return sorted(shard for shard in positions if self._more.get(shard) and not self.has_ended(shard))
+
+    def note_batch(
         self,
         plan: Plan,
         states: Mapping[str, ShardState],
@@ -133,7 +120,7 @@ class TipWatch:
                     self._found.pop(shard, None)
                 self._pace.read(shard, now, moved=moved)
                 early = self._draining and node.seen is not None and node.seen < self._until
-                self._learn(shard, node.seen is None if moved and not early else None, now)
+                self._note(shard, node.seen is None if moved and not early else None, now)
 
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
         """Return the time of the next look; shards known to have more, even if they may not be read, need none."""
@@ -152,7 +139,7 @@ class TipWatch:
         """Tell whether, after `only_until_tip`, a shard has been read that far."""
         return shard in self._beyond or (shard in self._at_tip and not self._is_closed(shard))
 
-    def _learn(self, shard: str, more: bool | None, now: int) -> None:
+    def _note(self, shard: str, more: bool | None, now: int) -> None:
         self._more[shard] = more
         self._looked[shard] = now
         if more is False and self._draining:

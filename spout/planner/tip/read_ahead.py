@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
 
 MOST_BYTES = 4 * 2**20
@@ -58,7 +58,7 @@ class ShardAhead:
     @property
     def held(self) -> tuple[int, int]:
         """Return the records and the bytes that are kept."""
-        page = self.look.page if self.look is not None else None
+        page = self.look.cursor.page if self.look is not None else None
         return (page.records.num_rows, page.records.nbytes) if page is not None else (0, 0)
 
     def is_full(self, room: Room) -> bool:
@@ -81,12 +81,12 @@ class ShardAhead:
         if look.refused is not None or look is self.look:
             self.ended = True
             return False
-        page = look.page
+        page = look.cursor.page
         if page is not None and page.records.nbytes > room.bytes:
             self.ended = True
             if size:
                 return True
-            page, look = None, replace(look, page=None)
+            page, look = None, replace(look, cursor=replace(look.cursor, page=None))
         self.look = look
         left = look.more is True and page is None
         self.ended = self.ended or left
@@ -114,4 +114,6 @@ class ShardAhead:
 
     def result(self) -> Look | None:
         """Return what was found, with the time that it took in seconds."""
-        return replace(self.look, seconds=self.reading / 1000) if self.look is not None else None
+        if self.look is None:
+            return None
+        return replace(self.look, cursor=replace(self.look.cursor, seconds=self.reading / 1000))

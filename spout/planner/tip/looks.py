@@ -1,17 +1,51 @@
-"""The result of a look at a shard, and the answers that it keeps for the shard's reader. Pure."""
+"""What a look at a shard asks, what it finds, and the answers that it keeps for the shard's reader. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.positions import After, Position
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
+from kinesis_trident.spout.positions import Position
 
 LONG_MS, BREAK_MS = 5_000, 30_000
 """Milliseconds. Looks that were refused for so long, and are refused again after a break that is shorter than that and
 than this, were refused all the time: between other readers a look succeeds now and then. Single refusals are normal."""
+
+
+_CARRIED = 4 * 2**20
+"""Bytes of all answers that looks keep for the readers, in this process and in what Spark sends to its tasks."""
+
+_CARRIED_OF_A_SHARD = 64 * 2**10
+"""Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
+
+
+def kept_bytes(shards: int) -> int:
+    """Return the bytes that a look at one of so many shards keeps of its answer, or twice as many."""
+    return min(_CARRIED_OF_A_SHARD, _CARRIED // max(1, shards))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a look at one shard asks.
+
+    Attributes:
+        position: from where on.
+        closed: the shard was listed as closed: only an answer without a next iterator is its end.
+        limit: the number of records.
+        most: bytes of the answer that are kept for the reader; up to twice as many, because records differ.
+        budget: the calls and bytes that the shard allows.
+    """
+
+    position: Position
+    closed: bool = False
+    limit: int = 1
+    most: int = _CARRIED_OF_A_SHARD
+    budget: ShardBudget = field(default_factory=lambda: ShardBudget(0.0, math.inf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +53,8 @@ class Look:
     """The result of one look at a shard.
 
     Attributes:
-        position: the position of the look.
-        iterator: the iterator of the next look, None for a new one.
+        cursor: the position of the look, for the next look or the reader, with the answer that found something; without
+            it where that is too large to be kept.
         more: there is something to read, a record or the shard's end; None if not known yet.
         behind_ms: the lag; 0 at the tip.
         at: the time in epoch milliseconds, by the server's clock if the server reports it.
@@ -30,13 +64,10 @@ class Look:
         anew: since when each of them was.
         before: `refused` of those before, how long each of them was refused, and when one was answered.
         why: it was refused: `throttled` or `unavailable`.
-        page: the answer that found something, for the reader of this position; None where it is too large to be kept.
-        following: the sequence number of the last record of that answer, and the iterator behind it.
-        seconds: the time it took to read the answer, if it was read ahead for the turn; 0 for a look.
+        following: behind the last record of that answer.
     """
 
-    position: Position
-    iterator: str | None = None
+    cursor: ShardCursor
     more: bool | None = None
     behind_ms: int = 0
     at: int = 0
@@ -46,20 +77,22 @@ class Look:
     anew: int = 0
     before: tuple[int, int, int] | None = None
     why: str = ""
-    page: Page | None = None
-    following: tuple[int, str] | None = None
-    seconds: float = 0.0
+    following: ShardCursor | None = None
+
+    @property
+    def position(self) -> Position:
+        """The position of the look."""
+        return self.cursor.position
 
     def moved_to(self, position: Position, now: int) -> Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
         if self.position == position:
             return self
-        if self.following is not None and isinstance(position, After):
-            sequence, iterator = self.following
-            # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
-            if position.record.sequence == sequence and position.record.sub < 0:
-                return Look(position, iterator, before=self.eased(now))
-        return Look(position, before=self.eased(now))
+        cursor = self.following
+        # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
+        if cursor is None or cursor.position != position:
+            cursor = ShardCursor(position)
+        return Look(cursor, before=self.eased(now))
 
     def eased(self, now: int) -> tuple[int, int, int] | None:
         """Return `before` of a look that is answered now, or of one at a position that somebody has moved on to."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, Used
-from kinesis_trident.spout.planner.shards.look_pace import (
+from kinesis_trident.spout.planner.tip.look_pace import (
     BUSY_MS,
     IDLE_MS,
     WARM_GAP_MS,
@@ -23,10 +23,21 @@ LIMITED = 0.2
 """Seconds between two calls, as Kinesis allows them on the average."""
 
 
+def call(pace: LookPace, now: int, size: int = 0) -> None:
+    """Call once, with an answer of so many bytes."""
+    budget = pace.budget("a")
+    budget.called()
+    budget.ended(now / 1000)
+    budget.answered(size, now / 1000)
+
+
+def used(pace: LookPace, now: int) -> Used:
+    return pace.budget("a").used(now / 1000)
+
+
 def look(pace: LookPace, now: int, *, found: bool) -> int:
     """Look once; return the time of the next look."""
-    pace.called("a", now)
-    pace.answered("a", now, 0)
+    call(pace, now)
     pace.looked("a", now, found=found)
     return pace.due("a", now)
 
@@ -101,7 +112,7 @@ def test_a_shorter_interval_of_idle_shards_leaves_a_call_for_the_turn() -> None:
         now = look(pace, now, found=False)
         looks.append(now)
     assert all(looks[n + 4] - looks[n] >= 1000 for n in range(len(looks) - 4))
-    assert len(pace.used("a", now - 1).calls) == 4
+    assert len(used(pace, now - 1).calls) == 4
 
 
 def test_without_a_limit_only_the_time_counts() -> None:
@@ -122,9 +133,9 @@ def test_a_task_counts_what_was_called_in_the_last_second() -> None:
     pace = LookPace(period=LIMITED)
     turn(pace, NOW, 3, 7)
     look(pace, NOW + 10, found=True)
-    assert pace.used("a", NOW + 20).calls == ((20, 7), (20, 7), (20, 7), (10, 0))
-    assert pace.used("a", NOW + 1005) == Used(((995, 0),))
-    assert pace.used("b", NOW) == Used()
+    assert used(pace, NOW + 20).calls == ((20, 7), (20, 7), (20, 7), (10, 0))
+    assert used(pace, NOW + 1005) == Used(((995, 0),))
+    assert pace.budget("b").used(NOW / 1000) == Used()
 
 
 @example(
@@ -166,10 +177,10 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
         calls.append(now)
         if not found:
             continue
-        used, told = pace.used("a", now), now
+        known, told = used(pace, now), now
         now += begins
         budget = budgets[number % workers]
-        budget.begin_turn(number + 1, used, told / 1000)
+        budget.begin_turn(number + 1, known, told / 1000)
         for _ in range(1 + more):
             now += -int(-budget.wait(now / 1000) * 1000 // 1)
             budget.called()
@@ -189,10 +200,9 @@ def test_what_is_read_ahead_leaves_a_call_to_the_turn() -> None:
     pace.spent("a", NOW, TurnCalls(1), 1)
     for _ in range(3):
         assert pace.may_read("a", NOW + 10) == NOW + 10
-        pace.called("a", NOW + 10)
-        pace.answered("a", NOW + 10, 0)
+        call(pace, NOW + 10)
     assert pace.may_read("a", NOW + 20) == NOW + 1000
-    assert len(pace.used("a", NOW + 20).calls) == 4
+    assert len(used(pace, NOW + 20).calls) == 4
 
 
 def test_looks_and_what_is_read_ahead_wait_for_the_bytes_before_them() -> None:
@@ -200,13 +210,12 @@ def test_looks_and_what_is_read_ahead_wait_for_the_bytes_before_them() -> None:
     # A turn of 3 MiB that was pinned a second ago, and 1 MiB more.
     pace.spent("a", NOW, TurnCalls(1, 3000, 1000), 1)
     assert pace.may_read("a", NOW) == pace.due("a", NOW) == NOW + 2000
-    pace.called("a", NOW)
-    pace.answered("a", NOW, 2**20)
-    assert max(pace.used("a", NOW).blocks) == (3000, 0)
-    assert pace.used("a", NOW + 5000) == Used()
+    call(pace, NOW, 2**20)
+    assert max(used(pace, NOW).blocks) == (3000, 0)
+    assert used(pace, NOW + 5000) == Used()
 
 
 def test_a_longer_period_of_reads_holds_for_what_is_read_ahead() -> None:
     pace = LookPace(period=3.0)
-    pace.called("a", NOW)
+    call(pace, NOW)
     assert pace.may_read("a", NOW + 5) == NOW + 3000

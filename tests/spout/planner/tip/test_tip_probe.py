@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from looking import look
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
-from kinesis_trident.spout.planner.shards.looks import Look
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.looks import Look, Question
+from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
 from kinesis_trident.tracker.records import RecordPosition
@@ -38,10 +39,10 @@ def test_it_sees_what_is_new_and_takes_nothing(
     kinesis.put(A, b"x")
     time.sleep(2)
     positions: dict[str, Position] = {A: TRIM_HORIZON, B: TRIM_HORIZON}
-    assert probe.look(positions) == {A: True, B: False}
-    assert probe.look(positions) == {A: True, B: False}
+    assert look(probe, positions) == {A: True, B: False}
+    assert look(probe, positions) == {A: True, B: False}
     kinesis.put(B, b"y")
-    assert probe.look(positions) == {A: True, B: True}
+    assert look(probe, positions) == {A: True, B: True}
     assert probe.looks[A].at == time.milliseconds()
 
 
@@ -49,7 +50,7 @@ def test_a_lag_is_told(probe: TipProbe, kinesis: MemoryKinesis, time: FakeTime) 
     kinesis.put(A, b"x")
     time.sleep(7)
     kinesis.put(A, b"y")
-    probe.look({A: TRIM_HORIZON, B: TRIM_HORIZON})
+    look(probe, {A: TRIM_HORIZON, B: TRIM_HORIZON})
     assert probe.looks[A].behind_ms == 7000
     assert probe.looks[B].behind_ms == 0
 
@@ -57,30 +58,30 @@ def test_a_lag_is_told(probe: TipProbe, kinesis: MemoryKinesis, time: FakeTime) 
 def test_an_idle_shard_costs_one_call_a_look(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     last = After(RecordPosition(kinesis.put(A, b"x")))
     for _ in range(10):
-        assert probe.look({A: last}) == {A: False}
+        assert look(probe, {A: last}) == {A: False}
     assert kinesis.calls["get_records", A] == 10
     assert kinesis.calls["iterator", A] == 1
 
 
 def test_a_new_position_is_looked_at_from_there(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     first, second = (RecordPosition(kinesis.put(A, b"x")) for _ in range(2))
-    assert probe.look({A: After(first)}) == {A: True}
-    assert probe.look({A: After(second)}) == {A: False}
+    assert look(probe, {A: After(first)}) == {A: True}
+    assert look(probe, {A: After(second)}) == {A: False}
 
 
 def test_an_expired_iterator_is_made_anew(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     start = AtTimestamp(0)
-    assert probe.look({A: start}) == {A: False}
+    assert look(probe, {A: start}) == {A: False}
     kinesis.expire_iterators(A)
     kinesis.put(A, b"x")
-    assert probe.look({A: start}) == {A: True}
+    assert look(probe, {A: start}) == {A: True}
 
 
 def test_empty_pages_are_walked_through_over_several_looks(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     last = After(RecordPosition(kinesis.put(A, b"x")))
     kinesis.gap(A, 9)
     kinesis.put(A, b"y")
-    seen = [probe.look({A: last})[A] for _ in range(3)]
+    seen = [look(probe, {A: last})[A] for _ in range(3)]
     assert seen == [None, None, True]
     assert kinesis.calls["get_records", A] <= 12
 
@@ -90,8 +91,8 @@ def test_the_end_of_a_shard_is_something_to_read_until_it_was(
 ) -> None:
     last = RecordPosition(kinesis.put(A, b"x"))
     kinesis.close(A)
-    assert probe.look({A: After(last)}) == {A: True}
-    assert probe.look({A: ShardEnd(last)}) == {A: False}
+    assert look(probe, {A: After(last)}) == {A: True}
+    assert look(probe, {A: ShardEnd(last)}) == {A: False}
     assert kinesis.calls["get_records", A] == 1
 
 
@@ -99,8 +100,8 @@ def test_the_end_of_a_shard_is_something_to_read_until_it_was(
 def test_what_passes_is_not_known_now(probe: TipProbe, kinesis: MemoryKinesis, error: KinesisError) -> None:
     kinesis.put(A, b"x")
     kinesis.fail(A, error)
-    assert probe.look({A: TRIM_HORIZON, B: TRIM_HORIZON}) == {A: None, B: False}
-    assert probe.look({A: TRIM_HORIZON}) == {A: True}
+    assert look(probe, {A: TRIM_HORIZON, B: TRIM_HORIZON}) == {A: None, B: False}
+    assert look(probe, {A: TRIM_HORIZON}) == {A: True}
 
 
 def test_who_is_answered_between_other_readers_is_refused_all_the_time(kinesis: MemoryKinesis) -> None:
@@ -111,23 +112,23 @@ def test_who_is_answered_between_other_readers_is_refused_all_the_time(kinesis: 
     def refused_at(position: Position, seconds: float) -> int | None:
         clock.sleep(seconds)
         kinesis.fail(A, ThrottledError("slow"))
-        assert probe.look({A: position}) == {A: None}
+        assert look(probe, {A: position}) == {A: None}
         return probe.looks[A].refused
 
     begun = refused_at(first, 1)
     assert refused_at(first, 15) == begun
-    assert probe.look({A: first}) == {A: True}
+    assert look(probe, {A: first}) == {A: True}
     assert probe.looks[A].refused is None
     assert refused_at(first, 10) == begun
     assert refused_at(first, 20) == begun
     # Somebody has read on.
     assert refused_at(second, 10) == begun
     clock.sleep(40)
-    assert probe.look({A: second}) == {A: False}
+    assert look(probe, {A: second}) == {A: False}
     assert refused_at(second, 31) == clock.milliseconds()
     # Single refusals, as of any shard that several read.
     for _ in range(5):
-        assert probe.look({A: second}) == {A: False}
+        assert look(probe, {A: second}) == {A: False}
         assert refused_at(second, 3) == clock.milliseconds()
     probe.close()
 
@@ -135,7 +136,7 @@ def test_who_is_answered_between_other_readers_is_refused_all_the_time(kinesis: 
 def test_what_does_not_pass_is_raised(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     kinesis.fail(B, AccessDeniedError("no"))
     with pytest.raises(AccessDeniedError):
-        probe.look({A: TRIM_HORIZON, B: TRIM_HORIZON})
+        look(probe, {A: TRIM_HORIZON, B: TRIM_HORIZON})
 
 
 class SlowKinesis(MemoryKinesis):
@@ -155,112 +156,104 @@ def test_who_has_found_something_does_not_look_at_thousands_of_shards_first(time
     shards = [shard.id for shard in kinesis.list_shards("orders")]
     positions: dict[str, Position] = dict.fromkeys(shards, TRIM_HORIZON)
     probe = TipProbe(kinesis, Layout("/", "app", "orders", 1), patience=5, clock=time)
-    assert list(probe.look(positions)) == shards
+    assert list(look(probe, positions)) == shards
     kinesis.put(shards[0], b"x")
-    found = list(probe.look(positions))
+    found = list(look(probe, positions))
     probe.close()
     assert 5 <= len(found) < 1_000
     assert found == shards[: len(found)]
 
 
-def carrying(kinesis: MemoryKinesis, fitting: int) -> TipProbe:
-    """A probe that expects so many records to fit."""
-    return TipProbe(kinesis, Layout("/", "app", "orders", 1), fitting=lambda _shard, _size: fitting)
-
-
-def test_a_look_keeps_what_it_finds_for_one_reader(kinesis: MemoryKinesis) -> None:
+def test_a_look_keeps_what_it_finds_for_one_reader(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     for number in range(5):
         kinesis.put(A, str(number).encode())
-    probe = carrying(kinesis, 9)
-    assert probe.look({A: TRIM_HORIZON}) == {A: True}
-    page = probe.hand_on(A)
+    assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
+    page = probe.hand_on(A).page
     assert page is not None
     assert page.records.column("data").to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
     assert page.behind_ms == 0
-    assert probe.hand_on(A) is None
+    assert probe.hand_on(A).page is None
 
 
-def test_a_full_answer_does_not_show_the_tip(kinesis: MemoryKinesis) -> None:
+def test_a_full_answer_does_not_show_the_tip(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     kinesis.put(A, b"1")
-    probe = carrying(kinesis, 1)
-    probe.look({A: TRIM_HORIZON})
-    page = probe.hand_on(A)
+    look(probe, {A: TRIM_HORIZON})
+    page = probe.hand_on(A).page
     assert page is not None
     assert page.behind_ms is None
 
 
-def test_a_large_answer_is_left_to_the_reader(kinesis: MemoryKinesis) -> None:
+def test_a_large_answer_is_left_to_the_reader(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     for _ in range(3):
         kinesis.put(A, bytes(100_000))
-    probe = carrying(kinesis, 9)
-    assert probe.look({A: TRIM_HORIZON}) == {A: True}
-    assert probe.hand_on(A) is None
+    assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
+    assert probe.hand_on(A).page is None
 
 
 @pytest.mark.parametrize(("upto", "asked"), [(-1, 0), (-2, 1)])
 def test_who_read_all_that_a_look_found_needs_no_new_iterator(
-    kinesis: MemoryKinesis, upto: int, asked: int
+    probe: TipProbe, kinesis: MemoryKinesis, upto: int, asked: int
 ) -> None:
     put = [kinesis.put(A, b"x") for _ in range(3)]
-    probe = carrying(kinesis, 9)
-    probe.look({A: TRIM_HORIZON})
+    look(probe, {A: TRIM_HORIZON}, limit=9)
     before = kinesis.calls["iterator", A]
-    assert probe.look({A: After(RecordPosition(put[upto]))}) == {A: upto == -2}
+    assert look(probe, {A: After(RecordPosition(put[upto]))}, limit=9) == {A: upto == -2}
     assert kinesis.calls["iterator", A] - before == asked
 
 
-def test_the_rest_of_an_aggregate_is_not_left_out(kinesis: MemoryKinesis) -> None:
+def test_the_rest_of_an_aggregate_is_not_left_out(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     number = kinesis.put(A, aggregate([(b"1", "a"), (b"2", "b")]))
-    probe = carrying(kinesis, 9)
-    probe.look({A: TRIM_HORIZON})
-    assert probe.look({A: After(RecordPosition(number, 0))}) == {A: True}
-    assert probe.look({A: After(RecordPosition(number, 1))}) == {A: False}
+    look(probe, {A: TRIM_HORIZON}, limit=9)
+    assert look(probe, {A: After(RecordPosition(number, 0))}, limit=9) == {A: True}
+    assert look(probe, {A: After(RecordPosition(number, 1))}, limit=9) == {A: False}
 
 
-def test_an_answer_without_a_next_iterator_is_left_to_the_reader(kinesis: MemoryKinesis) -> None:
+def test_an_answer_without_a_next_iterator_is_left_to_the_reader(
+    probe: TipProbe, kinesis: MemoryKinesis
+) -> None:
     kinesis.put(A, b"1")
     kinesis.break_off(A, 1)
-    probe = carrying(kinesis, 9)
-    assert probe.look({A: TRIM_HORIZON}) == {A: True}
-    assert probe.hand_on(A) is None
+    assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
+    assert probe.hand_on(A).page is None
 
 
 def ahead(probe: TipProbe, position: Position, held: Look | None, limit: int) -> Look:
     """What is there after so many records more."""
-    return probe.begin_ahead(A, position, held, 10**6, limit, lambda: 0).result()[0]
+    return probe.begin_ahead(A, Question(position, limit=limit, most=10**6), held).result()[0]
 
 
-def test_answers_that_follow_each_other_are_one(kinesis: MemoryKinesis) -> None:
+def test_answers_that_follow_each_other_are_one(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     for number in range(5):
         kinesis.put(A, str(number).encode())
-    probe = carrying(kinesis, 1)
-    look = ahead(probe, TRIM_HORIZON, None, 2)
+    found = ahead(probe, TRIM_HORIZON, None, 2)
     for known in (2, 4, 5):
-        assert look.page is not None
-        assert look.page.records.column("data").to_pylist() == [b"%d" % n for n in range(known)]
+        assert found.cursor.page is not None
+        assert found.cursor.page.records.column("data").to_pylist() == [b"%d" % n for n in range(known)]
         # Whether more follows is not known of a full answer.
-        assert look.page.behind_ms == (0 if known == 5 else None if look.page.behind_ms is None else 1)
-        assert look.page.size == known
-        look = ahead(probe, TRIM_HORIZON, look, 2)
+        assert found.cursor.page.behind_ms == (
+            0 if known == 5 else None if found.cursor.page.behind_ms is None else 1
+        )
+        assert found.cursor.page.size == known
+        found = ahead(probe, TRIM_HORIZON, found, 2)
     # An empty one shows the tip anew.
-    assert look.page is not None
-    assert (look.page.records.num_rows, look.page.behind_ms) == (5, 0)
-    probe.looks[A] = look
+    assert found.cursor.page is not None
+    assert (found.cursor.page.records.num_rows, found.cursor.page.behind_ms) == (5, 0)
+    probe.looks[A] = found
     before = kinesis.calls["iterator", A]
-    assert look.following is not None
-    assert probe.look({A: After(RecordPosition(look.following[0]))}) == {A: False}
+    assert found.following is not None
+    assert look(probe, {A: found.following.position}) == {A: False}
     assert kinesis.calls["iterator", A] == before
 
 
 def test_the_end_of_a_shard_is_left_to_the_reader_and_what_is_before_it_is_no_tip(
+    probe: TipProbe,
     kinesis: MemoryKinesis,
 ) -> None:
     kinesis.put(A, b"0")
-    probe = carrying(kinesis, 1)
-    look = ahead(probe, TRIM_HORIZON, None, 9)
+    found = ahead(probe, TRIM_HORIZON, None, 9)
     kinesis.put(A, b"1")
     kinesis.close(A)
-    look = ahead(probe, TRIM_HORIZON, look, 9)
-    assert look.page is not None
-    assert (look.page.records.num_rows, look.page.behind_ms) == (1, None)
-    assert ahead(probe, TRIM_HORIZON, look, 9) is look
+    found = ahead(probe, TRIM_HORIZON, found, 9)
+    assert found.cursor.page is not None
+    assert (found.cursor.page.records.num_rows, found.cursor.page.behind_ms) == (1, None)
+    assert ahead(probe, TRIM_HORIZON, found, 9) is found

@@ -14,9 +14,11 @@ import pyarrow as pa
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
-from kinesis_trident.spout.planner.shards.looks import Look, joined, kept
+from kinesis_trident.spout.planner.tip.looks import Look, Question, joined, kept
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
+from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +28,11 @@ _ENDLESS = 60.0
 _STEPS = 4
 """The calls of one look: it continues through empty answers behind the tip, but leaves a call for readers."""
 
+_THREADS = min(32, 8 * (os.cpu_count() or 4))
+"""The number of parallel looks, which mostly wait."""
 
 _SIDE_BY_SIDE = 128
 """The number of looks begun before checking again whether enough was found."""
-
-_CARRIED = 4 * 2**20
-"""Bytes of all answers that looks keep for the readers, in this process and in what Spark sends to its tasks."""
-
-_CARRIED_OF_A_SHARD = 64 * 2**10
-"""Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
 
 
 class TipProbe:
@@ -45,18 +43,11 @@ class TipProbe:
     Args:
         kinesis: the calls.
         layout: resolves the names of the shards.
-        threads: the number of parallel looks, which mostly wait.
         patience: seconds after which a look at many shards stops, if it found anything.
         deaggregate: whether the reader splits aggregates.
         wall: epoch milliseconds, for a server that does not report the time.
-        clock: seconds, for the patience.
-        is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
-        called: is told of each GetRecords call that begins, in any thread, with the shard.
-        answered: is told of the end of each, with the bytes of its answer; 0 if there is none.
-        may_go_on: tells whether a look at a shard may call again.
-        fitting: returns how many records of a shard are expected to fit into so many bytes, at least one: a look asks
-            for as many.
-        executor: makes the looks, and is shut down at the end; None for `threads` of its own.
+        clock: seconds that never step back, of the budgets and the patience.
+        executor: makes the looks, and is shut down at the end; None for threads of its own.
 
     Attributes:
         looks: the last look at each shard.
@@ -69,36 +60,25 @@ class TipProbe:
         kinesis: Kinesis,
         layout: Layout,
         *,
-        threads: int = min(32, 8 * (os.cpu_count() or 4)),
         patience: float = 0.25,
         deaggregate: bool = True,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
         clock: Callable[[], float] = time.monotonic,
-        is_closed: Callable[[str], bool] = lambda _: False,
-        called: Callable[[str], None] = lambda _: None,
-        answered: Callable[[str, int], None] = lambda _shard, _size: None,
-        may_go_on: Callable[[str], bool] = lambda _: True,
-        fitting: Callable[[str, int], int] = lambda _shard, _size: 1,
         executor: Executor | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
-        self._called = called
-        self._answered = answered
-        self._may_go_on = may_go_on
-        self._fitting = fitting
         self._patience = patience
         self._deaggregate = deaggregate
         self._wall = wall
         self._clock = clock
-        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix="probe")
-        self._is_closed = is_closed
+        self._executor = executor or ThreadPoolExecutor(_THREADS, thread_name_prefix="probe")
         self.looks: dict[str, Look] = {}
         self.ended_open = 0
         self._endless: dict[str, float] = {}
         self._warned: set[ShardKey] = set()
 
-    def look(self, positions: Mapping[str, Position]) -> dict[str, bool | None]:
+    def look(self, questions: Mapping[str, Question]) -> dict[str, bool | None]:
         """Tell for each shard whether there is something to read at its position; None if not known now.
 
         The looks follow the order of the shards. Shards that were not reached in time are left out: with very many
@@ -109,11 +89,10 @@ class TipProbe:
         """
         enough = self._clock() + self._patience
         found: dict[str, Look] = {}
-        asked = list(positions.items())
-        most = min(_CARRIED_OF_A_SHARD, _CARRIED // max(1, len(asked)))
+        asked = list(questions.items())
         for first in range(0, len(asked), _SIDE_BY_SIDE):
             part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._executor.map(lambda one: self._look(one[0], one[1], most), part)
+            looks = self._executor.map(lambda one: self._look(*one), part)
             found |= zip((shard for shard, _ in part), looks, strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
@@ -124,77 +103,62 @@ class TipProbe:
         """End the threads, without waiting for a look in progress."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def hand_on(self, shard: str) -> Page | None:
-        """Return the answer that the last look at a shard has kept, once: the memory is the reader's from here on."""
+    def hand_on(self, shard: str) -> ShardCursor:
+        """Return where the last look at a shard was; its answer only once: the memory is the reader's from here on."""
         look = self.looks[shard]
-        self.looks[shard] = replace(look, page=None)
-        return look.page
+        self.looks[shard] = replace(look, cursor=replace(look.cursor, page=None))
+        return look.cursor
 
-    def begin_ahead(
-        self,
-        shard: str,
-        position: Position,
-        held: Look | None,
-        most: int,
-        limit: int,
-        now: Callable[[], int],
-    ) -> Future[tuple[Look, int]]:
+    def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[tuple[Look, float]]:
         """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
 
-        `most` bytes are kept of the first answer, at least; `limit`: the records to ask for. The result is the look,
-        and when it came by `now`. A held look comes back unchanged if only the reader may take what follows it.
+        The result is the look, and when it came by the clock. A held look comes back unchanged if only the reader may
+        take what follows it.
 
         Raises:
             KinesisError: from the result, for any call that was refused; what is held stays as good as it was.
         """
 
-        def read() -> tuple[Look, int]:
-            page = held.page if held is not None else None
+        def read() -> tuple[Look, float]:
+            page = held.cursor.page if held is not None else None
             if held is None or page is None:
-                return self._look(shard, position, most, held, limit), now()
-            return self._read_on(shard, held, page, limit), now()
+                return self._look(shard, question, held), self._clock()
+            return self._read_on(question, held, page), self._clock()
 
         return self._executor.submit(read)
 
-    def _read_on(self, shard: str, held: Look, page: Page, limit: int) -> Look:
+    def _read_on(self, question: Question, held: Look, page: Page) -> Look:
         """Return a look with the next answer joined to the one it holds."""
-        if held.following is None:
+        following = held.following
+        if following is None or following.iterator is None:
             return held
-        further = self._get(shard, held.following[1], limit)
+        further = self._get(question, following.iterator)
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
-            return replace(held, page=replace(page, behind_ms=None), following=None)
-        records = further.records
-        last = position_at(records, -1).sequence if records.num_rows else held.following[0]
+            cursor = replace(held.cursor, page=replace(page, behind_ms=None))
+            return replace(held, cursor=cursor, following=None)
+        last = _end_of(further.records) if further.records.num_rows else following.position
         return replace(
-            self._seen(held, held.iterator, True, further),
+            self._seen(held, held.cursor.iterator, True, further),
             arrival=held.arrival,
-            page=joined(page, kept(further, limit)),
-            following=(last, further.next_iterator),
+            cursor=replace(held.cursor, page=joined(page, kept(further, question.limit))),
+            following=ShardCursor(last, further.next_iterator),
         )
 
-    def _look(
-        self,
-        shard: str,
-        position: Position,
-        most: int,
-        last: Look | None = None,
-        limit: int | None = None,
-    ) -> Look:
-        """Look at a shard; `last`: the look to go on from, by default the last one; `limit`: the records to ask for."""
-        last = last or self.looks.get(shard)
-        limit = limit or self._fitting(shard, most)
-        look = Look(position) if last is None else last.moved_to(position, self._wall())
+    def _look(self, shard: str, question: Question, last: Look | None = None) -> Look:
+        """Look at a shard; `last`: the look to go on from, by default the last one."""
+        last, position = last or self.looks.get(shard), question.position
+        look = Look(ShardCursor(position)) if last is None else last.moved_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
-            return self._walk(shard, look, most, limit)
+            return self._walk(shard, question, look)
         except IteratorExpiredError:
-            look = replace(look, iterator=None)
+            look = replace(look, cursor=ShardCursor(position))
         except (ThrottledError, Unavailable) as error:
             return self._refused(look, error)
         try:
-            return self._walk(shard, look, most, limit)
+            return self._walk(shard, question, look)
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
             return self._refused(look, error)
 
@@ -202,14 +166,15 @@ class TipProbe:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
         return look.refused_now(why, self._wall())
 
-    def _walk(self, shard: str, look: Look, most: int, limit: int) -> Look:
+    def _walk(self, shard: str, question: Question, look: Look) -> Look:
         key = self._layout.key_of(shard)
-        iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
-        closed = self._is_closed(shard)
+        iterator = look.cursor.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
+        closed = question.closed
         for step in range(_STEPS):
-            if step and not self._may_go_on(shard):
+            # The first read of a turn is to fit after it.
+            if step and question.budget.wait_of_all(self._clock(), 2) > 0:
                 break
-            page = self._get(shard, iterator, limit)
+            page = self._get(question, iterator)
             new = self._new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
@@ -221,10 +186,12 @@ class TipProbe:
                 if page.next_iterator is None:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
-                following, answer = (position_at(new, -1).sequence, page.next_iterator), None
-                if page.size <= 2 * most:
-                    answer = kept(page, limit)
-                return replace(found, following=following, page=answer)
+                answer = kept(page, question.limit) if page.size <= 2 * question.most else None
+                return replace(
+                    found,
+                    cursor=replace(found.cursor, page=answer),
+                    following=ShardCursor(_end_of(new), page.next_iterator),
+                )
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1
@@ -236,15 +203,15 @@ class TipProbe:
             self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
         return self._seen(look, iterator, None, page)
 
-    def _get(self, shard: str, iterator: str, limit: int) -> Page:
-        self._called(shard)
-        size = 0
+    def _get(self, question: Question, iterator: str) -> Page:
+        budget = question.budget
+        budget.called()
         try:
-            page = self._kinesis.get_records(iterator, limit)
-            size = page.size
-            return page
+            page = self._kinesis.get_records(iterator, question.limit)
         finally:
-            self._answered(shard, size)
+            budget.ended(self._clock())
+        budget.answered(page.size, self._clock())
+        return page
 
     def _warn_of_endless(self, key: ShardKey, since: float) -> None:
         if since <= self._clock() - _ENDLESS and key not in self._warned:
@@ -267,11 +234,15 @@ class TipProbe:
     def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
         return Look(
-            look.position,
-            iterator,
+            ShardCursor(look.position, iterator),
             more,
             page.behind_ms or 0,
             page.server_time or now,
             noted=now,
             before=look.eased(now),
         )
+
+
+def _end_of(records: pa.RecordBatch) -> After:
+    """Return the position behind the last Kinesis record, whatever user records it has."""
+    return After(RecordPosition(position_at(records, -1).sequence))
