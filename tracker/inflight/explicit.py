@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
@@ -121,7 +121,7 @@ class ExplicitAcks:
         if served < entry.count and entry.positions is not None:
             parts.append(part_of(entry, served, entry.count, entry))
         elif served < entry.count:
-            rest = replace(
+            rest = msgspec.structs.replace(
                 entry,
                 first=None,
                 count=entry.count - served,

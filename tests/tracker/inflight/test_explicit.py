@@ -319,6 +319,23 @@ def test_rows_that_are_not_the_runs_are_an_error() -> None:
         tracker.explicit.give(3, made([c]), 0, NOW)
 
 
+def test_a_run_that_comes_again_in_part_waits_on_with_its_rest() -> None:
+    """As a run that is read from ZooKeeper, of whose records only the ends are known."""
+    a, b, c = numbered(3)
+    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
+    tracker.explicit.give(1, made([a, b, c]), 0, NOW)
+    assert tracker.explicit.time_out(NOW, random.Random(7)) == 3
+    tracker = InflightRecordTracker.restore(None, tracker.waiting, (), policy=RetryPolicy(3, AT_ONCE))
+    tracker.explicit.give_again(
+        tracker.waiting[0], 2, b, txid=2, keys=made([a, b]), start=0, deadline=NOW + 9
+    )
+    assert [(run.first, run.last, run.count, run.prev) for run in tracker.waiting] == [
+        ("", str(c), 1, str(b))
+    ]
+    assert tracker.explicit.ack(made([a, b])) == AckCounts(changed=2)
+    assert tracker.checkpoint == b
+
+
 def test_an_ack_of_what_waits_holds_until_it_is_delivered_again() -> None:
     a, b = numbered(2)
     tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
