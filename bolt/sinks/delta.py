@@ -115,9 +115,14 @@ def _errors_name(table: str) -> Iterator[None]:
 def _open_or_create(
     deltalake: Any, df: DataFrame, table: str, partition_by: list[str], options: dict[str, str]
 ) -> DeltaTable:
-    if not deltalake.DeltaTable.is_deltatable(table, storage_options=options):
+    from deltalake.exceptions import TableNotFoundError
+
+    found: DeltaTable
+    try:
+        found = deltalake.DeltaTable(table, storage_options=options)
+    except TableNotFoundError:
         _refuse_partitions(df.schema, partition_by, table)
-        deltalake.DeltaTable.create(
+        found = deltalake.DeltaTable.create(
             table,
             # A schema of Spark is written as one of Delta is.
             schema=deltalake.Schema.from_json(_nullable(df.schema).json()),
@@ -125,7 +130,6 @@ def _open_or_create(
             partition_by=partition_by,
             storage_options=options,
         )
-    found: DeltaTable = deltalake.DeltaTable(table, storage_options=options)
     columns = found.metadata().partition_columns
     if partition_by and columns != partition_by:
         msg = (
