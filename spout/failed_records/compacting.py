@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,9 +65,10 @@ def compact_letters(
         base = f"{root.rstrip('/')}/{folder}"
         files = [file for file in _files(system, base) if is_settled(file.last)]
         small = [file for file in files if file.size < size // 2]
+        firsts = sorted(file.first for file in small)
         # What a compaction that was interrupted has merged into a large file is there once more.
         large = [
-            one for one in files if one not in small and any(one.first <= s.first <= one.last for s in small)
+            one for one in files if one.size >= size // 2 and _is_any_within(firsts, one.first, one.last)
         ]
         seen = {key for one in large for key, _ in _letters(system, one.path)}
         after, strange = len(files), []
@@ -102,14 +104,22 @@ def _files(system: fs.FileSystem, base: str) -> Iterator[_LetterFile]:
             yield _LetterFile(info.path, info.size, int(found["first"]), int(found["last"] or found["first"]))
 
 
+def _is_any_within(ordered: list[int], first: int, last: int) -> bool:
+    """Return whether any of the ordered numbers lies between two, both included."""
+    place = bisect_left(ordered, first)
+    return place < len(ordered) and ordered[place] <= last
+
+
 def _groups(files: Iterable[_LetterFile], size: int) -> Iterator[list[_LetterFile]]:
     """Cut files into groups of about so many bytes."""
     group: list[_LetterFile] = []
+    total = 0
     for file in files:
         group.append(file)
-        if sum(one.size for one in group) >= size:
+        total += file.size
+        if total >= size:
             yield group
-            group = []
+            group, total = [], 0
     if group:
         yield group
 
