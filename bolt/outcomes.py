@@ -99,7 +99,7 @@ def outcome(
     for message_id, reason in refused.items():
         source, _, position = message_id.partition(":")
         shard = sources.get(source, "")
-        where = _parsed(message_id, position)
+        where = _parse_position(message_id, position)
         if shard not in turns or not turns[shard].holds(where):
             streams = ", ".join(sorted(plan.streams))
             msg = (
@@ -212,7 +212,7 @@ def _run_span(run: Run) -> tuple[RecordPosition, RecordPosition]:
     return RecordPosition(before.sequence, before.sub + 1), run.last_position
 
 
-def _parsed(message_id: str, position: str) -> RecordPosition:
+def _parse_position(message_id: str, position: str) -> RecordPosition:
     try:
         return RecordPosition.parse(position)
     except ValueError as error:

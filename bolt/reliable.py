@@ -177,7 +177,7 @@ class _Mapped:
             self.writer(shown, batch.txid, outcomes)
             return batch.outcome({}, pins_of_read(rows, batch), outcomes.message_ids)
         tracking = Tracking(rows, batch, process.carrier)
-        self.writer(self._judged(tracking), batch.txid, outcomes)
+        self.writer(self._judge(tracking), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
@@ -186,10 +186,10 @@ class _Mapped:
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the steps to find the records that end their worker."""
         tracking = Tracking(rows, batch, carrier, isolating=True)
-        run_frame(self._judged(tracking))
+        run_frame(self._judge(tracking))
         return tracking
 
-    def _judged(self, tracking: Tracking) -> DataFrame:
+    def _judge(self, tracking: Tracking) -> DataFrame:
         """Return the rows that succeed."""
         return tracking.steps(
             "map", tracking.source, self.steps, self._schema, carry=self._carry, anchored=False

@@ -21,7 +21,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import note_change, take_over
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import counted, now_ms
+from kinesis_trident.console.text import count_noun, now_ms
 
 _REASON = "ABANDONED by a person: its batch could not finish"
 _AFTER = "AFTER_SEQUENCE_NUMBER "
@@ -43,7 +43,7 @@ def abandon_batch(store: SourceStore, *, dead_letter: bool, yes: bool, force: bo
     question = (
         f"{what}. If Spark has committed the batch, or its sink holds a part of it, they are there twice"
     )
-    ((before, epoch),) = take_over([store], question, yes=yes, force=force, refuse=_unfinished)
+    ((before, epoch),) = take_over([store], question, yes=yes, force=force, refuse=_find_unfinished)
     # A run that was connected may have gone on until now.
     batch, pins, what = _decide(store, dead_letter)
     if dead_letter:
@@ -55,7 +55,7 @@ def abandon_batch(store: SourceStore, *, dead_letter: bool, yes: bool, force: bo
     return {"what": what, "backup": backup}
 
 
-def _unfinished(store: SourceStore) -> Batch:
+def _find_unfinished(store: SourceStore) -> Batch:
     batch, settled, outcome = store.batches.newest_unsettled()
     if batch is None or (settled is not None and settled.txid >= batch.plan.txid):
         msg = "every batch is settled: there is nothing to abandon"
@@ -75,7 +75,7 @@ def _decide(store: SourceStore, dead_letter: bool) -> tuple[Batch, dict[str, Pin
     Raises:
         ConsoleError: as `abandon_batch`; or none of them can be dead-lettered.
     """
-    batch = _unfinished(store)
+    batch = _find_unfinished(store)
     found = store.batches.get_pins(batch.plan.txid, batch.plan.shards, fresh=True)
     pins = {shard: pin for shard, pin in found.items() if pin.plan == batch.plan.plan}
     unnamed = sorted(shard for shard, pin in pins.items() if not _is_named(pin)) if dead_letter else []
@@ -83,15 +83,15 @@ def _decide(store: SourceStore, dead_letter: bool) -> tuple[Batch, dict[str, Pin
     shards = f"shard {', '.join(store.layout.key_of(shard).shard for shard in unnamed)}"
     if left and left == total:
         msg = (
-            f"none of the {counted(total, 'record')} of txid {batch.plan.txid} can be dead-lettered: an earlier "
+            f"none of the {count_noun(total, 'record')} of txid {batch.plan.txid} can be dead-lettered: an earlier "
             f"release has read {shards}, and did not note the first record. Leave out --dead-letter"
         )
         raise ConsoleError(msg)
     again = f"come again under txid {batch.plan.txid + 1}"
     fate = "go to the dead letter (or what onExhausted says)" if dead_letter else again
     what = (
-        f"abandon txid {batch.plan.txid} of {store.layout.application}: the {counted(total - left, 'record')} that it "
-        f"has read {fate}"
+        f"abandon txid {batch.plan.txid} of {store.layout.application}: the {count_noun(total - left, 'record')} that "
+        f"it has read {fate}"
     )
     return (
         batch,

@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
-from kinesis_trident.checkpoint.store.source_home import used_in
+from kinesis_trident.checkpoint.store.source_home import highest_used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import now_ms
@@ -57,7 +57,7 @@ def copy_of(store: SourceStore) -> BackupNode:
         checkpoints=store.shards.checkpoints(),
         inflight=store.shards.inflight(),
         lineage=lineage.shards if lineage else {},
-        used=used_in(store),
+        used=highest_used_in(store),
     )
 
 
@@ -103,7 +103,7 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
     return Change(what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=())})
 
 
-def restored(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what: str) -> Change:
+def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what: str) -> Change:
     """Return the change that writes a saved copy of shards back, stamped as what stands there now."""
 
     def txid(shard: str) -> int:
@@ -130,13 +130,13 @@ def restored(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what
             )
             for shard in some
         },
-        _undrained(copy, saved, some),
+        _lineage_of_copy(copy, saved, some),
         # A sink may know batches of a home that was removed since: none of them comes twice.
         used=saved.used or PastNode(epoch=0, txid=saved.settled, lost_upto=0),
     )
 
 
-def _undrained(copy: BackupNode, saved: BackupNode, shards: Sequence[str]) -> dict[str, ShardLineage]:
+def _lineage_of_copy(copy: BackupNode, saved: BackupNode, shards: Sequence[str]) -> dict[str, ShardLineage]:
     """Return the lineage in which shards are drained exactly if they were; empty if that changes nothing."""
     if not copy.lineage:
         # It cannot be read.

@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, ExternalNode, Replay
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import counted, epoch_ms
+from kinesis_trident.console.text import count_noun, epoch_ms
 from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
@@ -287,12 +287,12 @@ def ask_for_replay(
         CheckpointError: ZooKeeper does not answer.
     """
     homes = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
-    before = {text for store in stores for *_, records in _asked(store) for text in records}
+    before = {text for store in stores for *_, records in _waiting_requests(store) for text in records}
     wanted = [one for one in ids if str(one) not in before]
     if ids and not wanted:
         application = stores[0].layout.application
         msg = (
-            f"{counted(len(ids), 'record')} asked for already: the query takes it in with its next micro-batch, or "
+            f"{count_noun(len(ids), 'record')} asked for already: the query takes it in with its next micro-batch, or "
             f"once it is started. Until then kinesis-trident dead-letters {application} cancel withdraws it"
         )
         raise ConsoleError(msg)
@@ -331,7 +331,7 @@ def withdraw(stores: Sequence[SourceStore], is_meant: Callable[[str], bool]) -> 
     """
     withdrawn = late = 0
     for store in stores:
-        for shard, name, node, records in _asked(store):
+        for shard, name, node, records in _waiting_requests(store):
             left = tuple(record for text, record in records.items() if not is_meant(text))
             count = len(records) - len(left)
             if not count:
@@ -345,7 +345,7 @@ def withdraw(stores: Sequence[SourceStore], is_meant: Callable[[str], bool]) -> 
     return withdrawn, late
 
 
-def _asked(store: SourceStore) -> Iterator[tuple[str, str, ExternalNode, dict[str, str]]]:
+def _waiting_requests(store: SourceStore) -> Iterator[tuple[str, str, ExternalNode, dict[str, str]]]:
     """Yield the requests for replays that no run has taken in: shard, name, node, the records by message id."""
     for shard, found in store.external.read().asked.items():
         for name, node in found.items():

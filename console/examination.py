@@ -21,7 +21,7 @@ from kinesis_trident.console.lag import totals
 from kinesis_trident.console.machine import Result
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import Target
-from kinesis_trident.console.text import counted, duration, now_ms
+from kinesis_trident.console.text import count_noun, duration, now_ms
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
@@ -99,7 +99,7 @@ class Examination:
         )
         after = now_ms()
         shards = tried(
-            "ListShards", lambda: kinesis.list_shards(stream), lambda some: counted(len(some), "shard")
+            "ListShards", lambda: kinesis.list_shards(stream), lambda some: count_noun(len(some), "shard")
         )
         if shards:
             self._try_reads(kinesis, stream, shards[0].id, tried)
@@ -121,7 +121,7 @@ class Examination:
             tried(
                 "GetRecords",
                 lambda: kinesis.get_records(iterator, 1),
-                lambda page: f"{counted(page.records.num_rows, 'record')} of {shard}",
+                lambda page: f"{count_noun(page.records.num_rows, 'record')} of {shard}",
             )
 
     def _compare(self, info: StreamInfo, before: int, after: int) -> Iterator[Result]:

@@ -9,7 +9,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_o
 from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import MessageId, ask_for_replay
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import counted
+from kinesis_trident.console.text import count_noun
 from kinesis_trident.tracker.records import Run
 
 
@@ -63,5 +63,5 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
     for shard, runs in asked.items():
         store.external.add(shard, ExternalNode(op="bury", records=tuple(run.last for run in runs)))
     count = sum(run.count for runs in asked.values() for run in runs)
-    note_request(store, f"dead-letter {counted(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
+    note_request(store, f"dead-letter {count_noun(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
     return count

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kinesis_trident.console.finding import Finding, Level
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import counted, duration
+from kinesis_trident.console.text import count_noun, duration
 
 _MINUTE = 60_000
 _ASKED_MS = _MINUTE
@@ -57,7 +57,7 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.CRITICAL if many else Level.WARNING,
             "takeover",
-            f"{counted(len(recent), 'run')} had to stop for a newer one in the last 5 minutes, the last for epoch "
+            f"{count_noun(len(recent), 'run')} had to stop for a newer one in the last 5 minutes, the last for epoch "
             f"{newest.by_epoch} on {newest.by_host}, pid {newest.by_pid}",
             f"if that was no restart, two queries (or two load() of one) use the applicationName {app!r}: give each "
             "its own",
@@ -121,7 +121,7 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.CRITICAL,
             "data-loss",
-            f"unread records were lost ({counted(status.losses, 'loss', 'losses')} since this run began), the last: "
+            f"unread records were lost ({count_noun(status.losses, 'loss', 'losses')} since this run began), the last: "
             f"{status.lost}",
             "raise the stream's retention, or read faster: docs/guarantees.md",
         )

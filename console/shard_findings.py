@@ -9,7 +9,7 @@ from kinesis_trident.checkpoint.model.run_status import Lag
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import counted, duration
+from kinesis_trident.console.text import count_noun, duration
 from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import Run
 
@@ -102,14 +102,14 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "held",
-            f"bolts hold {counted(sum(run.count for run in held), 'record')} that wait for others: {_reasons(held)}",
+            f"bolts hold {count_noun(sum(run.count for run in held), 'record')} that wait for others: {_reasons(held)}",
             "nothing, if they come; a record fails when it was held for messageTimeout",
         )
     if waiting:
         yield Finding(
             Level.NOTE,
             "retrying",
-            f"{counted(sum(run.count for run in waiting), 'failed record')} will be delivered again; most often: "
+            f"{count_noun(sum(run.count for run in waiting), 'failed record')} will be delivered again; most often: "
             f"{_reasons(waiting)}",
             f"kinesis-trident retries {app} shows all reasons",
         )
@@ -122,7 +122,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.CRITICAL if stopped else Level.NOTE,
             "exhausted",
-            f"{counted(sum(run.count for run in runs), 'record')} failed too often, and "
+            f"{count_noun(sum(run.count for run in runs), 'record')} failed too often, and "
             + (
                 "stopped the query if onExhausted=fail"
                 if stopped
@@ -149,7 +149,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE if newest is None else Level.WARNING,
             "dead-letters",
-            f"{counted(letters, 'record')} {'was' if letters == 1 else 'were'} dead-lettered or skipped so far"
+            f"{count_noun(letters, 'record')} {'was' if letters == 1 else 'were'} dead-lettered or skipped so far"
             + (
                 f", of which {replayed:,} {'was' if replayed == 1 else 'were'} delivered again"
                 if replayed
@@ -163,7 +163,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "rejected-requests",
-            f"{counted(len(snapshot.rejected), 'request')} of other processes could not be read, the first is at "
+            f"{count_noun(len(snapshot.rejected), 'request')} of other processes could not be read, the first is at "
             f"{snapshot.rejected[0]}",
             "tell their author, and delete the node: the records are as if nobody had asked",
         )
@@ -244,7 +244,7 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
             yield Finding(
                 Level.CRITICAL,
                 code,
-                f"{counted(number, 'record')} {one if number == 1 else several}, more than {limit}",
+                f"{count_noun(number, 'record')} {one if number == 1 else several}, more than {limit}",
                 f"kinesis-trident {command} {app} shows them",
             )
 
@@ -265,5 +265,5 @@ def _names(snapshot: Snapshot, shards: Iterable[str]) -> str:
     labels = _labels(snapshot, shards)
     more = len(labels) - _NAMED
     if more > 0:
-        return f"{counted(len(labels), 'shard')} ({', '.join(labels[:_NAMED])} and {more} more)"
+        return f"{count_noun(len(labels), 'shard')} ({', '.join(labels[:_NAMED])} and {more} more)"
     return f"shard{'s' if len(labels) > 1 else ''} {', '.join(labels)}"

@@ -218,7 +218,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         settled_at=store.written_at(store.layout.settled)[0],
         takeovers=tuple(store.epochs.takeovers()),
         ends=store.ends.runs(),
-        rejected=tuple(store.external.rejected()),
+        rejected=tuple(store.external.list_rejected()),
         problems=tuple(dict.fromkeys(problems)),
     )
 

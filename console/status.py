@@ -12,7 +12,7 @@ from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import counted, duration, iso_time
+from kinesis_trident.console.text import count_noun, duration, iso_time
 
 Document = dict[str, Any]
 
@@ -87,7 +87,7 @@ def _rates(status: Document) -> str:
     said = f"{status['read_rate']:,.1f} records read a second"
     if status["input_rate"] is None:
         return said
-    unread = f", {counted(status['unread'], 'record')} unread" if status["unread"] else ""
+    unread = f", {count_noun(status['unread'], 'record')} unread" if status["unread"] else ""
     return f"{said}; estimated: {status['input_rate']:,.1f} a second come in{unread}"
 
 
@@ -144,7 +144,7 @@ def _caught_up(status: Document) -> str:
 
 
 def _records(status: Document) -> str:
-    parts = [counted(status["read"], "record") + " read"]
+    parts = [count_noun(status["read"], "record") + " read"]
     for key, what in (
         ("inflight", "in flight"),
         ("retrying", "waiting for a retry"),

@@ -53,6 +53,6 @@ def short(text: str) -> str:
     return _LONG_NUMBER.sub(lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)
 
 
-def counted(number: int, one: str, several: str = "") -> str:
+def count_noun(number: int, one: str, several: str = "") -> str:
     """Return a number with its noun: `1 record`, `1,204 records`."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -73,7 +73,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 "position": node.position if node else lineage.start if lineage else None,
                 "txid": node.txid if node else None,
                 **_lag(snapshot, shard, lags),
-                "inflight": waiting + dead + _unacked(held) + (pin.fresh if pin else 0),
+                "inflight": waiting + dead + _count_unacked(held) + (pin.fresh if pin else 0),
                 "retrying": waiting,
                 "dead_lettered": letters.count if letters else 0,
                 "connected": owner is not None,
@@ -108,7 +108,7 @@ def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
             }
             for state, run in runs
         ]
-        rows += [_pending(shard, run) for run in (held.pending if held else ())]
+        rows += [_pending_row(shard, run) for run in (held.pending if held else ())]
         if pin is not None and pin.fresh:
             rows.append(
                 {
@@ -193,7 +193,7 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
             "txid": record.txid,
             "time_at": record.time,
             "reason": record.reason,
-            **_replayed(node, record),
+            **_replayed_row(node, record),
         }
         for node in snapshot.dead_letters.values()
         for record in node.last
@@ -211,7 +211,7 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
     return View(_title("dead letters", snapshot), note, columns, tuple(rows), snapshot.problems)
 
 
-def _replayed(node: DeadLettersNode, record: DeadLetterRecord) -> Row:
+def _replayed_row(node: DeadLettersNode, record: DeadLetterRecord) -> Row:
     try:
         found = replay_of(node, record)
     except CorruptNodeError as error:
@@ -288,7 +288,7 @@ def _owner(snapshot: Snapshot) -> str | None:
     return f"{owner.host}:{owner.pid}" if owner else None
 
 
-def _pending(shard: str, run: PendingRun) -> Row:
+def _pending_row(shard: str, run: PendingRun) -> Row:
     """Return the row of unacked records. Only the batch's pin holds their positions; due is their timeout."""
     return {
         "shard": shard,
@@ -302,7 +302,7 @@ def _pending(shard: str, run: PendingRun) -> Row:
     }
 
 
-def _unacked(held: InflightNode | None) -> int:
+def _count_unacked(held: InflightNode | None) -> int:
     return sum(run.count for run in held.pending) if held else 0
 
 

@@ -50,7 +50,7 @@ OURS = {
     ("bolt/storm/topology.py", "_driver_local"),
     ("bolt/storm/topology.py", "_place"),
     ("spout/failed_records/dead_letters.py", "_typeshed"),
-    ("trident/topology.py", "_grouped"),
+    ("trident/topology.py", "_group"),
 }
 """Of a class of ours in another module, such as hooks of a bolt beside a user's own methods; for types alone."""
 

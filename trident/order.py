@@ -42,10 +42,10 @@ class RecordOrder(ArrowFunction):
         arrival, stream, shard, sequence, sub = batch.columns
         at = pc.cast(arrival, pa.timestamp("us", "UTC")).cast(pa.int64())
         # The sub-sequence number of a record that was not aggregated is -1.
-        rank = _joined(
+        rank = _join(
             pc.utf8_lpad(sequence, _SEQUENCE, "0"), _as_text(pc.add(sub, numbers(np.ones(1, int))[0]))
         )
-        order = pa.StructArray.from_arrays([at, _joined(stream, shard), rank], fields=list(_TYPE))
+        order = pa.StructArray.from_arrays([at, _join(stream, shard), rank], fields=list(_TYPE))
         return pa.RecordBatch.from_arrays([order], [ORDER]), np.arange(batch.num_rows)
 
 
@@ -57,9 +57,7 @@ def rank_emitted(column: pa.StructArray, source: np.ndarray) -> pa.StructArray:
         return emitted
     ranks = np.arange(len(source)) - np.repeat(starts, np.diff(starts, append=len(source)))
     at, origin, rank = emitted.flatten()
-    return pa.StructArray.from_arrays(
-        [at, origin, _joined(rank, _as_text(numbers(ranks)))], fields=list(_TYPE)
-    )
+    return pa.StructArray.from_arrays([at, origin, _join(rank, _as_text(numbers(ranks)))], fields=list(_TYPE))
 
 
 def in_order(step: T) -> T:
@@ -92,7 +90,7 @@ def window_order(start: int, group: str, number: int) -> dict[str, Any]:
     return {"at": start, "source": group, "rank": f"{number:0{_DIGITS}}"}
 
 
-def _joined(left: pa.Array, right: pa.Array) -> pa.Array:
+def _join(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(left, right, repeated(":", len(left)))
 
 

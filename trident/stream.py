@@ -90,7 +90,7 @@ class _Aggregations(StormNames, WindowOperations["Stream"]):
     __slots__ = ()
 
     @abstractmethod
-    def _grouped(self) -> tuple[Stream, tuple[str, ...]]:
+    def _group(self) -> tuple[Stream, tuple[str, ...]]:
         """Return the stream of the tuples, and their group fields."""
 
     def aggregate(self, aggregator: AnyAggregator, new: Fields, inputs: Names | None = None) -> Stream:
@@ -99,8 +99,8 @@ class _Aggregations(StormNames, WindowOperations["Stream"]):
         Raises:
             TopologyError: a field is unknown, or the number of new ones differs from the aggregator's.
         """
-        stream, keys = self._grouped()
-        what = stream._called("aggregate")
+        stream, keys = self._group()
+        what = stream._name_of("aggregate")
         return stream._of(aggregate_node(stream.node, keys, aggregator, new, inputs, what))
 
     def chained_agg(self) -> ChainedAggregation[Stream]:
@@ -142,20 +142,20 @@ class _Aggregations(StormNames, WindowOperations["Stream"]):
         Raises:
             TopologyError: a field is unknown, or there is not exactly one new one.
         """
-        stream, keys = self._grouped()
-        what = stream._called("persistent_aggregate")
+        stream, keys = self._group()
+        what = stream._name_of("persistent_aggregate")
         node = persistent_node(stream.node, keys, state, aggregator, new, inputs, what)
         return TridentState(state, node, stream.label)
 
     def _groups(self) -> KeyedTuples[Stream]:
-        stream, keys = self._grouped()
-        return KeyedTuples(stream.node, keys, stream._of, stream._called)
+        stream, keys = self._group()
+        return KeyedTuples(stream.node, keys, stream._of, stream._name_of)
 
     def _extreme(
         self, what: str, field: str | None, comparator: Comparator | None, *, reverse: bool
     ) -> Stream:
-        stream, keys = self._grouped()
-        name, schema = stream._called(what), stream.schema
+        stream, keys = self._group()
+        name, schema = stream._name_of(what), stream.schema
         if field is not None and (len(choose_fields([field], schema, name)) != 1 or field in keys):
             msg = (
                 f"{name}: the tuples are grouped by {field!r}, which is the same in all of a group. Choose "
@@ -219,7 +219,7 @@ class Stream(TupleOperations, Groupings, _Aggregations):
             TopologyError: a field is unknown, their number does not fit the query, or the answer decides about
                 records and would differ in a replay.
         """
-        name = self._called(f"state_query({name_of(query)})")
+        name = self._name_of(f"state_query({name_of(query)})")
         check_given(query, QueryFunction, name)
         check_given(state, TridentState, name, "make one with new_static_state(factory)")
         inputs = choose_fields(fields, self.schema, name)
@@ -270,7 +270,7 @@ class Stream(TupleOperations, Groupings, _Aggregations):
         self, aggregator: AnyAggregator, new: Fields, inputs: Names | None = None
     ) -> Stream:
         """Aggregate as `aggregate` does, but each partition of a batch separately."""
-        what = self._called("partition_aggregate")
+        what = self._name_of("partition_aggregate")
         return self._of(aggregate_node(self.node, None, aggregator, new, inputs, what))
 
     def partition_persist(
@@ -281,7 +281,7 @@ class Stream(TupleOperations, Groupings, _Aggregations):
         Raises:
             TopologyError: a field is unknown, or the arguments are not a factory of states and an updater.
         """
-        name = self._called(f"partition_persist({name_of(updater)})")
+        name = self._name_of(f"partition_persist({name_of(updater)})")
         check_given(updater, StateUpdater, name)
         check_update(self.node, state, name)
         inputs = choose_fields(fields, self.schema, name)
@@ -298,7 +298,7 @@ class Stream(TupleOperations, Groupings, _Aggregations):
         Raises:
             TopologyError: it raises an error, or does not return a DataFrame with fields.
         """
-        name = self._called(f"transform({name_of(function)})")
+        name = self._name_of(f"transform({name_of(function)})")
         if not all(spout.in_spark for spout in self.node.spouts):
             msg = (
                 f"{name} is DataFrame code, which needs Spark. Build the topology with a Spark session, as in "
@@ -337,10 +337,10 @@ class Stream(TupleOperations, Groupings, _Aggregations):
     def _of(self, node: TopologyNode) -> Stream:
         return Stream(node, self.label)
 
-    def _called(self, operation: str) -> str:
+    def _name_of(self, operation: str) -> str:
         return f"{self.label}: {operation}" if self.label else operation
 
-    def _grouped(self) -> tuple[Stream, tuple[str, ...]]:
+    def _group(self) -> tuple[Stream, tuple[str, ...]]:
         return self, ()
 
 
@@ -351,5 +351,5 @@ class GroupedStream(_Aggregations):
     stream: Stream
     keys: tuple[str, ...]
 
-    def _grouped(self) -> tuple[Stream, tuple[str, ...]]:
+    def _group(self) -> tuple[Stream, tuple[str, ...]]:
         return self.stream, self.keys

@@ -128,7 +128,7 @@ class TridentTopology(StormNames):
             raise TopologyError(msg)
         parts = []
         for number, one in enumerate(streams):
-            stream, keys = one._grouped()
+            stream, keys = one._group()
             rest = [name for name in stream.fields if name not in keys]
             names = rest if inputs is None else inputs[number]
             parts.append((stream.node, keys, choose_fields(names, stream.schema, "multi_reduce")))

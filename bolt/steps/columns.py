@@ -60,7 +60,7 @@ class Columns:
         self._made: dict[str, list[Any]] = {} if made is None else made
         self._lists: dict[str, list[Any]] = {}
 
-    def seen_as(self, places: Mapping[str, str]) -> Columns:
+    def rename_columns(self, places: Mapping[str, str]) -> Columns:
         """Return the same columns under other names, and no others: `places` has the column of each name."""
         return Columns(self._batch, places, self._made)
 

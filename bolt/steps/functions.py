@@ -122,9 +122,9 @@ class RowStep:
             except failures() as error:
                 failed[row] = reason_of(error)
             if size >= FLUSH_BYTES:
-                yield replace(self._converted(values, source, failed), end=row + 1)
+                yield replace(self._convert(values, source, failed), end=row + 1)
                 values, source, failed, size = [], [], {}, 0
-        yield self._converted(values, source, failed)
+        yield self._convert(values, source, failed)
 
     def _values(self, result: Any) -> tuple[Any, ...]:
         names = self.schema.names
@@ -145,7 +145,7 @@ class RowStep:
             raise OperatorError(msg)
         return tuple(result)
 
-    def _converted(self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, str]) -> Judged:
+    def _convert(self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, str]) -> Judged:
         """Convert rows to Arrow columns; a value that does not fit its type fails its record."""
         try:
             return Judged(batch_of(values, self.schema), np.asarray(source, dtype=np.int64), failed)
@@ -172,7 +172,7 @@ class PandasStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on the batch; where it raises, on its halves."""
-        return _halving(batch, self._call, self.schema)
+        return _call_by_halves(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
         # Here, because only functions of DataFrames need this slow import.
@@ -216,7 +216,7 @@ class ArrowStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on the batch; where it raises, on its halves."""
-        return _halving(batch, self._call, self.schema)
+        return _call_by_halves(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
         result = self.function(_without_ours(batch))
@@ -267,7 +267,9 @@ def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
     return rows.astype(np.int64)
 
 
-def _halving(batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema) -> Judged:
+def _call_by_halves(
+    batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema
+) -> Judged:
     """Call a vectorised function; after an error on halves, so that only the faulty records fail."""
     parts = list(_halves(batch, 0, call))
     if len(parts) == 1 and len(parts[0][1].source):

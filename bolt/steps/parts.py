@@ -69,7 +69,7 @@ def _next_steps(
         ready = [*held, Judged(part.rows.slice(0, cut), source[:cut], {})]
         held = [Judged(part.rows.slice(cut), source[cut:], {})]
         if before is not None:
-            ready = _bounded(ready, before, failed)
+            ready = _drop_too_large(ready, before, failed)
         joined = join_parts(ready)
         edge = open_row if open_row is not None else int(above.source[end]) if end < count else above.end
         # A failure goes with the part that has the other rows of its input row.
@@ -78,7 +78,7 @@ def _next_steps(
         yield Judged(joined.rows, joined.source, done, edge)
 
 
-def _bounded(parts: list[Judged], row: int, failed: dict[int, str]) -> list[Judged]:
+def _drop_too_large(parts: list[Judged], row: int, failed: dict[int, str]) -> list[Judged]:
     """Drop the rows of an input row that has become too large to be one batch, and fail it."""
     if sum(part.rows.nbytes for part in parts) <= _MOST_BYTES:
         return parts

@@ -124,7 +124,7 @@ class Choose:
         for row in range(batch.num_rows):
             try:
                 chosen = [
-                    self._checked(one) for one in self.grouping.choose_tasks(task, [c[row] for c in lists])
+                    self._check_task(one) for one in self.grouping.choose_tasks(task, [c[row] for c in lists])
                 ]
             except failures() as error:
                 failed[row] = named(f"custom_grouping: {reason_of(error)}", self.to.name)
@@ -144,14 +144,16 @@ class Choose:
             raise OperatorError(msg) from error
         self._prepared = True
 
-    def _checked(self, task: int) -> int:
+    def _check_task(self, task: int) -> int:
         if not isinstance(task, int | np.integer) or not 0 <= task < self.to.tasks:
             msg = f"choose_tasks() returned {task!r}; the tasks are 0 to {self.to.tasks - 1}"
             raise ValueError(msg)
         return int(task)
 
 
-def addressed(one: Input, tuples: Tracked, to: Taker, tracking: Tracking | None, *, loose: bool) -> Tracked:
+def add_task_numbers(
+    one: Input, tuples: Tracked, to: Taker, tracking: Tracking | None, *, loose: bool
+) -> Tracked:
     """Add the number of each tuple's task, in `__task`. It is the same when a stage is computed again.
 
     `loose`: some tuples may be in no tree, so that several can be equal in all columns.

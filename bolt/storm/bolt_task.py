@@ -104,9 +104,9 @@ class BoltOperator:
         context = TopologyContext(self.component, task, self.txid)
         if self.context is not None:
             context = replace(self.context, task=task)
-        execute = _prepared(self.bolt, context, collector)
+        execute = _prepare(self.bolt, context, collector)
         for batch in batches:
-            yield from self._executed(batch, collector, execute)
+            yield from self._execute_batch(batch, collector, execute)
         tick = None
         if self.tick is not None:
             tick = partial(collector.call, execute, tick_tuple(self.tick))
@@ -116,7 +116,7 @@ class BoltOperator:
         yield from collector.flush()
         collector.log_untracked_failures()
 
-    def _executed(
+    def _execute_batch(
         self, batch: pa.RecordBatch, collector: TaskCollector, execute: Callable[[Tuple], object]
     ) -> Iterator[pa.RecordBatch]:
         # By its end the last tuple is let go: who still keeps one then is the bolt.
@@ -134,7 +134,7 @@ class BoltOperator:
         whole, none = Columns(batch), dict[str, str]()
         made = {
             name: (
-                whole.seen_as({one: self.renamed.get(name, none).get(one, one) for one in fields}),
+                whole.rename_columns({one: self.renamed.get(name, none).get(one, one) for one in fields}),
                 fields,
                 *self.streams.get(name, (name, DEFAULT_STREAM)),
             )
@@ -148,7 +148,7 @@ class BoltOperator:
                 yield HeldTuple(columns, row, fields, component, stream, given)
 
 
-def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: TaskCollector) -> Any:
+def _prepare(bolt: Bolt | BasicBolt, context: TopologyContext, collector: TaskCollector) -> Any:
     """Prepare a bolt, and return its function for one tuple."""
     if isinstance(bolt, Bolt):
         return prepare(context, bolt._begin, collector)

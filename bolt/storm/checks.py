@@ -41,7 +41,7 @@ TICK_INTERVAL = "tickInterval"
 _KINDS = (Bolt, BasicBolt, ArrowBolt)
 
 
-def checked_bolt(name: str, bolt: object, parallelism: object, fields: str = "") -> AnyBolt:
+def check_bolt(name: str, bolt: object, parallelism: object, fields: str = "") -> AnyBolt:
     """Return a bolt that can run.
 
     Raises:
@@ -117,7 +117,7 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
     """
     name = declared.name
     for grouping in declared.groupings:
-        stream = taken_stream(f"bolt {name!r}", grouping.source, parts)
+        stream = find_stream(f"bolt {name!r}", grouping.source, parts)
         if stream.direct != (grouping.kind == DIRECT):
             one, other = (
                 ("is", "Take it with direct_grouping()")
@@ -134,7 +134,7 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
     _check_types(declared, parts)
 
 
-def taken_stream(taker: str, source: StreamId, parts: Mapping[str, Part]) -> Declared:
+def find_stream(taker: str, source: StreamId, parts: Mapping[str, Part]) -> Declared:
     """Return a stream that a component takes.
 
     Raises:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
-from kinesis_trident.bolt.storm.kept import kept_by
+from kinesis_trident.bolt.storm.kept import find_kept_by
 from kinesis_trident.bolt.storm.output import Output, Parents
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
 from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries
@@ -91,7 +91,7 @@ class TaskCollector(StormNames):
             output = self._outputs.get(stream)
             if output is None or output.stream.direct or self._ended:
                 self._refuse_stream(stream, "emit")
-            output.add(values, self._checked(output, values, anchors))
+            output.add(values, self._check_emitted(output, values, anchors))
 
     def emit_direct(
         self,
@@ -106,7 +106,7 @@ class TaskCollector(StormNames):
             output = self._outputs.get(stream)
             if output is None or not output.stream.direct or self._ended:
                 self._refuse_stream(stream, "emit_direct")
-            parents, tasks = self._checked(output, values, anchors), output.stream.tasks
+            parents, tasks = self._check_emitted(output, values, anchors), output.stream.tasks
             if type(task) is not int or task < 0 or (tasks is not None and task >= tasks):
                 known = "a number from 0" if tasks is None else f"0 to {tasks - 1}"
                 msg = (
@@ -231,7 +231,7 @@ class TaskCollector(StormNames):
             left = [*self._pending.values()]
             self._pending.clear()
             unsaid = [] if reason else [tup for tup in left if not tup.is_held]
-            kept = kept_by(bolt, unsaid, (TaskCollector, BasicOutputCollector)) if unsaid else set()
+            kept = find_kept_by(bolt, unsaid, (TaskCollector, BasicOutputCollector)) if unsaid else set()
             for tup in left:
                 held = HELD_ANEW if tup.is_renewed else HELD
                 fate = held if tup.is_held or id(tup) in kept else NOT_ACKED
@@ -323,7 +323,7 @@ class TaskCollector(StormNames):
             self._refuse_late()
         return given
 
-    def _checked(self, output: Output, values: object, anchors: object) -> Parents:
+    def _check_emitted(self, output: Output, values: object, anchors: object) -> Parents:
         """Check an emitted tuple; return its anchors."""
         if isinstance(values, Tuple):
             self._refuse(

@@ -47,7 +47,7 @@ def rows_of_stream(frame: DataFrame, number: int) -> DataFrame:
     return frame.where(F.col(STREAM) == number)
 
 
-def united(frames: Mapping[str, DataFrame]) -> DataFrame:
+def unite(frames: Mapping[str, DataFrame]) -> DataFrame:
     """Return the rows of several DataFrames as those of several streams in one."""
     made = [
         frame.select(

@@ -16,7 +16,7 @@ from kinesis_trident.bolt.storm.received import HeldTuple
 _CLOSED = (ModuleType, type, FrameType, TracebackType)
 
 
-def kept_by(bolt: object, tuples: Collection[HeldTuple], but: tuple[type, ...]) -> set[int]:
+def find_kept_by(bolt: object, tuples: Collection[HeldTuple], but: tuple[type, ...]) -> set[int]:
     """Return the ids of those tuples that the attributes of a bolt, or the globals of its code, lead to.
 
     What is near is looked at first. Of the globals, which lead to all of a process (loggers, clients), only the
@@ -27,11 +27,11 @@ def kept_by(bolt: object, tuples: Collection[HeldTuple], but: tuple[type, ...]) 
     wanted = {id(tup) for tup in tuples}
     seen: set[int] = set()
     own = [bolt, *(one for kind in type(bolt).__mro__ for one in vars(kind).values())]
-    found = _reached(own, wanted, seen, lambda one: not isinstance(one, (*_CLOSED, *but)))
+    found = _find_reached(own, wanted, seen, lambda one: not isinstance(one, (*_CLOSED, *but)))
     if len(found) < len(wanted):
         module = type(bolt).__module__
         given = getattr(getattr(type(bolt), "execute", None), "__globals__", {}).values()
-        found |= _reached(
+        found |= _find_reached(
             given,
             wanted - found,
             seen,
@@ -40,7 +40,7 @@ def kept_by(bolt: object, tuples: Collection[HeldTuple], but: tuple[type, ...]) 
     return found
 
 
-def _reached(
+def _find_reached(
     roots: Iterable[Any], wanted: set[int], seen: set[int], is_open: Callable[[Any], bool]
 ) -> set[int]:
     """Return those of the wanted tuples that objects lead to, through those that are `is_open`."""

@@ -14,7 +14,7 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import NotCoveredError, TopologyError
 from kinesis_trident.bolt.storm.components import SpoutPart
-from kinesis_trident.bolt.storm.frames import united
+from kinesis_trident.bolt.storm.frames import unite
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
@@ -83,7 +83,7 @@ def frame_parts(spouts: Mapping[str, DataFrameSpout]) -> dict[str, SpoutPart]:
 def rows_of_spouts(spouts: Mapping[str, DataFrameSpout]) -> DataFrame:
     """Return the rows of all spouts in one DataFrame."""
     frames = {name: spout.frame for name, spout in spouts.items()}
-    return united(frames) if len(frames) > 1 else next(iter(frames.values()))
+    return unite(frames) if len(frames) > 1 else next(iter(frames.values()))
 
 
 @dataclass
@@ -119,7 +119,7 @@ class FrameHandler:
             ids = rows.select(f"`{self.message_id}`")
             self.settle(ids, ids.selectExpr("*", "'' AS reason").where("false"), txid)
             return
-        stored = numbered(rows, txid)
+        stored = number_rows(rows, txid)
         batch = FrameBatch(stored, txid)
         not_done = self.run.run_tracked(stored, batch, self._carrier, facts)
         self.settle(*batch.settled(not_done, self.message_id), txid)
@@ -130,7 +130,7 @@ _PARTITION_SHIFT = 33
 """`monotonically_increasing_id` has the partition above these bits, and the row's number in it below."""
 
 
-def numbered(rows: DataFrame, txid: int) -> DataFrame:
+def number_rows(rows: DataFrame, txid: int) -> DataFrame:
     """Return the rows, stored for the batch, with `__anchors` and `messageId`, which names their places.
 
     A row's root has its partition in the place of a shard. Rows that are computed again could come in another order,
@@ -156,7 +156,7 @@ def numbered(rows: DataFrame, txid: int) -> DataFrame:
 
 
 class FrameBatch:
-    """A micro-batch of `numbered` rows, in the place of the source's `CurrentBatch`: a partition is a shard."""
+    """A micro-batch of rows from `number_rows`, in the place of the source's `CurrentBatch`: a partition is a shard."""
 
     spool: RetrySpool | None = None
     verdict: OutcomeFilter | None = None

@@ -66,7 +66,7 @@ class Output:
 
     def add(self, values: Iterable[Any], parents: Parents, task: int | None = None) -> None:
         """Add a tuple; `task`: that to which it goes."""
-        row = tuple(map(_copied, values)) if self._changeable else tuple(values)
+        row = tuple(map(_copy_value, values)) if self._changeable else tuple(values)
         self._values.append(row)
         self._parents.append(parents)
         if task is not None:
@@ -136,11 +136,11 @@ class Output:
         return np.array([emitted(tup.given.mark_at(tup.row) for tup in some) for some in several], np.int32)
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     """Return a value that no longer changes with the one that was emitted."""
     kind = type(value)
     if kind is list or kind is tuple:
-        return kind(map(_copied, value))
+        return kind(map(_copy_value, value))
     if kind is dict:
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copy_value(one) for key, one in value.items()}
     return value.copy() if kind is bytearray or kind is np.ndarray else value

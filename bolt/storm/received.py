@@ -95,9 +95,9 @@ def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt
     else:
         flat = [one for some in parents for one in ((some,) if isinstance(some, HeldTuple) else some)]
     givens = list(dict.fromkeys([one.given for one in flat]))
-    known = [given.anchors or _nothing(given.rows) for given in givens]
+    known = [given.anchors or _no_anchors(given.rows) for given in givens]
     if not flat:
-        return _nothing(len(parents))
+        return _no_anchors(len(parents))
     if len(givens) == 1:
         rows = np.array([one._row for one in flat])
     else:
@@ -114,6 +114,6 @@ def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt
     return made.joined(np.array([1 if isinstance(some, HeldTuple) else len(some) for some in parents]))
 
 
-def _nothing(count: int) -> Anchors:
+def _no_anchors(count: int) -> Anchors:
     """Return the anchors of tuples that are in no tree."""
     return Anchors(np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(count + 1, np.int64))

@@ -67,7 +67,7 @@ class KinesisSpout:
         if not self.scheme:
             return []
         if spark is None:
-            return [StructField(field, _told_type(name, field, sql)) for field, sql in self.scheme.items()]
+            return [StructField(field, _find_type(name, field, sql)) for field, sql in self.scheme.items()]
         empty = spark.createDataFrame([], SCHEMA)
         try:
             return empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in self.scheme.items())).schema.fields
@@ -78,7 +78,7 @@ class KinesisSpout:
             raise TopologyError(msg) from error
 
 
-def _told_type(name: str, field: str, sql: str) -> DataType:
+def _find_type(name: str, field: str, sql: str) -> DataType:
     """Return the type of an expression that is a cast, or a column of the source.
 
     Raises:

@@ -74,7 +74,7 @@ class _Declarer(StormNames):
         if stream in self.streams:
             msg = f"bolt {self._bolt!r} declares the stream {stream!r} twice. Declare it once, with all its fields"
             raise TopologyError(msg)
-        self.streams[stream] = Declared(_parsed(self._bolt, stream, fields), direct)
+        self.streams[stream] = Declared(_parse_fields(self._bolt, stream, fields), direct)
 
 
 def declared_streams(name: str, bolt: Bolt | BasicBolt | ArrowBolt) -> Mapping[str, Declared]:
@@ -103,7 +103,7 @@ def declared_streams(name: str, bolt: Bolt | BasicBolt | ArrowBolt) -> Mapping[s
     return declarer.streams
 
 
-def _parsed(bolt: str, stream: str, given: str) -> StructType:
+def _parse_fields(bolt: str, stream: str, given: str) -> StructType:
     what = f"its fields {given!r}"
     if stream != DEFAULT_STREAM:
         what = f"the fields {given!r} of its stream {stream!r}"

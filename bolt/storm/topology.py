@@ -32,7 +32,7 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt
-from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of, taken_stream
+from kinesis_trident.bolt.storm.checks import check_bolt, check_groupings, configuration_of, find_stream
 from kinesis_trident.bolt.storm.components import (
     BoltPart,
     Input,
@@ -130,7 +130,7 @@ class TopologyBuilder(StormNames):
                 `parallelism` is below 1.
         """
         self._free(name)
-        self._bolts[name] = BoltDeclarer(name, checked_bolt(name, bolt, parallelism, fields), parallelism)
+        self._bolts[name] = BoltDeclarer(name, check_bolt(name, bolt, parallelism, fields), parallelism)
         return self._bolts[name]
 
     def transform(
@@ -264,7 +264,7 @@ class TopologyBuilder(StormNames):
         parts: dict[str, Part] = {**frame_parts(self._frames)}
         if isinstance(spout, KinesisSpout):
             parts[name] = SpoutPart(spout.scheme, self._spout_fields(name, spout))
-        for name in self._ordered():
+        for name in self._order_components():
             if name in self._transforms:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
@@ -279,7 +279,7 @@ class TopologyBuilder(StormNames):
             msg = f"there already is a component {name!r}. Give each component its own name"
             raise TopologyError(msg)
 
-    def _ordered(self) -> list[str]:
+    def _order_components(self) -> list[str]:
         graph: dict[str, list[str]] = {name: [] for name in self._spouts}
         graph |= {name: [one.component for one in bolt.groupings] for name, bolt in self._bolts.items()}
         graph |= {name: [source[0]] for name, (source, _) in self._transforms.items()}
@@ -323,7 +323,7 @@ class TopologyBuilder(StormNames):
                 "in TopologyBuilder(spark): then kinesis_trident.testing.run_topology runs it there, too"
             )
             raise TopologyError(msg)
-        stream = taken_stream(f"transform {name!r}", source, parts)
+        stream = find_stream(f"transform {name!r}", source, parts)
         if stream.direct:
             msg = (
                 f"transform {name!r} takes {title_of(source)}, whose stream is direct. Take it with a bolt, with "

@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
-from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, addressed
+from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, add_task_numbers
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, prepare, task_of
 from kinesis_trident.bolt.storm.collector import named
@@ -66,15 +66,15 @@ class ArrowBoltStep:
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Judge a batch; the first batch of a task prepares the bolt. What the bolt has done is not done again."""
         if self.deliveries is None:
-            return self._judged(batch)
+            return self._judge(batch)
         marks = self.deliveries.marks_in(batch)
         left = np.flatnonzero([not self.deliveries.is_done(mark) for mark in marks.tolist()])
         given = batch.drop_columns([DELIVERY]) if DELIVERY in batch.schema.names else batch
-        judged = self._judged(given.take(numbers(left)))
+        judged = self._judge(given.take(numbers(left)))
         failed = {int(left[row]): why for row, why in judged.failed.items()}
         return replace(judged, source=left[judged.source], failed=failed)
 
-    def _judged(self, batch: pa.RecordBatch) -> Judged:
+    def _judge(self, batch: pa.RecordBatch) -> Judged:
         if not self.prepared:
             prepare(replace(self.context, task=task_of(batch)), self.bolt.prepare)
             self.prepared = True
@@ -230,12 +230,12 @@ class _Frames:
         self._made: dict[StreamId, Tracked] = {}
         self._ends: list[DataFrame] = []
         if sum(isinstance(part, SpoutPart) for part in topology.parts.values()) > 1:
-            source = self._shared(source)
+            source = self._share(source)
         for name, part in topology.parts.items():
             if isinstance(part, SpoutPart):
                 self._keep(name, _of_spout(name, part, source))
             elif isinstance(part, TransformPart):
-                self._keep(name, self._transformed(part))
+                self._keep(name, self._transform(part))
             else:
                 self._bolt(name, part)
 
@@ -250,17 +250,17 @@ class _Frames:
     def _keep(self, name: str, made: Tracked, stream: str = DEFAULT_STREAM) -> None:
         """Keep the tuples of a stream for those that take them."""
         takers = self._takers[name, stream]
-        self._made[name, stream] = self._shared(made) if takers > 1 else made
+        self._made[name, stream] = self._share(made) if takers > 1 else made
         if not takers:
             self._ends.append(made.frame)
 
-    def _shared(self, tuples: Tracked) -> Tracked:
+    def _share(self, tuples: Tracked) -> Tracked:
         if self._tracking is not None:
             return self._tracking.shared(tuples)
         self._kept.append(tuples.frame.persist())
         return tuples.on(self._kept[-1])
 
-    def _transformed(self, part: TransformPart) -> Tracked:
+    def _transform(self, part: TransformPart) -> Tracked:
         tuples = self._made[part.source]
         if self._tracking is not None:
             tuples = self._tracking.for_function(tuples)
@@ -285,7 +285,7 @@ class _Frames:
             self._facts,
         )
         tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._txid) else None
-        tuples, moved = self._taken(name, part, context, tick)
+        tuples, moved = self._take_tuples(name, part, context, tick)
         # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
         # An ArrowBolt passes on only the deliveries that it gets.
@@ -303,7 +303,7 @@ class _Frames:
         if len(taken) == 1:
             self._keep(name, made, *taken)
             return
-        made = self._shared(made)
+        made = self._share(made)
         ours = {ANCHORS: ANCHORS} if tracking is not None else {}
         if marked:
             ours[DELIVERY] = DELIVERY
@@ -369,7 +369,7 @@ class _Frames:
             return self._tracking.operator(name, tuples, operator, schema, anchored=anchored)
         return tuples.through(operator, schema, ())
 
-    def _taken(
+    def _take_tuples(
         self, name: str, part: BoltPart, context: TopologyContext, tick: float | None
     ) -> tuple[Tracked, bool]:
         """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
@@ -382,7 +382,7 @@ class _Frames:
             if not part.stays and not spread:
                 # Before its columns are chosen: a step on the source's rows knows them by their message ids.
                 loose = one.grouping.component in self._loose
-                tuples = addressed(one, tuples, to, self._tracking, loose=loose)
+                tuples = add_task_numbers(one, tuples, to, self._tracking, loose=loose)
             if len(part.inputs) > 1:
                 frame = select_as(tuples.frame, self._columns(one, tuples.frame))
                 tuples = tuples.on(add_component(frame, one.name))

@@ -41,7 +41,7 @@ def record_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str, 
     Raises:
         TopologyError: it is of another form, names another field, or does not tell a field of the scheme.
     """
-    known = _told(name, scheme, given)
+    known = _fields_of(name, scheme, given)
     data = known.get("data", b"")
     record = {"partitionKey": "", **known, "data": data.encode() if isinstance(data, str) else data}
     for field, sql in scheme.items():
@@ -60,7 +60,7 @@ def record_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str, 
     return record
 
 
-def _told(name: str, scheme: Mapping[str, str], given: object) -> dict[str, Any]:
+def _fields_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str, Any]:
     if isinstance(given, str | bytes):
         return {"data": given}
     if isinstance(given, Mapping):

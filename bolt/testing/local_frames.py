@@ -62,7 +62,7 @@ class LocalSession:
     def frame(self, schema: StructType, parts: Sequence[Partition]) -> LocalFrame:
         """Return a frame with these partitions."""
         kind = arrow(schema)
-        held = [[_fitted(batch, kind) for batch in part if batch.num_rows] for part in parts]
+        held = [[_fit(batch, kind) for batch in part if batch.num_rows] for part in parts]
         return LocalFrame(self, schema, len(held), lambda: held)
 
 
@@ -131,9 +131,11 @@ class LocalFrame:
 
     def mapInArrow(self, operator: Operator, schema: StructType) -> LocalFrame:
         """Run an operator in each partition."""
-        return self._made(schema, self._count, partial(self._mapped, operator, arrow(schema)))
+        return self._compute_later(
+            schema, self._count, partial(self._map_partitions, operator, arrow(schema))
+        )
 
-    def _mapped(self, operator: Operator, schema: pa.Schema) -> list[Partition]:
+    def _map_partitions(self, operator: Operator, schema: pa.Schema) -> list[Partition]:
         session, given = self.sparkSession, self.partitions()
         stage, spans = session.next_stage(), session.conf.get(PROPERTY)
         pickled = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call]
@@ -141,7 +143,7 @@ class LocalFrame:
         for number, batches in enumerate(given):
             with placed(Place(stage, number, spans)):
                 made = cloudpickle.loads(pickled)(iter(batches))
-                parts.append([_fitted(batch, schema) for batch in made if batch.num_rows])
+                parts.append([_fit(batch, schema) for batch in made if batch.num_rows])
         return parts
 
     def on_batches(
@@ -152,11 +154,11 @@ class LocalFrame:
 
         def made() -> list[Partition]:
             return [
-                [_fitted(pa.RecordBatch.from_pydict(dict(change(batch))), kind) for batch in part]
+                [_fit(pa.RecordBatch.from_pydict(dict(change(batch))), kind) for batch in part]
                 for part in self.partitions()
             ]
 
-        return self._made(schema, self._count, made)
+        return self._compute_later(schema, self._count, made)
 
     def select(self, *names: str) -> LocalFrame:
         """Return these columns."""
@@ -186,7 +188,7 @@ class LocalFrame:
                 for number, part in enumerate(self.partitions())
             ]
 
-        return self._made(schema, self._count, made)
+        return self._compute_later(schema, self._count, made)
 
     def drop(self, *names: str) -> LocalFrame:
         """Return the other columns."""
@@ -199,7 +201,7 @@ class LocalFrame:
             theirs = [[batch.rename_columns(self.columns) for batch in part] for part in other.partitions()]
             return [*self.partitions(), *theirs]
 
-        return self._made(self.schema, self._count + other._count, made)
+        return self._compute_later(self.schema, self._count + other._count, made)
 
     unionAll = union
 
@@ -209,11 +211,10 @@ class LocalFrame:
 
         def made() -> list[Partition]:
             return [
-                [_widened(batch, kind) for batch in part]
-                for part in (*self.partitions(), *other.partitions())
+                [_widen(batch, kind) for batch in part] for part in (*self.partitions(), *other.partitions())
             ]
 
-        return self._made(from_arrow_schema(kind), self._count + other._count, made)
+        return self._compute_later(from_arrow_schema(kind), self._count + other._count, made)
 
     def repartition(self, count: int, *names: str) -> LocalFrame:
         """Bring rows with the same values in these columns together; without any, spread the rows evenly."""
@@ -245,14 +246,16 @@ class LocalFrame:
                 for rows in places
             ]
 
-        return self._made(self.schema, count, made)
+        return self._compute_later(self.schema, count, made)
 
     @property
     def write(self) -> _NoopWriter:
         """The writer that runs the frame for the effects of its tasks."""
         return _NoopWriter(self)
 
-    def _made(self, schema: StructType, count: int, compute: Callable[[], list[Partition]]) -> LocalFrame:
+    def _compute_later(
+        self, schema: StructType, count: int, compute: Callable[[], list[Partition]]
+    ) -> LocalFrame:
         return LocalFrame(self.sparkSession, schema, count, compute)
 
 
@@ -275,17 +278,17 @@ class _NoopWriter:
         self._frame.partitions()
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch's columns in the order and with the types of a schema."""
     return pa.RecordBatch.from_arrays(
         [batch.column(field.name).cast(field.type) for field in schema], schema=schema
     )
 
 
-def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _widen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     given: Mapping[str, Any] = {name: batch.column(name) for name in batch.schema.names}
     columns = {
         field.name: given[field.name] if field.name in given else pa.nulls(batch.num_rows, field.type)
         for field in schema
     }
-    return _fitted(pa.RecordBatch.from_pydict(columns), schema)
+    return _fit(pa.RecordBatch.from_pydict(columns), schema)

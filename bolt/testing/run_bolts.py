@@ -66,15 +66,15 @@ def run_bolts(
     stream = LocalStream(name, part.scheme, fields, options, clock, attempts, failed, life_of(builder, name))
     stream.feed(tuples.get(name, ()))
     recorder = Recorder()
-    recorded = replace(run, parts=_recorded(run.parts, recorder), ticks=Ticks(clock))
-    emitted: dict[str | StreamId, list[Any]] = {_key(*source): [] for source in _emitting(run.parts)}
+    recorded = replace(run, parts=_add_recorders(run.parts, recorder), ticks=Ticks(clock))
+    emitted: dict[str | StreamId, list[Any]] = {_key(*source): [] for source in _streams_of(run.parts)}
     emitted[name] = stream.delivered
     handler = BatchHandler(options, recorded, batch_retries, carrier=LocalCarrier(recorder))
 
     def process(_stream: LocalStream, rows: LocalFrame, batch: CurrentBatch) -> None:
         recorder.clear()
         handler.process(cast(DataFrame, rows), batch)
-        for source in _emitting(run.parts):
+        for source in _streams_of(run.parts):
             emitted[_key(*source)] += recorder.rows(str(source))
 
     run_streams(LocalSession(), [stream], clock, process)
@@ -131,7 +131,7 @@ class _Recording(BasicBolt):
         self._recorder.note(self._name, tup.fields, tup.values)
 
 
-def _emitting(parts: Mapping[str, Part]) -> list[StreamId]:
+def _streams_of(parts: Mapping[str, Part]) -> list[StreamId]:
     """Return the streams of bolts and transforms."""
     return [
         (name, stream)
@@ -146,7 +146,7 @@ def _key(component: str, stream: str) -> str | StreamId:
     return component if stream == DEFAULT_STREAM else (component, stream)
 
 
-def _recorded(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, Part]:
+def _add_recorders(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, Part]:
     """Add a bolt to each stream that takes its tuples; transforms run on their Spark session.
 
     These bolts come last: the first that takes a direct stream is the one that its tuples are for.
@@ -155,7 +155,7 @@ def _recorded(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, Part]:
         name: replace(part, function=run_in_spark(part.function)) if isinstance(part, TransformPart) else part
         for name, part in parts.items()
     }
-    for name, stream in _emitting(parts):
+    for name, stream in _streams_of(parts):
         fields = parts[name].streams[stream].fields.fieldNames()
         if fields:
             taken = Input(InputGrouping(name, LOCAL, stream=stream), fields, name=name)

@@ -44,7 +44,7 @@ class NodeSender:
         pieces = [
             (key.txid, TaskReport(*key[1:], failed=some))
             for key, failed in reports.items()
-            for some in _sliced(failed)
+            for some in _slice_runs(failed)
         ]
         for txid, some in groupby(pieces, key=itemgetter(0)):
             for node in _nodes(report for _, report in some):
@@ -97,7 +97,7 @@ def _nodes(reports: Iterable[TaskReport]) -> Iterator[ReportNode]:
         yield ReportNode(reports=tuple(held))
 
 
-def _sliced(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:
+def _slice_runs(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:
     for start in range(0, max(len(failed), 1), _RUNS_A_NODE):
         yield failed[start : start + _RUNS_A_NODE]
 

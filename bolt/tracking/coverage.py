@@ -36,7 +36,7 @@ Wiring = Mapping[str, Sequence[str]]
 def uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> list[tuple[str, int]]:
     """Return each (operator, shard index) whose input was not fully judged; `turns` has the pins' totals by shard."""
     wholes = {(shard, WHOLE): total for shard, total in turns.items()}
-    return [(operator, shard) for operator, (shard, _) in _missing(wiring, reports, wholes)]
+    return [(operator, shard) for operator, (shard, _) in _find_missing(wiring, reports, wholes)]
 
 
 def lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[Part, str]:
@@ -45,7 +45,7 @@ def lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[
     `spans` has the source's total of each.
     """
     found: dict[Part, str] = {}
-    for operator, part in _missing(wiring, reports, spans):
+    for operator, part in _find_missing(wiring, reports, spans):
         found.setdefault(part, operator)
     return found
 
@@ -76,7 +76,7 @@ def whole(reports: Reports) -> Reports:
     return found
 
 
-def _missing(wiring: Wiring, reports: Reports, totals: Mapping[Part, Total]) -> list[tuple[str, Part]]:
+def _find_missing(wiring: Wiring, reports: Reports, totals: Mapping[Part, Total]) -> list[tuple[str, Part]]:
     runs = _runs(reports)
     missing = []
     for part, total in totals.items():

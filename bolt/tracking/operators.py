@@ -107,12 +107,12 @@ class StepOperator:
         lost: list[pa.RecordBatch] = []
         for batch in batches:
             if batch.num_rows:
-                yield from self._judged(batch, ledger, salt, lost)
+                yield from self._judge(batch, ledger, salt, lost)
         if self.spool is not None:
             self.spool.put_rows(self.tag.txid, lost)
         send(self.tag, ledger)
 
-    def _judged(
+    def _judge(
         self, batch: pa.RecordBatch, ledger: OperatorLedger, salt: int, lost: list[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the tuples of a batch that succeeded, in parts if they are large."""

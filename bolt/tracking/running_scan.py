@@ -108,12 +108,12 @@ class ReadTurns:
                     yield from self._rows(number)
 
     def _rows(self, task: int) -> Iterator[pa.RecordBatch]:
-        for rows in map(self._timed, read_task(pickle.loads(self.tasks[task]))):
+        for rows in map(self._time_reading, read_task(pickle.loads(self.tasks[task]))):
             most = self.most if self.most > 0 else max(1, rows.num_rows)
             for start in range(0, rows.num_rows, most):
                 yield rows.slice(start, most)
 
-    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _time_reading(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         kind = pa.timestamp("us", tz=self.zone)
         columns = rows.columns
         columns[_ARRIVAL] = columns[_ARRIVAL].cast(kind)

@@ -35,7 +35,7 @@ class Spans:
     @classmethod
     def over(cls, ranges: Mapping[int, Iterable[Range]], limit: int = _LIMIT) -> Spans:
         """Divide `ranges` as finely as `limit` spans in total allow."""
-        joined = {shard: tuple(_joined(some)) for shard, some in ranges.items()}
+        joined = {shard: tuple(_join_ranges(some)) for shard, some in ranges.items()}
         ordinals = sum(until - first for some in joined.values() for first, until in some)
         return cls(max(1, -(-ordinals // limit)), joined)
 
@@ -65,7 +65,7 @@ class Spans:
         return cls(*msgspec.json.decode(text, type=tuple[int, dict[int, tuple[Range, ...]]]))
 
 
-def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
+def _join_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
     held: Range | None = None
     for first, until in sorted(ranges):
         if held is not None and first <= held[1]:

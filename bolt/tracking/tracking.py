@@ -196,7 +196,7 @@ class Tracking:
         failed = batch.failed(self._wiring, reports, pins)
         missing = batch.uncovered(self._wiring, reports, pins)
         if missing:
-            lost = self._lost(missing, pins)
+            lost = self._find_lost(missing, pins)
             failed = batch.failed(self._wiring, self._heard(), pins)
             for shard, runs in lost.items():
                 failed.setdefault(shard, []).extend(runs)
@@ -251,13 +251,15 @@ class Tracking:
         self._wiring[name] = inputs
         self._made[name] = made
 
-    def _lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+    def _find_lost(
+        self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]
+    ) -> dict[int, list[FailedRun]]:
         """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""
         batch = self._batch
         spans = batch.spans(missing, pins)
         tap = self._rows.mapInArrow(Promptly(Finder(self.tag(_TAP), {})), StructType([SCHEMA[MESSAGE_ID]]))
         while True:
-            reports = self._summed(
+            reports = self._sum_spans(
                 spans, [tap, *(self._made[name].frame for name in self._last(self._wiring))]
             )
             given = spans_of(reports, _TAP)
@@ -289,7 +291,7 @@ class Tracking:
             failed.setdefault(shard, []).append(FailedRun(first, until - 1, "", "", None, reason))
         return failed
 
-    def _summed(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
+    def _sum_spans(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
         """Run these frames and return the operators' reports of spans."""
         before = self._heard().keys()
         settings = self._rows.sparkSession.conf

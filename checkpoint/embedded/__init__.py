@@ -189,7 +189,7 @@ class EmbeddedServer(ABC):
             retry=retry_if_result(lambda answered: not answered),
         )
         try:
-            retrying(lambda: not self.running or self._answered())
+            retrying(lambda: not self.running or self._is_answering())
         except RetryError:
             msg = f"the embedded {self.name} at {LOOPBACK}:{self._port} did not answer in {_START_SECONDS:.0f} s"
         else:
@@ -200,7 +200,7 @@ class EmbeddedServer(ABC):
         msg = f"{msg}; the end of its log:\n{tail}"
         raise EmbeddedServerError(msg)
 
-    def _answered(self) -> bool:
+    def _is_answering(self) -> bool:
         try:
             return self._answers()
         except (OSError, http.client.HTTPException):

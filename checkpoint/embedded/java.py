@@ -70,7 +70,7 @@ def find_java() -> Path:
         elif java.major < OLDEST_JAVA:
             seen.append(f"{where}: {path} is version {java.major}")
         else:
-            return _fit_for_spark(java)
+            return _check_version(java)
     msg = (
         f"found no Java {OLDEST_JAVA} or newer ({'; '.join(seen)}). Install one, or let pip bring it: pip install "
         "'kinesis-trident[java]'"
@@ -128,7 +128,7 @@ def _probe(path: str) -> Java | None:
     return parse_properties(answer.stderr + answer.stdout)
 
 
-def _fit_for_spark(java: Java) -> Path:
+def _check_version(java: Java) -> Path:
     if _lacks_vector_module(java.home):
         return _wrap(java.home, os.getpid())
     return java.home / "bin" / "java"

@@ -124,10 +124,10 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise misfit(path, error) from error
+        raise misfit_error(path, error) from error
 
 
-def misfit(path: str, error: ValueError) -> CorruptNodeError:
+def misfit_error(path: str, error: ValueError) -> CorruptNodeError:
     """Return the error of a node whose content makes no sense beside others."""
     return corrupt(path, f"does not fit the nodes beside it: {error}")
 

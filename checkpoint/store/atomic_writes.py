@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.store.fenced_nodes import (
     RACES,
     FencedNodes,
     Stored,
-    left_behind,
+    delete_left_parts,
     too_many_races,
 )
 from kinesis_trident.checkpoint.zookeeper.operations import (
@@ -100,19 +100,19 @@ class UnitWriter:
             Refused: a request that is consumed was withdrawn.
         """
         with self.lock:
-            return self._moved(units, epoch)
+            return self._move_units(units, epoch)
 
     def forget(self, paths: Iterable[str]) -> None:
         """Read these nodes again before they are written next: somebody else has written them, under `lock`."""
         for path in paths:
             self._known.pop(path, None)
 
-    def _moved(self, units: Sequence[Unit], epoch: int) -> list[str]:
+    def _move_units(self, units: Sequence[Unit], epoch: int) -> list[str]:
         moved: list[str] = []
         for _ in range(RACES):
             try:
                 self._learn(units)
-                self._write([unit for unit in units if self._wanted(unit)], epoch, moved)
+                self._write([unit for unit in units if self._must_write(unit)], epoch, moved)
             except Refused as refused:
                 # The remembered nodes are out of date: another process of this run has written.
                 self._known.clear()
@@ -138,7 +138,7 @@ class UnitWriter:
         for kind, paths in unknown.items():
             self._known.update(zip(paths, self._nodes.fetch_many(paths, kind), strict=True))
 
-    def _wanted(self, unit: Unit) -> bool:
+    def _must_write(self, unit: Unit) -> bool:
         """Return whether a unit must be written: not if the shard carries the stamp of this txid.
 
         Raises:
@@ -204,7 +204,7 @@ class UnitWriter:
                     ops.append(Create(path, data))
                     became[path] = Stored(node, 0, parts=parts)
                 else:
-                    ops += [Write(path, data, known.version), *left_behind(path, data, known.parts)]
+                    ops += [Write(path, data, known.version), *delete_left_parts(path, data, known.parts)]
                     became[path] = Stored(node, known.version + 1, parts=parts)
             weight = sum(map(size_of, ops))
             if pack.ops and pack.size + weight > PACK_SIZE:

@@ -145,7 +145,7 @@ class BatchStore:
             BatchMissingError: the batch was settled and purged, or never planned.
             PlanConflictError: this run has already pinned the turn under another plan.
         """
-        return self._once(self._layout.pin_of(pin.txid, shard), pin, Pin, epoch, adopt=self._marked)
+        return self._once(self._layout.pin_of(pin.txid, shard), pin, Pin, epoch, adopt=self._mark_pin)
 
     def adopt_pin(self, txid: int, shard: str, plan: str, epoch: int) -> Pin | None:
         """Return the pin of a turn for a task that is about to give its rows; None if no task has pinned this plan.
@@ -157,12 +157,12 @@ class BatchStore:
         """
 
         def mark(found: Pin | None) -> Pin | None:
-            return self._marked(found, epoch) if found is not None and found.plan == plan else found
+            return self._mark_pin(found, epoch) if found is not None and found.plan == plan else found
 
         pin = self._nodes.update(self._layout.pin_of(txid, shard), Pin, mark, epoch).node
         return pin if pin is not None and pin.plan == plan else None
 
-    def _marked(self, found: Pin, epoch: int) -> Pin:
+    def _mark_pin(self, found: Pin, epoch: int) -> Pin:
         """Return a pin with this run's epoch; one that bears it stays, if no newer run has taken over."""
         if found.epoch < epoch:
             return msgspec.structs.replace(found, epoch=epoch)

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Node,
     ShardsNode,
 )
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, Stored, left_behind
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, Stored, delete_left_parts
 from kinesis_trident.checkpoint.zookeeper.operations import (
     MISSING,
     NOT_EMPTY,
@@ -130,7 +130,7 @@ class ChangeStore:
         unreadable: dict[str, bytes] = {}
         for nodes in changes:
             for path, node in nodes.items():
-                self._standing(path, node, unreadable)
+                self._read_standing(path, node, unreadable)
         self._nodes.make_folder(self._layout.backups)
         kept = self._place(self._layout.backups, before.time)
         self._nodes.create(kept, msgspec.structs.replace(before, unreadable=unreadable), epoch)
@@ -153,7 +153,7 @@ class ChangeStore:
             self._nodes.create(f"{folder}/{copy.time:015d}{of_batch}", copy, epoch)
             self._forget_oldest(folder)
 
-    def _standing(self, path: str, node: Node, unreadable: dict[str, bytes]) -> Any:
+    def _read_standing(self, path: str, node: Node, unreadable: dict[str, bytes]) -> Any:
         """Return what is stored where a node is to be written; one that cannot be read is added to `unreadable`."""
         try:
             return self._nodes.fetch(path, type(node))
@@ -167,12 +167,12 @@ class ChangeStore:
     def _overwrite(self, nodes: Mapping[str, Node], epoch: int) -> None:
         ops: list[Op] = []
         for path, node in nodes.items():
-            found = self._standing(path, node, {})
+            found = self._read_standing(path, node, {})
             data = self._nodes.prepare(path, node, epoch)
             if found is None:
                 ops.append(Create(path, data))
             else:
-                ops += [Write(path, data, found.version), *left_behind(path, data, found.parts)]
+                ops += [Write(path, data, found.version), *delete_left_parts(path, data, found.parts)]
         self._nodes.commit(ops, epoch)
 
     def backup(self, name: str) -> BackupNode | None:

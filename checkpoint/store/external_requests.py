@@ -13,7 +13,12 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import unescape
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.model.split_nodes import PART_SIZE
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, stray_below, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import (
+    RACES,
+    FencedNodes,
+    stray_child_error,
+    too_many_races,
+)
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
@@ -103,14 +108,14 @@ class ExternalStore:
                 self._nodes.commit(ops, epoch)
             except Refused as refused:
                 if refused.kind is NOT_EMPTY:
-                    raise stray_below(path) from None
+                    raise stray_child_error(path) from None
                 if refused.kind is EXISTS and refused.op.path == place:
                     place += f":{node.stat.czxid}"
                 continue
             return place if room else ""
         raise too_many_races(path)
 
-    def rejected(self) -> list[str]:
+    def list_rejected(self) -> list[str]:
         """Return the paths of the requests that nobody could read, sorted."""
         names = self._session.children([self._layout.rejected])[0] or []
         return [f"{self._layout.rejected}/{name}" for name in sorted(names)]

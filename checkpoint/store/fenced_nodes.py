@@ -211,7 +211,7 @@ class FencedNodes:
                     asked.append(path)
                     torn = missing[0]
                 else:
-                    whole[path] = self._stored(path, found, kinds[path], names, held)
+                    whole[path] = self._make_stored(path, found, kinds[path], names, held)
             if not asked:
                 return whole
         msg = (
@@ -221,7 +221,7 @@ class FencedNodes:
         self.report_corrupt(CorruptNodeError(msg))
         return whole | dict.fromkeys(asked)
 
-    def _stored(
+    def _make_stored(
         self,
         path: str,
         found: Found | None,
@@ -266,16 +266,16 @@ class FencedNodes:
     def children(self, folder: str, *, fresh: bool = False) -> dict[str, str]:
         """Return the nodes below a folder, without parts: unescaped name to path."""
         names = self.session.children([folder], fresh=fresh)[0] or []
-        return self._named(folder, [name for name in sorted(names) if not is_part(name)])
+        return self._name_parts(folder, [name for name in sorted(names) if not is_part(name)])
 
-    def _named(self, folder: str, elements: Iterable[str]) -> dict[str, str]:
+    def _name_parts(self, folder: str, elements: Iterable[str]) -> dict[str, str]:
         found = {}
         for element in elements:
             path = f"{folder}/{element}"
             try:
                 found[unescape(element)] = path
             except ValueError:
-                self.report_corrupt(stray(path))
+                self.report_corrupt(stray_error(path))
         return found
 
     def _shards_below(self, folder: str) -> dict[str, str]:
@@ -285,7 +285,7 @@ class FencedNodes:
             if self._names_shard(shard):
                 found[shard] = path
             else:
-                self.report_corrupt(stray(path))
+                self.report_corrupt(stray_error(path))
         return found
 
     def make_folder(self, folder: str) -> None:
@@ -391,10 +391,10 @@ class FencedNodes:
             Refused: it has changed.
         """
         data = self.prepare(path, node, epoch)
-        self.commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
+        self.commit([Write(path, data, found.version), *delete_left_parts(path, data, found.parts)], epoch)
 
 
-def stray(path: str) -> CorruptNodeError:
+def stray_error(path: str) -> CorruptNodeError:
     """Return the error for a node at a path that none of our nodes has."""
     return CorruptNodeError(
         f"{path} is not a node of kinesis-trident: another program has made it. Nothing was changed. Check its "
@@ -402,9 +402,9 @@ def stray(path: str) -> CorruptNodeError:
     )
 
 
-def stray_below(path: str) -> CorruptNodeError:
+def stray_child_error(path: str) -> CorruptNodeError:
     """Return the error for children of a node that must have none."""
-    return stray(f"a child of {path}")
+    return stray_error(f"a child of {path}")
 
 
 def txid_of(path: str, name: str) -> int:
@@ -414,11 +414,11 @@ def txid_of(path: str, name: str) -> int:
         CorruptNodeError: the name is not a txid.
     """
     if _TXID.match(name) is None:
-        raise stray(path)
+        raise stray_error(path)
     return int(name)
 
 
-def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
+def delete_left_parts(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
     """Return the removal of a node's former `parts` that its new `data` does not name."""
     if not parts:
         return []

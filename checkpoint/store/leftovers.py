@@ -10,7 +10,7 @@ from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.fenced_nodes import (
     RACES,
     FencedNodes,
-    stray_below,
+    stray_child_error,
     too_many_races,
     txid_of,
 )
@@ -72,7 +72,7 @@ class Leftovers:
                     self._layout.batches,
                     self._layout.reports,
                 ):
-                    raise stray_below(refused.op.path) from None
+                    raise stray_child_error(refused.op.path) from None
                 # A late task has made a pin between the listing and the removal.
                 continue
             return removed

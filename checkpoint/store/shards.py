@@ -148,7 +148,7 @@ class ShardStore:
         """
         with self._writer.lock:
             for _ in range(RACES):
-                ops = [*self._written(dead_letters), *self._removed(shards)]
+                ops = [*self._written(dead_letters), *self._delete_shards(shards)]
                 try:
                     self._nodes.commit(ops, epoch)
                 except Refused:
@@ -166,7 +166,7 @@ class ShardStore:
             for path, node, stored in zip(paths, dead_letters.values(), found, strict=True)
         ]
 
-    def _removed(self, shards: Sequence[str]) -> list[Op]:
+    def _delete_shards(self, shards: Sequence[str]) -> list[Op]:
         layout = self._layout
         kinds: dict[str, type[Node]] = {}
         for shard in shards:

@@ -61,12 +61,12 @@ def past_of(home: SourceStore, streams: Mapping[str, int]) -> PastNode:
     for other in layouts:
         if other.stream not in taken or (not layout.several and other.created >= layout.created):
             continue
-        used = used_in(SourceStore(home.client, other).looking(lambda _: None))
+        used = highest_used_in(SourceStore(home.client, other).looking(lambda _: None))
         epoch, txid = max(epoch, used.epoch), max(txid, used.txid)
     return PastNode(epoch=epoch, txid=txid, lost_upto=0)
 
 
-def used_in(store: SourceStore) -> PastNode:
+def highest_used_in(store: SourceStore) -> PastNode:
     """Return the highest epoch and txid of a home: of its runs, its batches, and of what it took over."""
     run, settled, past = store.epochs.newest_run(), store.batches.settled(), store.epochs.past()
     epoch = max(past.epoch, run[0] if run is not None else 0)

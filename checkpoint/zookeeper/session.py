@@ -214,7 +214,7 @@ class Session:
 
         def attempt(left: Callable[[], float]) -> list[Any]:
             if not answers:
-                if self._happened(ops, left):
+                if self._has_happened(ops, left):
                     return []
                 answers.append(self._submit(ops, size))
             results: list[Any] = answers.pop().get(timeout=left())
@@ -237,7 +237,7 @@ class Session:
         self._count(1, size)
         return write_async(self.client, ops)
 
-    def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
+    def _has_happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
         """Return whether ZooKeeper's nodes are as `ops` leaves them; its answer was lost."""
         touched = [op for op in ops if not isinstance(op, Check)]
         if not touched:

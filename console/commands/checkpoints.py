@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.abandoning import abandon_batch
-from kinesis_trident.console.changes import carry_out, copy_of, restored, set_position
+from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
@@ -31,7 +31,7 @@ from kinesis_trident.console.target import (
     action_of,
     open_stores,
 )
-from kinesis_trident.console.text import counted, now_ms
+from kinesis_trident.console.text import count_noun, now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
@@ -185,7 +185,7 @@ def _import(
     yes: bool,
     force: bool,
 ) -> dict[str, str]:
-    saved = _saved(store, source, copies)
+    saved = _load_copy(store, source, copies)
     copy = copy_of(store)
     known = set(copy.lineage or saved.lineage)
     try:
@@ -205,8 +205,8 @@ def _import(
         )
         msg = f"{source} {what}. Choose one with --shard"
         raise ConsoleError(msg)
-    what = f"write back {counted(len(wanted), 'checkpoint')} of {store.layout.application} from {source}"
-    change = restored(copy, saved, wanted, what=what)
+    what = f"write back {count_noun(len(wanted), 'checkpoint')} of {store.layout.application} from {source}"
+    change = restore(copy, saved, wanted, what=what)
     return {"what": what, "backup": carry_out(store, change, yes=yes, force=force)}
 
 
@@ -220,7 +220,7 @@ def _copies_in(source: str) -> list[BackupNode]:
     return [decode(f"{source}, line {number}", line, BackupNode) for number, line in lines]
 
 
-def _saved(store: SourceStore, source: str, copies: Sequence[BackupNode]) -> BackupNode:
+def _load_copy(store: SourceStore, source: str, copies: Sequence[BackupNode]) -> BackupNode:
     """Return the copy in a backup node or of a file that is of this home.
 
     Raises:

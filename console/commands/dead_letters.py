@@ -44,7 +44,7 @@ from kinesis_trident.console.target import (
     action_of,
     open_stores,
 )
-from kinesis_trident.console.text import counted, epoch_ms
+from kinesis_trident.console.text import count_noun, epoch_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.tracker.reasons import make_visible
 
@@ -155,7 +155,7 @@ def dead_letters(
                 msg = f"show needs message ids. kinesis-trident dead-letters {target.application} lists them"
                 raise ConsoleError(msg)
             for letter in _letters(target, ids, folder, shard, yes=yes):
-                print(json_line(letter) if as_json else _shown(letter))
+                print(json_line(letter) if as_json else _render_letter(letter))
         case LetterAction.EXPORT:
             lines = [json_line(letter) for letter in _letters(target, ids, folder, shard, yes=yes)]
             _write(lines[: limit or None], file)
@@ -171,7 +171,7 @@ def dead_letters(
             with open_stores(target) as stores:
                 chosen = _chosen(stores, ids, every, folder, exhausted, choice, shard)[: limit or None]
                 if not (ids or yes) and sys.stdin.isatty():
-                    count = counted(len(chosen), "record")
+                    count = count_noun(len(chosen), "record")
                     confirm(
                         f"{target.application}: deliver {count} again, with a new count of attempts",
                         yes=False,
@@ -224,7 +224,7 @@ def _chosen(
         if folder is not None:
             found = _in_folder_chosen(stores, ids, folder, choice)
         else:
-            found = ids or _listed(stores, choice, shard)
+            found = ids or _list_chosen(stores, choice, shard)
     found = [text for text in found if is_of_shard(text, shard)]
     if not found:
         msg = f"none of these records is of shard {shard}. Check --shard"
@@ -232,7 +232,7 @@ def _chosen(
     return found
 
 
-def _listed(stores: Sequence[SourceStore], choice: Choice, shard: str | None) -> list[str]:
+def _list_chosen(stores: Sequence[SourceStore], choice: Choice, shard: str | None) -> list[str]:
     nodes = [
         node
         for store in stores
@@ -286,7 +286,7 @@ def _cancel(
     if as_json:
         return json_line({"records": withdrawn, "late": late})
     rest = f"; the query has just taken in {late} more" if late else ""
-    return f"{counted(withdrawn, 'record')} will not be delivered again{rest}"
+    return f"{count_noun(withdrawn, 'record')} will not be delivered again{rest}"
 
 
 def _compact(stores: Sequence[SourceStore], folder: str, *, as_json: bool) -> Iterator[str]:
@@ -310,7 +310,7 @@ def _compact(stores: Sequence[SourceStore], folder: str, *, as_json: bool) -> It
             yield json_line({"stream": stream} | asdict(done))
             continue
         yield make_visible(
-            f"{stream}: {counted(done.before, 'file')} of settled batches, {done.after} after it"
+            f"{stream}: {count_noun(done.before, 'file')} of settled batches, {done.after} after it"
         )
         for path in done.strange:
             yield make_visible(f"{path} stays: not all of its lines are dead letters")
@@ -335,7 +335,7 @@ def _letters(
         for node in nodes
         for record in node.last
     }
-    folders = [folder] if folder else _agreed_folders(nodes, yes=yes)
+    folders = [folder] if folder else _agree_on_folders(nodes, yes=yes)
     found: dict[str, dict[str, Any]] = {}
     for one in folders:
         found |= _in_folder(one, target.application, streams, given=folder is not None)
@@ -350,7 +350,7 @@ def _letters(
             yield letter
 
 
-def _agreed_folders(nodes: Sequence[DeadLettersNode], *, yes: bool) -> list[str]:
+def _agree_on_folders(nodes: Sequence[DeadLettersNode], *, yes: bool) -> list[str]:
     """Return the folders that ZooKeeper names and the person agrees to read, with the person's credentials."""
     named = {node.target: folder_in_command(node) for node in nodes if "/" in node.target}
     plain = sorted(target for target in named if plain_folder(target))
@@ -384,7 +384,7 @@ def _in_folder(folder: str, application: str, streams: set[str], *, given: bool)
         return {}
 
 
-def _shown(letter: dict[str, Any]) -> str:
+def _render_letter(letter: dict[str, Any]) -> str:
     lines = []
     for key, value in letter.items():
         if key == "data":
@@ -407,4 +407,4 @@ def _write(lines: list[str], file: Path | None) -> None:
     except OSError as error:
         msg = f"cannot write {file}: {error.strerror}. Give another file with --to"
         raise ConsoleError(msg) from None
-    print(f"wrote {counted(len(lines), 'dead letter')} to {file}")
+    print(f"wrote {count_noun(len(lines), 'dead letter')} to {file}")

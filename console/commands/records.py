@@ -23,7 +23,7 @@ from kinesis_trident.console.target import (
     action_of,
     open_stores,
 )
-from kinesis_trident.console.text import counted
+from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
 
 commands = typer.Typer()
@@ -119,4 +119,4 @@ def ask(
         print(json_line({"records": count, "running": running}))
         return
     when = "with one of the next micro-batches" if running else "once the query is started: it is not running"
-    print(f"{counted(count, 'record')} will be delivered again {when}")
+    print(f"{count_noun(count, 'record')} will be delivered again {when}")

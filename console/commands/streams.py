@@ -14,7 +14,7 @@ import typer
 
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard
-from kinesis_trident.console.text import counted, iso_time, short
+from kinesis_trident.console.text import count_noun, iso_time, short
 from kinesis_trident.tracker.reasons import make_visible
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def put(
     print(
         json_line({"records": len(lines)})
         if as_json
-        else f"wrote {counted(len(lines), 'record')} to {stream}"
+        else f"wrote {count_noun(len(lines), 'record')} to {stream}"
     )
 
 

@@ -75,17 +75,17 @@ class ApplicationMetrics(Collector):
                 self._client.close()
                 self._client = None
 
-    def _connected(self) -> KazooClient:
+    def _connect(self) -> KazooClient:
         if self._client is None:
             self._client = connect(self._zookeeper)
         return self._client
 
     def _known(self) -> list[str]:
-        return find_applications(Session(self._connected(), self._zookeeper.session_timeout), self._root)
+        return find_applications(Session(self._connect(), self._zookeeper.session_timeout), self._root)
 
     def _read(self, readings: Readings, application: str) -> bool:
         try:
-            stores = stores_of(self._connected(), Target(self._zookeeper, self._root, application))
+            stores = stores_of(self._connect(), Target(self._zookeeper, self._root, application))
             snapshots = [take_snapshot(store) for store in stores]
         except KinesisTridentError as error:
             # One that cannot be read hides no others.

@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import Change, carry_out, set_position
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, Row
-from kinesis_trident.console.text import counted, iso_time, short
+from kinesis_trident.console.text import count_noun, iso_time, short
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import first_listing, positions_of
@@ -96,7 +96,7 @@ def plan_arrival(
         shard: msgspec.structs.replace(node, listed=info.server_time)
         for shard, node in first_listing(listed, starts).items()
     }
-    what = f"import {counted(len(texts), 'position')} of {foreign.system} from {foreign.place}"
+    what = f"import {count_noun(len(texts), 'position')} of {foreign.system} from {foreign.place}"
     changes = [set_position(copy, shard, starts[shard], what=what) for shard in moved]
     change = Change(
         what,
@@ -234,7 +234,7 @@ def _describe(position: Position, copy: BackupNode, shard: str, *, named: bool) 
     kept = set_position(copy, shard, position, what="").inflight.get(shard) if held else None
     dropped = count - sum(run.count for run in (*kept.waiting, *kept.dead)) if kept else 0
     said = "no change" if before == str(position) else _describe_beginning(position, named=named)
-    return said + (f"; {counted(dropped, 'failed record')} no longer retried" if dropped else "")
+    return said + (f"; {count_noun(dropped, 'failed record')} no longer retried" if dropped else "")
 
 
 def _describe_beginning(position: Position, *, named: bool) -> str:

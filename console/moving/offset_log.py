@@ -160,7 +160,7 @@ def _offset(checkpoint: Folder, batch: int, stream: str, source: int | None) -> 
         msg = f"{place}: {what}"
         raise MigrationError(msg)
     ((index, one),) = found.items()
-    return _Offset(index, one["batch"], _parsed(place, stream, one["line"]))
+    return _Offset(index, one["batch"], _parse_offset(place, stream, one["line"]))
 
 
 def _batch_of(metadata: dict[str, Any]) -> int:
@@ -189,11 +189,11 @@ def _positions(place: str, stream: str, ends: Mapping[str, str]) -> dict[str, st
         if said.get("shardId") != shard:
             msg = f"{where} is of shard {str(said.get('shardId'))[:128]!r}: {text[:120]!r}. Check --from and the path"
             raise MigrationError(msg)
-        found |= _parsed(where, stream, msgspec.json.encode({shard: said}).decode())
+        found |= _parse_offset(where, stream, msgspec.json.encode({shard: said}).decode())
     return found
 
 
-def _parsed(place: str, stream: str, offset: str) -> Mapping[str, str]:
+def _parse_offset(place: str, stream: str, offset: str) -> Mapping[str, str]:
     """Return the positions of an offset's JSON, which `startingPosition` accepts too."""
     said = msgspec.json.decode(offset, type=dict[str, Any])
     if not any(name != "metadata" for name in said):

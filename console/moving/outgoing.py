@@ -11,7 +11,7 @@ from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import note_request, refuse_running
 from kinesis_trident.console.moving.foreign import ForeignTarget, OwnShard, Row, System, progress
-from kinesis_trident.console.text import counted, iso_time
+from kinesis_trident.console.text import count_noun, iso_time
 from kinesis_trident.spout.positions import After, AtTimestamp, parse_position
 from kinesis_trident.tracker.records import Run
 
@@ -47,7 +47,7 @@ def own_shards(store: SourceStore) -> list[OwnShard]:
     for shard in sorted({*checkpoints, *places}):
         node, place = checkpoints.get(shard), places.get(shard)
         done = position_of(node) if node else None
-        runs, pending = _unfinished(inflight.get(shard))
+        runs, pending = _unfinished_runs(inflight.get(shard))
         below = sum(run.count for run in runs if done is not None and run.last_position <= done)
         above = sum(run.count for run in runs) - below + pending
         position = parse_position(node.position if node else place.start if place else "TRIM_HORIZON")
@@ -125,7 +125,9 @@ def hand_over(
         raise MigrationError(msg)
     target.write(departure.becoming, departure.known)
     written = {row.shard: target.place_of(row.shard) for row in departure.rows if row.becomes is not None}
-    note_request(store, f"export {counted(len(written), 'checkpoint')} to {target.system} at {target.place}")
+    note_request(
+        store, f"export {count_noun(len(written), 'checkpoint')} to {target.system} at {target.place}"
+    )
     return written
 
 
@@ -133,7 +135,7 @@ def _bare(text: str) -> str:
     return text.removeprefix("AFTER_SEQUENCE_NUMBER ")
 
 
-def _unfinished(node: InflightNode | None) -> tuple[tuple[Run, ...], int]:
+def _unfinished_runs(node: InflightNode | None) -> tuple[tuple[Run, ...], int]:
     if node is None:
         return (), 0
     return (*node.waiting, *node.dead), sum(run.count for run in node.pending)
@@ -157,8 +159,8 @@ def _describe(system: System, own: OwnShard, text: str | None, same: bool) -> st
         said.append("nothing is done: begins where this application would")
     if own.again:
         said.append(
-            f"{counted(own.again, 'record')} not done: come again, with all that came after the checkpoint"
+            f"{count_noun(own.again, 'record')} not done: come again, with all that came after the checkpoint"
         )
     if own.lost:
-        said.append(f"{counted(own.lost, 'record')} asked for again: {system} does not know of them")
+        said.append(f"{count_noun(own.lost, 'record')} asked for again: {system} does not know of them")
     return "; ".join(said)

@@ -27,7 +27,7 @@ from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.dead_letter_replay import refuse_replayed, waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import counted, duration, iso_time, short
+from kinesis_trident.console.text import count_noun, duration, iso_time, short
 from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
@@ -69,7 +69,7 @@ def _templates() -> Environment:
         "address": lambda name: f"/app?name={quote(name, safe='')}",
         "quoted": lambda name: quote(name, safe=""),
     }
-    environment.globals["counted"] = counted
+    environment.globals["count_noun"] = count_noun
     return environment
 
 
@@ -300,7 +300,7 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
         if action == "dead-letter":
             stream = one.partition("/")[0]
             count = sum(dead_letter_now(store, {one}) for store in stores if stream in streams_of(store))
-            return f"{counted(count, 'record')} will be dead-lettered {_when(stores)}"
+            return f"{count_noun(count, 'record')} will be dead-lettered {_when(stores)}"
         if action == "retry" and not one:
             reason = fields.get("reason", "")
             ids = [text for store in stores for text in waiting_ids(store, reason, exact=True)]
@@ -315,7 +315,7 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
             msg = "no such record waits for a retry any more. Look at the list again"
             raise ConsoleError(msg)
         count = deliver_again(stores, ids, what="retry now" if action == "retry" else "replay")
-        return f"{counted(count, 'record')} will be delivered again {_when(stores)}"
+        return f"{count_noun(count, 'record')} will be delivered again {_when(stores)}"
 
 
 def _when(stores: Sequence[SourceStore]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kinesis_trident.console.lag import shard_lags, sight_of
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import counted, duration
+from kinesis_trident.console.text import count_noun, duration
 from kinesis_trident.console.views import VIEWS, Row, inflight, retries
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage, draw_phases
 from kinesis_trident.console.web.history import BatchTimes, History
@@ -102,7 +102,7 @@ def _lineage(snapshot: Snapshot, worst_first: Sequence[str], now: int) -> Row:
         parents = tuple(map(snapshot.label_of, lineage.parents))
         boxes.append(Box(snapshot.label_of(name), lineage.state, line, parents))
     left = Counter(snapshot.shards[name].state for name in names[_DRAWN:])
-    more = " and ".join(counted(count, f"{state} shard") for state, count in sorted(left.items()))
+    more = " and ".join(count_noun(count, f"{state} shard") for state, count in sorted(left.items()))
     return {
         "svg": draw_lineage(boxes) if boxes else None,
         "note": f"{more} more, not drawn" if more else "",

@@ -86,7 +86,7 @@ class Watcher:
     def refresh(self) -> None:
         """Look at every application that is due; an error is noted in `problem`, and the looks before stay."""
         try:
-            client = self._connected()
+            client = self._connect()
             session = Session(client, self.target.zookeeper.session_timeout)
             names = find_applications(session, self.target.root)
         except KinesisTridentError as error:
@@ -131,7 +131,7 @@ class Watcher:
         Raises:
             ConsoleError, CheckpointError: as `open_stores`.
         """
-        yield stores_of(self._connected(), replace(self.target, application=application))
+        yield stores_of(self._connect(), replace(self.target, application=application))
         # The next look shows what has changed.
         self._watched[application] = time.monotonic()
 
@@ -177,7 +177,7 @@ class Watcher:
             self._client.close()
             self._client = None
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._client is None:
             self._client = connect(self.target.zookeeper)
         return self._client

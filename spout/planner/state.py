@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
-from kinesis_trident.checkpoint.model.codec import misfit, naming
+from kinesis_trident.checkpoint.model.codec import misfit_error, naming
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -267,7 +267,7 @@ class SourceState:
                 )
             except ValueError as error:
                 # An outcome, a pin and the records in flight must agree with each other.
-                raise misfit(self._layout.pin_of(plan.txid, shard), error) from error
+                raise misfit_error(self._layout.pin_of(plan.txid, shard), error) from error
         for what, place in finished.losses(plan.txid, self._layout, self.streams):
             self.losses.record(what, place)
         ended = [shard for shard, pin in pins.items() if pin.closed]

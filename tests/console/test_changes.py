@@ -7,7 +7,7 @@ import pytest
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.console.changes import restored, set_position
+from kinesis_trident.console.changes import restore, set_position
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
@@ -72,13 +72,13 @@ def test_records_that_are_not_acked_are_refused() -> None:
     with pytest.raises(ConsoleError, match=r"3 records of shard .* are not acked yet"):
         set_position(copy, S, TRIM_HORIZON, what="set it")
     with pytest.raises(ConsoleError, match="not acked"):
-        restored(COPY, copy, [S], what="restore")
+        restore(COPY, copy, [S], what="restore")
 
 
 def test_a_copy_comes_back_as_it_was_with_the_stamp_of_now() -> None:
     saved = decode("file", encode(COPY), BackupNode)
     assert saved == COPY
     now = BackupNode(application="a", home="h", time=2, settled=9)
-    change = restored(now, saved, [S], what="restore")
+    change = restore(now, saved, [S], what="restore")
     assert change.checkpoints[S].txid == change.inflight[S].txid == 9
     assert change.inflight[S].waiting == COPY.inflight[S].waiting

@@ -31,7 +31,7 @@ from kinesis_trident.common.private_names import (
     sources_of_query,
 )
 from kinesis_trident.spout.errors import NotOurSourceError
-from kinesis_trident.trident.run.frames import lost_held_rows, run_partitions
+from kinesis_trident.trident.run.frames import has_lost_held_rows, run_partitions
 
 HOURLY = {"processingTime": "1 hour"}
 
@@ -74,7 +74,7 @@ def test_each_text_is_there(spark: SparkSession) -> None:
     free_rows(held)
     with pytest.raises(Exception, match=HELD_ROWS_LOST) as lost:
         held.collect()
-    assert lost_held_rows(lost.value)
+    assert has_lost_held_rows(lost.value)
 
     def leave(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         os._exit(1)

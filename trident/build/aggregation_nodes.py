@@ -69,7 +69,7 @@ def aggregate_node(
     name = f"{what}({name_of(aggregator)})"
     check_aggregator(aggregator, name)
     assert isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator)
-    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name, StringType())
+    node, read, added = _prepare(parent, keys, aggregator, new, inputs, name, StringType())
     if isinstance(aggregator, FirstN):
         aggregator.check(read, added, name)
     schema = append_fields(StructType([parent.schema[key] for key in keys or ()]), added, name)
@@ -111,7 +111,7 @@ def persistent_node(
         raise TopologyError(msg)
     check_update(parent, state, name)
     check_first_value(name, state, aggregator)
-    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name, None)
+    node, read, added = _prepare(parent, keys, aggregator, new, inputs, name, None)
     if isinstance(aggregator, CombinerAggregator):
         kind = added.fields[0].dataType
         check_kind(name, state, kind)
@@ -162,7 +162,7 @@ def values_node(
     return function_node(parent, name, _Init(aggregator), read, added, fields)
 
 
-def _prepared(
+def _prepare(
     parent: TopologyNode,
     keys: tuple[str, ...] | None,
     aggregator: AnyAggregator,

@@ -22,7 +22,7 @@ class Groupings(ABC):
         """Return the stream of a node."""
 
     @abstractmethod
-    def _called(self, operation: str) -> str:
+    def _name_of(self, operation: str) -> str:
         """Return the name of an operation in messages."""
 
     def shuffle(self) -> Self:
@@ -79,5 +79,5 @@ class Groupings(ABC):
     def _repartition(
         self, grouping: Grouping, fields: tuple[str, ...] = (), operation: str | None = None
     ) -> Self:
-        name = self._called(operation or grouping.value)
+        name = self._name_of(operation or grouping.value)
         return self._of(RepartitionNode(name, self.node.schema, (self.node,), grouping, fields))

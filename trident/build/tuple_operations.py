@@ -31,7 +31,7 @@ class TupleOperations(ABC):
         """Return the stream of a node."""
 
     @abstractmethod
-    def _called(self, operation: str) -> str:
+    def _name_of(self, operation: str) -> str:
         """Return the name of an operation in messages."""
 
     @property
@@ -46,7 +46,7 @@ class TupleOperations(ABC):
         Raises:
             TopologyError: a field is unknown, or a new one exists already.
         """
-        name = self._called(f"each({name_of(operation)})")
+        name = self._name_of(f"each({name_of(operation)})")
         inputs = choose_fields(fields, self.node.schema, name)
         if isinstance(operation, Filter):
             if len(new):
@@ -74,7 +74,7 @@ class TupleOperations(ABC):
 
     def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Self:
         """Replace each tuple by one new tuple, a list of values; only the new fields remain."""
-        name = self._called(f"map({name_of(function)})")
+        name = self._name_of(f"map({name_of(function)})")
         return self._of(
             function_node(
                 self.node,
@@ -88,7 +88,7 @@ class TupleOperations(ABC):
 
     def flat_map(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]], fields: Fields) -> Self:
         """Replace each tuple by any number of new ones, a list of lists of values; only the new fields remain."""
-        name = self._called(f"flat_map({name_of(function)})")
+        name = self._name_of(f"flat_map({name_of(function)})")
         return self._of(
             function_node(
                 self.node,
@@ -102,7 +102,7 @@ class TupleOperations(ABC):
 
     def project(self, fields: Names) -> Self:
         """Keep only these fields, in this order."""
-        called = self._called("project")
+        called = self._name_of("project")
         names = choose_fields(fields, self.node.schema, called)
         if not names:
             msg = f"{called}: there are no fields. Name at least one"

@@ -269,7 +269,7 @@ class _Plan:
         partial = combined_node(
             placed, (BUCKET, *keys, PANE), together, tuple(dict.fromkeys([AT, *link.read])), added, name
         )
-        moved = _moved(name, partial, (BUCKET,) if self.buckets > 1 else ())
+        moved = _move_groups(name, partial, (BUCKET,) if self.buckets > 1 else ())
         lateness = self.lateness // timedelta(microseconds=1)
         updater = TimeWindowUpdater(name, panes, keys, windowed, lateness)
         return moved, (BUCKET, *keys, PANE, VALUE), updater
@@ -284,10 +284,10 @@ class _Plan:
         added = StructType([StructField(VALUE, link.added.fields[0].dataType)])
         values = values_node(parent, kept, link.aggregator, link.read, added, name)  # type: ignore[arg-type]
         updater = CountWindowUpdater(name, self.window.panes, keys, windowed, order)
-        return _moved(name, values, keys), (*needed, VALUE), updater
+        return _move_groups(name, values, keys), (*needed, VALUE), updater
 
 
-def _moved(name: str, node: TopologyNode, keys: tuple[str, ...]) -> RepartitionNode:
+def _move_groups(name: str, node: TopologyNode, keys: tuple[str, ...]) -> RepartitionNode:
     """Bring each bucket, or group, to one partition."""
     grouping = Grouping.FIELDS if keys else Grouping.GLOBAL
     return RepartitionNode(name, node.schema, (node,), grouping, keys)

@@ -74,9 +74,9 @@ class CachedBatchReadsMap(Generic[V]):
 
     def multi_get(self, keys: Sequence[Key]) -> Reads[V]:
         """Return the value of each key: its own writes from memory, the others from the store."""
-        cached = self._cached(keys)
+        cached = self._find_cached(keys)
         if cached:
-            return Reads(self._mixed(keys, cached)[0], cached)
+            return Reads(self._mix(keys, cached)[0], cached)
         return Reads(self._backing.multi_get(keys))
 
     def multi_exchange(
@@ -94,25 +94,25 @@ class CachedBatchReadsMap(Generic[V]):
         if self._holds:
             self._hold(keys, change)
             return []
-        cached = self._cached(keys)
+        cached = self._find_cached(keys)
         values: list[Any] = [None] * len(keys)
         left: dict[int, Collection[int]] = {}
 
-        def noted(part: slice, found: list[V | None]) -> tuple[Sequence[Any], Collection[int]]:
+        def note(part: slice, found: list[V | None]) -> tuple[Sequence[Any], Collection[int]]:
             news, stay = change(part, Reads(found, cached))
             values[part], left[part.start] = news, stay
             return news, stay
 
         if cached:
-            written = exchange_at_once(self._backing, keys, *self._mixed(keys, cached), noted)
+            written = exchange_at_once(self._backing, keys, *self._mix(keys, cached), note)
         else:
-            written = self._backing.multi_exchange(keys, noted)
+            written = self._backing.multi_exchange(keys, note)
         lost = find_lost(written)
         if not lost and not any(left.values()):
             self._unread.append((keys, values, written))
             return []
         self._catch_up()
-        lost = self._settled(keys, values, written, lost)
+        lost = self._settle_lost(keys, values, written, lost)
         stay = {start + i for start, some in left.items() for i in some}
         self._written.update(
             (key, (value, version))
@@ -125,8 +125,8 @@ class CachedBatchReadsMap(Generic[V]):
         self, keys: Sequence[Key], change: Callable[[slice, Reads[V]], tuple[Sequence[Any], Collection[int]]]
     ) -> None:
         """Change the values in memory; each key keeps the version that was read."""
-        cached = self._cached(keys)
-        values, versions = self._mixed(keys, cached) if cached else self._backing.multi_get_versioned(keys)
+        cached = self._find_cached(keys)
+        values, versions = self._mix(keys, cached) if cached else self._backing.multi_get_versioned(keys)
         news, left = change(slice(0, len(keys)), Reads(values, cached))
         for i, key in enumerate(keys):
             if i not in left:
@@ -139,15 +139,15 @@ class CachedBatchReadsMap(Generic[V]):
         written = self._backing.multi_compare_and_set(keys, values, [self._written[key][1] for key in keys])
         lost = find_lost(written)
         if lost:
-            self._settled(keys, values, written, lost)
+            self._settle_lost(keys, values, written, lost)
 
-    def _cached(self, keys: Sequence[Key]) -> frozenset[int]:
+    def _find_cached(self, keys: Sequence[Key]) -> frozenset[int]:
         self._catch_up()
         if not self._written:
             return frozenset()
         return frozenset(i for i, key in enumerate(keys) if key in self._written)
 
-    def _mixed(self, keys: Sequence[Key], cached: frozenset[int]) -> tuple[list[V | None], list[Version]]:
+    def _mix(self, keys: Sequence[Key], cached: frozenset[int]) -> tuple[list[V | None], list[Version]]:
         known = {i for i in cached if self._written[keys[i]][1] is not UNREAD}
         others = [i for i in range(len(keys)) if i not in known]
         found = self._backing.multi_get_versioned([keys[i] for i in others]) if others else ([], [])
@@ -172,7 +172,7 @@ class CachedBatchReadsMap(Generic[V]):
         self._holds = False
         self._held.clear()
 
-    def _settled(
+    def _settle_lost(
         self,
         keys: Sequence[Key],
         values: Sequence[V | None],

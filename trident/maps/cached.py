@@ -109,7 +109,7 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         values: list[V | None] = [None] * len(keys)
         unchanged: set[int] = set()
 
-        def noted(part: slice, found: list[V | None]) -> tuple[Sequence[V | None], Collection[int]]:
+        def note(part: slice, found: list[V | None]) -> tuple[Sequence[V | None], Collection[int]]:
             news, left = change(part, found)
             values[part] = news
             unchanged.difference_update(range(part.start, part.stop))
@@ -118,7 +118,7 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
                 unchanged.add(part.start + i)
             return news, left
 
-        written = self._backing.multi_exchange(keys, noted)
+        written = self._backing.multi_exchange(keys, note)
         for i, (key, value, version) in enumerate(zip(keys, values, written, strict=True)):
             if version is not LOST and version is not UNREAD and (value is not None or i in unchanged):
                 self._remember(key, value, version)

@@ -89,7 +89,7 @@ class TransactionMap(RemovableMapState[T]):
             BrokenBatchError: one of its updates failed.
         """
         self._check_whole()
-        with self._breaking():
+        with self._break_on_error():
             self._reads.end_batch(txid)
         self._txid = None
 
@@ -150,12 +150,12 @@ class TransactionMap(RemovableMapState[T]):
             return []
         # A tuple: it is cached with the write, and the caller's list may change.
         keys = tuple(keys)
-        with self._breaking():
+        with self._break_on_error():
             if len(set(keys)) == len(keys):
                 return self._rounds(keys, apply, overwrite=overwrite)
-            return self._folded(keys, apply, overwrite=overwrite)
+            return self._fold(keys, apply, overwrite=overwrite)
 
-    def _folded(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool) -> list[T | None]:
+    def _fold(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool) -> list[T | None]:
         """Update each key once, with all its updates in order."""
         where: dict[Key, list[int]] = {}
         for i, key in enumerate(keys):
@@ -189,7 +189,7 @@ class TransactionMap(RemovableMapState[T]):
 
         def change(part: slice, reads: Reads[Any]) -> tuple[list[Any], Collection[int]]:
             here = at[part]
-            stored, skipped, news = self._next(reads, _shifted(apply, here), overwrite=overwrite)
+            stored, skipped, news = self._next(reads, _shift(apply, here), overwrite=overwrite)
             if isinstance(here, range):
                 results[here.start : here.stop] = news
             else:
@@ -226,7 +226,7 @@ class TransactionMap(RemovableMapState[T]):
             self._removed.pop(key, None)
 
     @contextmanager
-    def _breaking(self) -> Iterator[None]:
+    def _break_on_error(self) -> Iterator[None]:
         """After an update that failed halfway it is unknown which keys hold it: only a new begin_commit helps."""
         self._broken = True
         yield
@@ -252,7 +252,7 @@ def _check_one_each(call: str, keys: Sequence[Key], others: Sequence[Any], named
         raise ValueError(msg)
 
 
-def _shifted(apply: Apply, at: Sequence[int]) -> Apply:
+def _shift(apply: Apply, at: Sequence[int]) -> Apply:
     """Map the positions of a part of a round to those of the call."""
     return lambda inner, bases: apply(at if len(inner) == len(at) else [at[i] for i in inner], bases)
 

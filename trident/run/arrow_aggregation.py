@@ -107,15 +107,15 @@ class Partials:
         if not tables:
             return []
         table = pa.concat_tables(tables)
-        return [self._grouped(table)] if self._fits(table) else tables
+        return [self._group(table)] if self._fits(table) else tables
 
     def _whole(self, tables: list[pa.Table]) -> pa.Table:
         """Return one row a group: exact even if a sum might not fit."""
         table, kind = pa.concat_tables(tables), self.schema.types[-1]
         if self._fits(table):
-            return self._grouped(table)
+            return self._group(table)
         value = len(self.keys)
-        groups = self._grouped(
+        groups = self._group(
             table.set_column(value, self.schema.names[value], table.column(value).cast(_WIDE))
         )
         try:
@@ -133,7 +133,7 @@ class Partials:
         ends = pc.min_max(values).as_py()
         return bool(len(values) * max(abs(ends["min"] or 0), abs(ends["max"] or 0)) < 1 << 63)
 
-    def _grouped(self, table: pa.Table) -> pa.Table:
+    def _group(self, table: pa.Table) -> pa.Table:
         function, value = "sum" if self.function == "count" else self.function, self.schema.names[-1]
         # Only nulls give null. Another thread would only take a core from another task.
         options = pc.ScalarAggregateOptions(min_count=1)

@@ -50,7 +50,7 @@ from kinesis_trident.trident.run.frames import (
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.shared_partials import SharedPartials
-from kinesis_trident.trident.run.state_metrics import logged_update
+from kinesis_trident.trident.run.state_metrics import log_update
 from kinesis_trident.trident.run.state_updates import NOTHING, StateUpdate, work_of
 from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
@@ -115,7 +115,7 @@ class Attempt:
         self._is_replay = replay
         for node in nodes:
             if isinstance(node, UpdateNode):
-                with logged_update(node, self.facts.txid):
+                with log_update(node, self.facts.txid):
                     self._update(node)
         for node in nodes:
             if not node.tracked and not node.children and not isinstance(node, UpdateNode | SpoutNode):
@@ -141,13 +141,13 @@ class Attempt:
         if isinstance(node, SpoutNode):
             rows = self.rows.get(node, node.rows)
             assert rows is not None
-            return self._operated(node, rows) if node.ordered else rows
+            return self._operate(node, rows) if node.ordered else rows
         if isinstance(node, UpdateNode):
             return self._updated[node]
         if node in self._shared:
             return self._shared[node]
         start = self._held[node] if node in self._held else self._entry(node)
-        frame = self._finished(node, start)
+        frame = self._finish(node, start)
         if len(node.children) > 1:
             frame = self._shared[node] = hold_rows(frame)
         return frame
@@ -174,7 +174,7 @@ class Attempt:
         if node.keys is not None and isinstance(aggregator, CombinerAggregator) and aggregator.in_spark:
             return self._in_spark(node, node.keys, aggregator)
         frame = self._input(node.parents[0], {*(node.keys or ()), *node.inputs})
-        return self._aggregated(node, frame) if isinstance(aggregator, CombinerAggregator) else frame
+        return self._aggregate_rows(node, frame) if isinstance(aggregator, CombinerAggregator) else frame
 
     def _in_spark(
         self,
@@ -238,21 +238,21 @@ class Attempt:
         assert self.sections is not None
         return self.sections.rows(node, wanted)
 
-    def _finished(self, node: TopologyNode, frame: DataFrame) -> DataFrame:
+    def _finish(self, node: TopologyNode, frame: DataFrame) -> DataFrame:
         """Return the output of a node that starts from `frame`."""
         if isinstance(node, TransformNode):
             with convert_replay_requests(node.operation):
                 return check_fields(node.function(frame.select(*node.parents[0].schema.names)), node)
         if isinstance(node, RowNode):
             rows = frame.select(*node.read_of(node.parents[0]))
-            return self._operated(node, rows)
+            return self._operate(node, rows)
         if isinstance(node, RepartitionNode):
             return repartition(frame, node, self.facts.partitions)
         if isinstance(node, AggregateNode):
             return self._aggregate(node, frame)
         return frame
 
-    def _operated(self, node: RowNode | SpoutNode, rows: DataFrame) -> DataFrame:
+    def _operate(self, node: RowNode | SpoutNode, rows: DataFrame) -> DataFrame:
         step, columns = node.ordering_step, node.columns
         untracked = WholeBatchStep(node.operation, step, self.facts.conf)
         if isinstance(step, QueryStep) and step.factory.driver_local:
@@ -263,11 +263,11 @@ class Attempt:
         aggregator = node.aggregator
         if isinstance(aggregator, CombinerAggregator) and (node.keys is None or aggregator.in_spark):
             return frame
-        return self._aggregated(
+        return self._aggregate_rows(
             node, frame if node.keys is None else move_by_key(frame, node.keys, self.facts.partitions)
         )
 
-    def _aggregated(self, node: AggregateNode | PersistentAggregateNode, frame: DataFrame) -> DataFrame:
+    def _aggregate_rows(self, node: AggregateNode | PersistentAggregateNode, frame: DataFrame) -> DataFrame:
         keys = node.keys or ()
         aggregation = GroupAggregation(
             node.operation, keys, node.inputs, node.aggregator, arrow(node.schema), self.facts.txid
@@ -307,7 +307,7 @@ class Attempt:
         frame = self._held[node] if node in self._held else self._entry(node)
         partitions = self._partitions(node)
         if isinstance(node, PersistentAggregateNode):
-            frame = self._grouped(node, frame, partitions)
+            frame = self._group(node, frame, partitions)
         elif node.partitions is not None:
             frame = frame.repartition(partitions)
         else:
@@ -335,12 +335,12 @@ class Attempt:
             return not result.isEmpty()
         return bool(frame.mapInArrow(update, NOTHING).collect())
 
-    def _grouped(self, node: PersistentAggregateNode, frame: DataFrame, partitions: int) -> DataFrame:
+    def _group(self, node: PersistentAggregateNode, frame: DataFrame, partitions: int) -> DataFrame:
         """Return the frame with each group in one partition."""
         if not isinstance(node.aggregator, CombinerAggregator):
             return move_by_key(frame, node.keys, partitions)
         if node.aggregator.in_spark is None:
-            return self._aggregated(node, move_by_key(frame, node.keys, partitions))
+            return self._aggregate_rows(node, move_by_key(frame, node.keys, partitions))
         return frame
 
     def _state_update(

@@ -29,7 +29,7 @@ from kinesis_trident.trident.build.graph import (
 )
 from kinesis_trident.trident.run.arrow_aggregation import partials_of
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
-from kinesis_trident.trident.run.frames import lost_held_rows
+from kinesis_trident.trident.run.frames import has_lost_held_rows
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores.factory import MapStateFactory
@@ -62,7 +62,7 @@ class TopologyAttempts:
                 executor.
         """
         rows = add_scheme(rows, self.spout.scheme)
-        judge = self._judged if self.spout.tracking else self._taken_whole
+        judge = self._judge if self.spout.tracking else self._take_whole
         try:
             attempt = judge(rows, batch, process)
             try:
@@ -73,7 +73,7 @@ class TopologyAttempts:
                 attempt.release()
             self._note(attempt, batch)
         except Exception as error:
-            if lost_held_rows(error):
+            if has_lost_held_rows(error):
                 msg = (
                     f"batch {batch.txid}: an executor was lost together with rows that it held; the batch is read "
                     "again"
@@ -95,7 +95,7 @@ class TopologyAttempts:
             attempt.release()
         return tracking
 
-    def _judged(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
+    def _judge(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Run the tracked part until nothing more fails, and publish the verdict, or adopt the published one.
 
         Raises:
@@ -121,13 +121,13 @@ class TopologyAttempts:
                     adopted = batch.verdict
                     if adopted is not None and _spans(adopted.not_done) == _spans(failed):
                         return attempt
-                failed = _joined(failed, more)
+                failed = _join(failed, more)
             except BaseException:
                 attempt.release()
                 raise
             attempt.release()
 
-    def _taken_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
+    def _take_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Read the batch and publish that all of it is done, or adopt the outcome of an earlier attempt."""
         while True:
             verdict = batch.verdict
@@ -198,7 +198,7 @@ class _Without:
             yield batch.filter(booleans(~self.verdict.excluded(batch)))
 
 
-def _joined(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
+def _join(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
     """Return both, in the order of the shard; they have no common record."""
     return {
         shard: sorted(
@@ -223,7 +223,7 @@ def name_updates(nodes: Sequence[TopologyNode]) -> dict[UpdateNode, str]:
     seen: Counter[str] = Counter()
     for node in nodes:
         if isinstance(node, UpdateNode):
-            name = _described(node)
+            name = _describe(node)
             seen[name] += 1
             names[node] = name if seen[name] == 1 else f"{name} #{seen[name]}"
     return names
@@ -243,7 +243,7 @@ def is_global(node: UpdateNode) -> bool:
     return isinstance(node, PersistentAggregateNode) and not node.keys
 
 
-def _described(node: UpdateNode) -> str:
+def _describe(node: UpdateNode) -> str:
     words = [node.operation]
     factory = node.factory
     if isinstance(node, PersistentAggregateNode) and node.keys:

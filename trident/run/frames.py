@@ -32,11 +32,11 @@ def hold_rows(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
     A cache would compute them again, and a function with another result the second time would change a state.
     Without `adaptive` all numbers of partitions are given, so that Spark need not plan again after each shuffle.
     """
-    with nullcontext() if adaptive else _planned_once(frame):
+    with nullcontext() if adaptive else _plan_once(frame):
         return frame.localCheckpoint(eager=True)
 
 
-def lost_held_rows(error: Exception) -> bool:
+def has_lost_held_rows(error: Exception) -> bool:
     """Return whether an action failed because held rows were lost with their executor."""
     return HELD_ROWS_LOST in str(error)
 
@@ -46,7 +46,7 @@ def run_partitions(frame: DataFrame, partitions: Sequence[int]) -> bool:
 
     The frame is planned when the first of them are run, and not again; what their tasks read is moved then, too.
     """
-    with _planned_once(frame):
+    with _plan_once(frame):
         rows = frame.rdd
     try:
         return any(collect_partitions(rows, partitions))
@@ -146,7 +146,7 @@ def broadcast(frame: DataFrame, partitions: int) -> DataFrame:
 
 
 @contextmanager
-def _planned_once(frame: DataFrame) -> Iterator[None]:
+def _plan_once(frame: DataFrame) -> Iterator[None]:
     """Turn off adaptive planning, which needs a job and a plan for each shuffle. The session is the query's own."""
     settings = frame.sparkSession.conf
     before = settings.get(_ADAPTIVE)

@@ -99,18 +99,18 @@ class GroupAggregation:
             BatchFailedError: the aggregator raised a `FailedException`.
         """
         with convert_replay_requests(self.operation):
-            rows = list(self._emitted(batches))
+            rows = list(self._emit(batches))
         for at in range(0, len(rows), _CHUNK):
             yield batch_of(rows[at : at + _CHUNK], self.schema)
 
-    def _emitted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    def _emit(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         if isinstance(self.aggregator, Aggregator):
-            return self._completed(self.aggregator, batches)
+            return self._complete(self.aggregator, batches)
         if isinstance(self.aggregator, ReducerAggregator):
-            return self._reduced(self.aggregator, batches)
-        return self._combined(self.aggregator, batches)
+            return self._reduce(self.aggregator, batches)
+        return self._combine(self.aggregator, batches)
 
-    def _combined(
+    def _combine(
         self, aggregator: CombinerAggregator, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[Any, ...]]:
         values: dict[Key, Any] = {}
@@ -125,7 +125,7 @@ class GroupAggregation:
                     values[key] = combine(values[key], value) if key in values else value
         return ((*key, value) for key, value in values.items())
 
-    def _reduced(
+    def _reduce(
         self, aggregator: ReducerAggregator, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[Any, ...]]:
         for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
@@ -134,7 +134,7 @@ class GroupAggregation:
                 value = aggregator.reduce(value, tup)
             yield (*key, value)
 
-    def _completed(
+    def _complete(
         self, aggregator: Aggregator, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[Any, ...]]:
         width = len(self.schema) - len(self.keys)

@@ -50,9 +50,9 @@ class SharedPartials:
         groups = [Groups(one) for one in self.consumers]
         for chunk in chunks(batches):
             for i, one in enumerate(groups):
-                yield from (_tagged(batch, i, places[i], schema) for batch in one.add(chunk))
+                yield from (_tag(batch, i, places[i], schema) for batch in one.add(chunk))
         for i, one in enumerate(groups):
-            yield from (_tagged(batch, i, places[i], schema) for batch in one.end())
+            yield from (_tag(batch, i, places[i], schema) for batch in one.end())
 
     def moved(self, frame: DataFrame) -> DataFrame:
         """Bring each group of a consumer to one of its partitions, all consumers at once."""
@@ -111,7 +111,7 @@ class SharedPartials:
         return T.StructType(columns), places
 
 
-def _tagged(groups: pa.RecordBatch, consumer: int, places: list[int], schema: pa.Schema) -> pa.RecordBatch:
+def _tag(groups: pa.RecordBatch, consumer: int, places: list[int], schema: pa.Schema) -> pa.RecordBatch:
     """Return the groups of one consumer as rows for all of them."""
     columns: list[pa.Array | None] = [None] * len(schema)
     columns[0] = numbers(np.full(groups.num_rows, consumer, np.int32))

@@ -53,7 +53,7 @@ def read_metrics(parts: Mapping[str, Sequence[TopologyNode]]) -> dict[str, State
 
 
 @contextmanager
-def logged_update(node: UpdateNode, txid: int | None) -> Iterator[None]:
+def log_update(node: UpdateNode, txid: int | None) -> Iterator[None]:
     """Run an update, count it if it is a replay, and log at level debug what it asked of its store."""
     if txid is not None:
         if txid == node.newest and node.metrics is not None:

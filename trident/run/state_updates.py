@@ -200,7 +200,7 @@ class StateUpdate:
         """Update one partition; yield what `__call__` does."""
         if len(self.schema):
             yield from self.run(batches, partition)
-        elif self._updated(batches, partition) is not None:
+        elif self._update(batches, partition) is not None:
             yield _UPDATED
 
     def run(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
@@ -209,11 +209,11 @@ class StateUpdate:
         Raises:
             BatchFailedError: the state, or its updater, raised a `FailedException`.
         """
-        emitted = self._updated(batches, partition)
+        emitted = self._update(batches, partition)
         while emitted is not None and len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
             yield batch_of(rows, self.schema)
 
-    def _updated(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[tuple[Any, ...]] | None:
+    def _update(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[tuple[Any, ...]] | None:
         """Update the state, and return the tuples that it emits; None if there was nothing to update it with."""
         given = batches if self.partials is None else self.partials.merged(batches)
         held = [batch for batch in given if batch.num_rows]

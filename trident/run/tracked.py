@@ -82,13 +82,13 @@ class Sections:
         `partials`: aggregates the output instead, if `operates` is True for the node.
         """
         wanted = set(wanted) or {node.schema.names[0]}
-        return self._ended(node, self._section(node, wanted, anchored=False, partials=partials))
+        return self._end(node, self._section(node, wanted, anchored=False, partials=partials))
 
     def shared_groups(self, node: TopologyNode, partials: SharedPartials) -> DataFrame:
         """Return the partial results of all consumers of a node's tuples, which are not held themselves."""
-        return self._ended(node, self._computed(node, partials.wanted, anchored=False, partials=partials))
+        return self._end(node, self._compute(node, partials.wanted, anchored=False, partials=partials))
 
-    def _ended(self, node: TopologyNode, section: Tracked) -> DataFrame:
+    def _end(self, node: TopologyNode, section: Tracked) -> DataFrame:
         broadcast = _broadcast(node)
         return section.frame if broadcast is None else repartition(section.frame, broadcast, self.partitions)
 
@@ -106,15 +106,15 @@ class Sections:
         `raw`: the tuples may be the source's own rows.
         """
         if _is_shared(node):
-            return self._shared(node, wanted, anchored=anchored)
-        return self._computed(node, wanted, anchored=anchored, raw=raw, partials=partials)
+            return self._share(node, wanted, anchored=anchored)
+        return self._compute(node, wanted, anchored=anchored, raw=raw, partials=partials)
 
-    def _shared(self, node: TopologyNode, wanted: Iterable[str], *, anchored: bool) -> Tracked:
+    def _share(self, node: TopologyNode, wanted: Iterable[str], *, anchored: bool) -> Tracked:
         """Return the tuples of a node with several consumers, which are computed once."""
         if node not in self._held:
             # Where tracking ends with all consumers, the trees end here too.
             judged_further = any(child.tracked for child in node.children)
-            made = self._computed(node, _read_of(node), anchored=judged_further)
+            made = self._compute(node, _read_of(node), anchored=judged_further)
             self._held[node] = made.on(hold_rows(made.frame))
         held = self._held[node]
         if held.producers == (SOURCE,):
@@ -122,7 +122,7 @@ class Sections:
             return held
         return held.on(held.frame.select(*wanted, *([ANCHORS] if anchored else [])))
 
-    def _computed(
+    def _compute(
         self,
         node: TopologyNode,
         wanted: set[str],
@@ -136,7 +136,7 @@ class Sections:
         if isinstance(base, SpoutNode) and ORDER in narrow_steps(steps, wanted)[1]:
             steps = [base.ordering_step, *steps]
         if not steps:
-            start = self._started if base is node else self._base
+            start = self._start if base is node else self._base
             return start(base, wanted, [] if raw else fields, anchored=anchored)
         schema = StructType(fields)
         chain, needed = narrow_steps([*steps, ProjectStep(arrow(schema))], wanted)
@@ -153,10 +153,10 @@ class Sections:
         `fields` if there are no operations.
         """
         if _is_shared(node):
-            return self._shared(node, wanted, anchored=anchored)
-        return self._started(node, wanted, fields, anchored=anchored)
+            return self._share(node, wanted, anchored=anchored)
+        return self._start(node, wanted, fields, anchored=anchored)
 
-    def _started(
+    def _start(
         self, node: TopologyNode, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
     ) -> Tracked:
         if isinstance(node, RepartitionNode):
@@ -282,7 +282,7 @@ def _read_by(node: TopologyNode, parent: TopologyNode) -> set[str]:
         return set(node.read_of(parent))
     read = _read_of(node) if node.children else set(node.schema.names)
     if isinstance(node, RowNode):
-        return _narrowed(node.ordering_step, read)[1]
+        return _narrow(node.ordering_step, read)[1]
     return {*read, *node.fields} if isinstance(node, RepartitionNode) else read
 
 
@@ -327,12 +327,12 @@ def narrow_steps(
     needed = set(wanted)
     kept: list[TridentStep] = []
     for step in reversed(steps):
-        one, needed = _narrowed(step, needed)
+        one, needed = _narrow(step, needed)
         kept.append(one)
     return tuple(reversed(kept)), sorted(needed)
 
 
-def _narrowed(step: TridentStep, wanted: set[str]) -> tuple[TridentStep, set[str]]:
+def _narrow(step: TridentStep, wanted: set[str]) -> tuple[TridentStep, set[str]]:
     if isinstance(step, FunctionStep | ArrowEachStep | QueryStep):
         through = _only(step.kept, wanted)
         return replace(step, kept=through), {*step.inputs, *through.names}

@@ -115,7 +115,7 @@ def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch
     return batch_of(rows, schema)
 
 
-def _emitted(
+def _emit(
     operation: str,
     batch: pa.RecordBatch,
     kept: pa.Schema,
@@ -174,7 +174,7 @@ class FunctionStep(_EachStep):
         """Yield the same in parts."""
         execute = self.function.execute
         calls = (partial(execute, tup) for tup in read_tuples(batch, self.inputs))
-        return _emitted(self.operation, batch, self.kept, self.added, calls)
+        return _emit(self.operation, batch, self.kept, self.added, calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class ArrowEachStep(_EachStep):
             return []
         try:
             new, source = self.function.execute(batch)
-            return [(self._checked(new, source, batch.num_rows), at + source.astype(np.int64))]
+            return [(self._check(new, source, batch.num_rows), at + source.astype(np.int64))]
         except (TridentError, FailedException):
             raise
         except failures() as error:
@@ -213,7 +213,7 @@ class ArrowEachStep(_EachStep):
                 *self._halves(batch.slice(middle), at + middle, failed),
             ]
 
-    def _checked(self, new: Any, source: Any, rows: int) -> pa.RecordBatch:
+    def _check(self, new: Any, source: Any, rows: int) -> pa.RecordBatch:
         if isinstance(new, pa.Table):
             whole = new.combine_chunks().to_batches()
             new = whole[0] if whole else batch_of([], self.added)
@@ -292,7 +292,7 @@ class QueryStep:
             raise OperationError(msg)
         execute = self.query.execute
         calls = (partial(execute, tup, result) for tup, result in zip(tuples, results, strict=True))
-        yield from _emitted(self.operation, batch, self.kept, self.added, calls)
+        yield from _emit(self.operation, batch, self.kept, self.added, calls)
 
 
 def _beside(

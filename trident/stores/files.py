@@ -97,7 +97,7 @@ class FileByteStore(MemoryByteStore):
         self._system, self._root = _filesystem(folder)
         self._generation, self._number, self._since = 1, 0, 0
         self._is_ours = False
-        self._reached(self._open)
+        self._reach(self._open)
 
     def compare_and_set_many(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
@@ -119,12 +119,12 @@ class FileByteStore(MemoryByteStore):
             if not self._changed:
                 return
             changes = {key: self._values.get(key) for key in self._changed}
-            self._reached(self._check_newest)
-            self._reached(lambda: self._write("batch", changes))
+            self._reach(self._check_newest)
+            self._reach(lambda: self._write("batch", changes))
             self._changed.clear()
             self._since += 1
             if self._since >= self._interval:
-                self._reached(self._snapshot)
+                self._reach(self._snapshot)
 
     def _set(self, key: str, value: bytes | None, now: float) -> None:
         super()._set(key, value, now)
@@ -133,10 +133,10 @@ class FileByteStore(MemoryByteStore):
     def _claim(self) -> None:
         """Read the folder once more, and begin a generation of our own."""
         if not self._is_ours:
-            self._reached(self._open)
-            self._reached(self._snapshot)
+            self._reach(self._open)
+            self._reach(self._snapshot)
             self._is_ours = True
-            self._reached(self._delete_parts)
+            self._reach(self._delete_parts)
 
     def _open(self) -> None:
         self._system.create_dir(self._root, recursive=True)
@@ -302,7 +302,7 @@ class FileByteStore(MemoryByteStore):
             )
             raise FencedError(msg)
 
-    def _reached(self, action: Callable[[], None]) -> None:
+    def _reach(self, action: Callable[[], None]) -> None:
         try:
             action()
         except OSError as error:

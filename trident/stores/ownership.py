@@ -128,8 +128,7 @@ class StatePlace:
         found = [*zip(names, self.own, raws, strict=True)]
         # From the end: a refusal names a single update first.
         claimed = [
-            self._claimed(update, key, self._decoded(key, raw), fence, txid)
-            for update, key, raw in found[::-1]
+            self._claim(update, key, self._decode(key, raw), fence, txid) for update, key, raw in found[::-1]
         ]
         return claimed[::-1]
 
@@ -141,7 +140,7 @@ class StatePlace:
             ForeignValueError: another program's value stands there.
         """
         for key, raw in zip(self.others, raws, strict=True):
-            found = self._decoded(key, raw)
+            found = self._decode(key, raw)
             if found is not None and found.update != GLOBALS:
                 self._check_apart(self._mine, self._start, found, key)
 
@@ -177,7 +176,7 @@ class StatePlace:
             ForeignValueError: another program's value stands there.
         """
         for key, raw in zip(keys, raws, strict=True):
-            found = self._decoded(key, raw)
+            found = self._decode(key, raw)
             if found is not None:
                 self._check_apart(found, register[key], self._mine, key, found)
 
@@ -251,7 +250,7 @@ class StatePlace:
         owner = self.owner
         return Mark(owner.application, owner.stream, owner.update)
 
-    def _claimed(self, update: str, key: str, found: Mark | None, fence: int | None, txid: int) -> Mark:
+    def _claim(self, update: str, key: str, found: Mark | None, fence: int | None, txid: int) -> Mark:
         owner = self.owner
         mine = Mark(owner.application, owner.stream, update)
         if found is None:
@@ -295,7 +294,7 @@ class StatePlace:
             found.update == GLOBALS and self.owner.is_global and self.accepted.startswith(whole)
         )
 
-    def _decoded(self, key: str, raw: bytes | None) -> Mark | None:
+    def _decode(self, key: str, raw: bytes | None) -> Mark | None:
         mark: Mark | None = read_mark(self.where, key, raw, Mark, "the mark of an owner")
         return mark
 

@@ -62,7 +62,7 @@ class _OfMsgspec(Serializer):
 
     def serialize(self, value: Any) -> bytes:
         """See `Serializer.serialize`."""
-        encoded: bytes = self._encoder.encode(_checked(value, self._takes, self._marked))
+        encoded: bytes = self._encoder.encode(_check(value, self._takes, self._mark))
         return encoded
 
     def deserialize(self, data: bytes) -> Any:
@@ -71,7 +71,7 @@ class _OfMsgspec(Serializer):
 
     def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
         """See `Serializer.serialize_many`."""
-        return self._encoded(_all_checked(values, self._takes, self._marked))
+        return self._encode(_all_checked(values, self._takes, self._mark))
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
@@ -81,7 +81,7 @@ class _OfMsgspec(Serializer):
             return list(map(decode, found))
         return [None if item is None else decode(item) for item in data]
 
-    def _encoded(self, values: Sequence[Any]) -> list[bytes]:
+    def _encode(self, values: Sequence[Any]) -> list[bytes]:
         return list(map(self._encoder.encode, values))
 
     @property
@@ -95,7 +95,7 @@ class _OfMsgspec(Serializer):
         raise NotImplementedError
 
     @staticmethod
-    def _marked(value: Decimal) -> Any:
+    def _mark(value: Decimal) -> Any:
         """Return the form of a decimal from which it comes back as a decimal."""
         raise NotImplementedError
 
@@ -113,16 +113,16 @@ class JsonSerializer(_OfMsgspec):
     def deserialize(self, data: bytes) -> Any:
         """See `Serializer.deserialize`."""
         value = super().deserialize(data)
-        return _restored(value) if _MARK in data else value
+        return _restore(value) if _MARK in data else value
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
         values = super().deserialize_many(data)
         if _MARK not in b"".join(filter(None, data)):
             return values
-        return list(map(_restored, values))
+        return list(map(_restore, values))
 
-    def _encoded(self, values: Sequence[Any]) -> list[bytes]:
+    def _encode(self, values: Sequence[Any]) -> list[bytes]:
         # One call for all of them; JSON has no line ends inside.
         lines: list[bytes] = self._encoder.encode_lines(values).split(b"\n")
         lines.pop()
@@ -134,7 +134,7 @@ class JsonSerializer(_OfMsgspec):
         return kind in _SCALARS or (kind is float and math.isfinite(value))
 
     @staticmethod
-    def _marked(value: Decimal) -> Any:
+    def _mark(value: Decimal) -> Any:
         return {_DECIMAL: str(value)}
 
 
@@ -156,7 +156,7 @@ class MsgpackSerializer(_OfMsgspec):
         return kind in _SCALARS or kind is float or kind is bytes
 
     @staticmethod
-    def _marked(value: Decimal) -> Any:
+    def _mark(value: Decimal) -> Any:
         return msgspec.msgpack.Ext(_EXTENSION, str(value).encode())
 
 
@@ -168,16 +168,16 @@ _EXTENSION = 1
 
 
 def _all_checked(values: Sequence[Any], takes: Any, mark: Callable[[Decimal], Any]) -> Sequence[Any]:
-    """Call `_checked` for each, or check all at once if they are of simple types."""
+    """Call `_check` for each, or check all at once if they are of simple types."""
     kinds = set(map(type, values))
     if kinds == {OpaqueValue}:
         kinds = {type(value.current) for value in values} | {type(value.previous) for value in values}
     elif kinds == {TransactionalValue}:
         kinds = {type(value.value) for value in values}
-    return values if kinds <= _SCALARS else [_checked(value, takes, mark) for value in values]
+    return values if kinds <= _SCALARS else [_check(value, takes, mark) for value in values]
 
 
-def _checked(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
+def _check(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
     """Return a value with its decimals marked.
 
     Raises:
@@ -189,16 +189,16 @@ def _checked(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
     if kind is Decimal:
         return mark(value)
     if kind is OpaqueValue or kind is TransactionalValue:
-        return kind(*(part if takes(part) else _checked(part, takes, mark) for part in _parts(value)))
+        return kind(*(part if takes(part) else _check(part, takes, mark) for part in _parts(value)))
     if kind is list:
-        return [item if takes(item) else _checked(item, takes, mark) for item in value]
+        return [item if takes(item) else _check(item, takes, mark) for item in value]
     if kind is dict:
         for key in value:
             if type(key) is not str or key == _DECIMAL:
                 what = f"is a {type(key).__name__}" if type(key) is not str else "marks a decimal"
                 msg = f"the key {key!r} of a dict {what}, but keys must be other strings"
                 raise TypeError(msg)
-        return {key: item if takes(item) else _checked(item, takes, mark) for key, item in value.items()}
+        return {key: item if takes(item) else _check(item, takes, mark) for key, item in value.items()}
     if kind is tuple:
         msg = f"{value!r} is a tuple, which would come back as a list. Make it a list"
         raise TypeError(msg)
@@ -210,18 +210,18 @@ def _parts(value: Any) -> tuple[Any, ...]:
     return tuple(getattr(value, name) for name in value.__struct_fields__)
 
 
-def _restored(value: Any) -> Any:
+def _restore(value: Any) -> Any:
     """Return a value whose marked decimals are decimals again."""
     kind = type(value)
     if kind is OpaqueValue or kind is TransactionalValue:
-        return kind(*map(_restored, _parts(value)))
+        return kind(*map(_restore, _parts(value)))
     if kind is list:
-        return list(map(_restored, value))
+        return list(map(_restore, value))
     if kind is not dict:
         return value
     if value.keys() == {_DECIMAL}:
         return Decimal(value[_DECIMAL])
-    return {key: _restored(item) for key, item in value.items()}
+    return {key: _restore(item) for key, item in value.items()}
 
 
 def _from_extension(code: int, data: memoryview) -> Any:

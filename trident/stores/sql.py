@@ -163,7 +163,7 @@ class SqlByteStore(ByteStore):
             now = self._clock()
             for part in _chunks(keys):
                 rows = self._rows(connection, part, lock=False)
-                values += [_living(rows.get(key), now) for key in part]
+                values += [_value_if_living(rows.get(key), now) for key in part]
         return values, list(values)
 
     def compare_and_set_many(
@@ -212,7 +212,7 @@ class SqlByteStore(ByteStore):
 
         rows: dict[str, tuple[bytes, float | None]] = {}
         try:
-            with self._fitting(keys, values), self._transaction() as connection:
+            with self._tell_size_errors(keys, values), self._transaction() as connection:
                 self._check_column(keys, values)
                 rows = self._rows(connection, keys, lock=True)
                 now = self._clock()
@@ -225,7 +225,7 @@ class SqlByteStore(ByteStore):
                 }
                 for i, (key, value) in enumerate(zip(keys, values, strict=True)):
                     row = rows.get(key)
-                    if versions is not None and _living(row, now) != versions[i]:
+                    if versions is not None and _value_if_living(row, now) != versions[i]:
                         written[i] = LOST
                     elif value is None:
                         if row is not None:
@@ -272,7 +272,7 @@ class SqlByteStore(ByteStore):
                 raise ValueTooLargeError(msg)
 
     @contextmanager
-    def _fitting(self, keys: Sequence[str], values: Sequence[bytes | None]) -> Iterator[None]:
+    def _tell_size_errors(self, keys: Sequence[str], values: Sequence[bytes | None]) -> Iterator[None]:
         """Tell a value that is too large for a request from a server that does not answer: both end the connection."""
         try:
             yield
@@ -438,7 +438,7 @@ def _number(expires: Any) -> float | None:
     return expires if isinstance(expires, int | float) else None
 
 
-def _living(row: tuple[bytes, float | None] | None, now: float) -> bytes | None:
+def _value_if_living(row: tuple[bytes, float | None] | None, now: float) -> bytes | None:
     return None if row is None or (row[1] is not None and row[1] <= now) else row[0]
 
 

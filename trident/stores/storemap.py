@@ -222,9 +222,9 @@ class StoreMap(VersionedBackingMap[Any]):
         ours = (
             name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
         )
-        return [key for key in map(self._decoded, ours) if key is not None]
+        return [key for key in map(self._decode, ours) if key is not None]
 
-    def _decoded(self, name: str) -> Key | None:
+    def _decode(self, name: str) -> Key | None:
         try:
             return decode_key(name)
         except ValueError as error:
@@ -252,7 +252,7 @@ class StoreMap(VersionedBackingMap[Any]):
         if len(unique) < len(names):
             at = dict(zip(unique, range(len(unique)), strict=True))
             raws, versions = [raws[at[name]] for name in names], [versions[at[name]] for name in names]
-        return self._deserialized(keys, raws), versions
+        return self._deserialize(keys, raws), versions
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """See `BackingMap.multi_put`."""
@@ -274,7 +274,7 @@ class StoreMap(VersionedBackingMap[Any]):
             SerializationError: a value cannot be stored; nothing was written.
             FencedError: a newer attempt has begun.
         """
-        raws = self._serialized(keys, values)
+        raws = self._serialize(keys, values)
         self._metrics.keys_written += len(keys)
         if self._mark is not None and self._store.guards:
             return self._ask(self._write_guarded, self._names(keys), raws, versions)
@@ -307,9 +307,9 @@ class StoreMap(VersionedBackingMap[Any]):
                 self._compare(fence)
             here = keys[part]
             self._metrics.keys_read += len(here)
-            values, left = change(part, self._deserialized(here, raws))
+            values, left = change(part, self._deserialize(here, raws))
             self._metrics.keys_written += len(here) - len(left)
-            return self._serialized(here, values), left
+            return self._serialize(here, values), left
 
         def exchange() -> list[Version]:
             with self._store.exchange(guard) as exchange:
@@ -339,7 +339,7 @@ class StoreMap(VersionedBackingMap[Any]):
         self._metrics.retries += 1
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
-        names = encode_keys(keys) if self._key_factory is None else self._made(self._key_factory, keys)
+        names = encode_keys(keys) if self._key_factory is None else self._make_names(self._key_factory, keys)
         if self._prefix and names:
             # All at once; a name with a line end in it would come out as two.
             prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
@@ -347,7 +347,7 @@ class StoreMap(VersionedBackingMap[Any]):
         most = self._store.max_key_bytes
         return names if most is None else shorten_names(names, self._prefix, most)
 
-    def _made(self, factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
+    def _make_names(self, factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
         """Return the names that the user's function gives.
 
         Raises:
@@ -367,13 +367,13 @@ class StoreMap(VersionedBackingMap[Any]):
                     raise SerializationError(msg)
         return names
 
-    def _deserialized(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
+    def _deserialize(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
         try:
             return _with_txids(self._serializer.deserialize_many(raws), -self._base)
         except Exception:
             raise self._foreign(keys, self._names(keys), raws) from None
 
-    def _serialized(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
+    def _serialize(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
         """Return the bytes of each value; None, which removes its key, stays None."""
         if type(None) not in set(map(type, values)):
             return self._bytes(keys, values)

@@ -80,10 +80,10 @@ def run_trident(
                 stack.enter_context(_in_this_process(node, session))
                 if isinstance(node, UpdateNode):
                     noted[names[node]] = NotedStates(node.factory), spout
-                    stack.enter_context(_changed(node, "factory", noted[names[node]][0]))
-                    stack.enter_context(_changed(node, "metrics", None))
+                    stack.enter_context(_change_attribute(node, "factory", noted[names[node]][0]))
+                    stack.enter_context(_change_attribute(node, "metrics", None))
             recording = [
-                stack.enter_context(_recorded(node, names[node], recorder))
+                stack.enter_context(_add_recorder(node, names[node], recorder))
                 for node in nodes
                 # An updater without new fields emits nothing.
                 if node in names and node.schema.names
@@ -118,7 +118,7 @@ def _names(nodes: Iterable[TopologyNode]) -> dict[TopologyNode, str]:
 
 
 @contextmanager
-def _recorded(node: TopologyNode, name: str, recorder: Recorder) -> Iterator[TopologyNode]:
+def _add_recorder(node: TopologyNode, name: str, recorder: Recorder) -> Iterator[TopologyNode]:
     """Add a consumer to a node that records its tuples."""
     step = RecordStep(name, recorder, arrow(node.schema))
     recording = RowNode(f"record {name}", node.schema, (node,), step)
@@ -133,11 +133,11 @@ def _in_this_process(node: TopologyNode, session: LocalSession) -> Iterator[None
     """Let a node take frames of this process: a user's DataFrame code, and the batch DataFrames that it joins."""
     with ExitStack() as stack:
         if isinstance(node, TransformNode):
-            stack.enter_context(_changed(node, "function", run_in_spark(node.function)))
+            stack.enter_context(_change_attribute(node, "function", run_in_spark(node.function)))
         for static in _static(node.parents):
             assert static.rows is not None
             rows = session.createDataFrame(static.rows.toArrow(), static.schema)
-            stack.enter_context(_changed(static, "rows", rows))
+            stack.enter_context(_change_attribute(static, "rows", rows))
         yield
 
 
@@ -148,7 +148,7 @@ def _static(nodes: Sequence[TopologyNode]) -> Iterator[SpoutNode]:
 
 
 @contextmanager
-def _changed(node: TopologyNode, attribute: str, value: object) -> Iterator[None]:
+def _change_attribute(node: TopologyNode, attribute: str, value: object) -> Iterator[None]:
     """Give an attribute another value for some time."""
     before = getattr(node, attribute)
     setattr(node, attribute, value)

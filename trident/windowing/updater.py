@@ -75,7 +75,7 @@ class _WindowUpdater(StateUpdater[MapState[Any]]):
         values = state.multi_update(list(updates), list(updates.values()))
         for bucket, value in zip(updates, values, strict=True):
             for window in closed_windows(value):
-                named, group = self._named(bucket, window), repr((bucket, window.key))
+                named, group = self._window_fields(bucket, window), repr((bucket, window.key))
                 for number, row in enumerate(self.windowed.finish(window.partial)):
                     collector.emit([*named, *row, window_order(window.start, group, number)])
         current_metrics().late += sum(update.late for update in updates.values())
@@ -85,7 +85,7 @@ class _WindowUpdater(StateUpdater[MapState[Any]]):
         """Return the update of each key of the state."""
 
     @abstractmethod
-    def _named(self, bucket: Key, window: Closed) -> list[Any]:
+    def _window_fields(self, bucket: Key, window: Closed) -> list[Any]:
         """Return the group fields, the start and the end of a window."""
 
 
@@ -115,7 +115,7 @@ class TimeWindowUpdater(_WindowUpdater):
             for bucket, found in arrivals.items()
         }
 
-    def _named(self, bucket: Key, window: Closed) -> list[Any]:
+    def _window_fields(self, bucket: Key, window: Closed) -> list[Any]:
         try:
             times = [_EPOCH + timedelta(microseconds=at) for at in (window.start, window.end)]
         except OverflowError:
@@ -149,15 +149,17 @@ class CountWindowUpdater(_WindowUpdater):
         for tup in put_in_order(tuples, self._order):
             group = tuple(_hashable(tup[name]) for name in self.keys) or bucket_key(0)
             groups.setdefault(group, []).append(self.windowed.stored(tup[VALUE]))
-        return {group: _Update(self, partial_of(self._counted, values)) for group, values in groups.items()}
+        return {
+            group: _Update(self, partial_of(self._count_arrivals, values)) for group, values in groups.items()
+        }
 
-    def _counted(self, values: Sequence[Any], before: int | None) -> tuple[list[Arrival], int]:
+    def _count_arrivals(self, values: Sequence[Any], before: int | None) -> tuple[list[Arrival], int]:
         first = before or 0
         numbered = enumerate(values, first)
         arrivals = [Arrival(self.panes.pane_of(at), (), 1, value) for at, value in numbered]
         return arrivals, first + len(values)
 
-    def _named(self, bucket: Key, window: Closed) -> list[Any]:
+    def _window_fields(self, bucket: Key, window: Closed) -> list[Any]:
         return [*(bucket if self.keys else ()), max(window.start, 0), window.end]
 
 
@@ -174,14 +176,14 @@ class _Update(ValueUpdater[Any]):
     def update(self, stored: Any) -> Any:
         """Return the windows after the batch."""
         if stored is not None:
-            stored = _checked(self._updater.operation, stored)
+            stored = _check_stored(self._updater.operation, stored)
         arrivals, mark = self._arrived(None if stored is None else stored[0])
         windowed = self._updater.windowed
         value, self.late = advance(stored, arrivals, mark, self._updater.panes, windowed.combine)
         return value
 
 
-def _checked(operation: str, stored: Any) -> _Stored:
+def _check_stored(operation: str, stored: Any) -> _Stored:
     """Return what the state holds, if it is what `advance` has returned.
 
     Raises:

@@ -23,7 +23,7 @@ from kinesis_trident.console.metrics.table import LISTENER, METRICS, TOPOLOGY
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.trident import Count
 from kinesis_trident.trident.maps.metering import StateMetrics
-from kinesis_trident.trident.run.state_metrics import MetricsParam, logged_update
+from kinesis_trident.trident.run.state_metrics import MetricsParam, log_update
 from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.topology import RunningTopology, _below
 
@@ -138,7 +138,7 @@ def test_a_topology_has_the_numbers_of_its_states_and_they_reach_opentelemetry()
     *_, node = nodes = _below(stream.node)  # type: ignore[arg-type]
     node.metrics = Accumulator(-4711, StateMetrics(), MetricsParam())  # type: ignore[attr-defined]
     for txid in (1, 2, 2, 3):
-        with logged_update(node, txid):  # type: ignore[arg-type]
+        with log_update(node, txid):  # type: ignore[arg-type]
             node.metrics.add(StateMetrics(updates=2, keys_read=10, keys_written=9, seconds=0.25))  # type: ignore[attr-defined]
     registry = CollectorRegistry()
     metrics = TopologyMetrics("orders", RunningTopology({}, {"lines": nodes}), registry)

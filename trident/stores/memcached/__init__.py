@@ -108,8 +108,8 @@ class MemcachedByteStore(ByteStore):
         answers = self._spread([wire_keys(keys)], gets, found)
         count = len(keys)
         return (
-            _placed(count, [(at, values) for at, (values, _) in answers]),
-            _placed(count, [(at, cases) for at, (_, cases) in answers]),
+            _place(count, [(at, values) for at, (values, _) in answers]),
+            _place(count, [(at, cases) for at, (_, cases) in answers]),
         )
 
     def compare_and_set_many(
@@ -120,7 +120,7 @@ class MemcachedByteStore(ByteStore):
         def requests(names: Sequence[bytes], ours: Sequence[bytes | None], cases: Sequence[Version]) -> bytes:
             return compare_and_sets(names, ours, cases, self._ttl)
 
-        return _placed(len(keys), self._spread([wire_keys(keys), values, versions], requests, stored))
+        return _place(len(keys), self._spread([wire_keys(keys), values, versions], requests, stored))
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
@@ -164,11 +164,11 @@ class MemcachedByteStore(ByteStore):
                 mine = columns if isinstance(at, range) else [[column[i] for i in at] for column in columns]
                 parts = [slice(start, start + _CHUNK) for start in range(0, len(at), _CHUNK)]
                 pipelines = ((requests(*(column[part] for column in mine)), len(at[part])) for part in parts)
-                asked = self._asked(self._connections[server], pipelines, parse)
+                asked = self._ask(self._connections[server], pipelines, parse)
                 answers += zip((at[part] for part in parts), asked, strict=True)
         return answers
 
-    def _asked(
+    def _ask(
         self,
         connection: MemcachedConnection,
         pipelines: Iterable[tuple[bytes, int]],
@@ -301,7 +301,7 @@ class MemcachedState(MapStateFactory):
         )
 
 
-def _placed(count: int, answers: Iterable[tuple[Sequence[int], Sequence[T]]]) -> list[T]:
+def _place(count: int, answers: Iterable[tuple[Sequence[int], Sequence[T]]]) -> list[T]:
     """Return every item at its position."""
     items: list[Any] = [None] * count
     for at, answered in answers:

@@ -111,18 +111,18 @@ class MemcachedConnection:
 
     def send(self, requests: bytes) -> None:
         """Send a pipeline; `answer` reads the answers in the order of the pipelines. Both raise as `ask` does."""
-        with self._talking():
+        with self._talk():
             if self._socket is None:
                 self._open()
             self._send(requests + b"mn\r\n")
 
     def answer(self, count: int, parse: Callable[[bytes, int], T]) -> T:
         """Return the parsed answer to the next pipeline."""
-        with self._talking():
+        with self._talk():
             return self._answer(count, parse)
 
     @contextmanager
-    def _talking(self) -> Iterator[None]:
+    def _talk(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

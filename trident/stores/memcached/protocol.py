@@ -99,7 +99,7 @@ def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]
             and _are_cases(cases)
         ):
             return values, list(cases)
-    return _found_one_by_one(answer, count)
+    return _parse_one_by_one(answer, count)
 
 
 def stored(answer: bytes, count: int) -> list[Version]:
@@ -146,7 +146,7 @@ def not_stored(answer: bytes) -> set[bytes]:
     return lost
 
 
-def _found_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:
+def _parse_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:
     values: list[bytes | None] = []
     cases: list[Version] = []
     at = 0

@@ -66,35 +66,35 @@ class RedisClusterStore(ByteStore):
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
-        with self._following() as node:
+        with self._follow_slot() as node:
             return node.get_many(keys)
 
     def compare_and_set_many(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
     ) -> list[Version]:
         """See `ByteStore.compare_and_set_many`."""
-        with self._following() as node:
+        with self._follow_slot() as node:
             return node.compare_and_set_many(keys, values, versions)
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
-        with self._following() as node:
+        with self._follow_slot() as node:
             node.set_many(keys, values)
 
     @contextmanager
     def exchange(self, guard: str | None) -> Iterator[Exchange[str]]:
         """See `ByteStore.exchange`."""
-        with self._following() as node, node.exchange(guard) as exchange:
+        with self._follow_slot() as node, node.exchange(guard) as exchange:
             yield exchange
 
     @contextmanager
-    def _following(self) -> Iterator[RedisByteStore]:
+    def _follow_slot(self) -> Iterator[RedisByteStore]:
         """Yield the node of the keys; after an error the next request asks for it again: the slot may have moved."""
         from redis import exceptions
 
         try:
             with self._lock:
-                node = self._node = self._node or self._found()
+                node = self._node = self._node or self._find_node()
             yield node
         except StoreUnavailableError:
             self._node = None
@@ -106,7 +106,7 @@ class RedisClusterStore(ByteStore):
             msg = f"{self._where} does not answer ({error}). Check that all its slots have a node, and the login"
             raise StoreUnavailableError(msg) from None
 
-    def _found(self) -> RedisByteStore:
+    def _find_node(self) -> RedisByteStore:
         if self._cluster is None:
             self._cluster = self._connect()
         else:

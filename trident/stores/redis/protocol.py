@@ -14,10 +14,10 @@ _BETWEEN = b"\xc1"
 
 def command(words: Sequence[bytes]) -> bytes:
     """Return a command of RESP, Redis's protocol: an array of strings, each after its length."""
-    return b"*%d%b\r\n" % (len(words), _headed(words, _RESP, _RESP_HEAD.__mod__))
+    return b"*%d%b\r\n" % (len(words), _add_heads(words, _RESP, _RESP_HEAD.__mod__))
 
 
-def packed(items: Sequence[bytes | None]) -> bytes:
+def pack_items(items: Sequence[bytes | None]) -> bytes:
     """Return an array of msgpack's raw strings, the only ones that Redis's cmsgpack reads; None becomes empty."""
     try:
         # As texts, which msgspec packs at once, and by the same rules.
@@ -25,12 +25,12 @@ def packed(items: Sequence[bytes | None]) -> bytes:
     except (TypeError, UnicodeDecodeError):
         texts = []
     if items and len(texts) == len(items):
-        return packed_texts(texts)
+        return pack_texts(texts)
     raws = [item or b"" for item in items]
-    return b"\xdd" + len(raws).to_bytes(4, "big") + _headed(raws, _RAW, _long_raw)
+    return b"\xdd" + len(raws).to_bytes(4, "big") + _add_heads(raws, _RAW, _long_raw)
 
 
-def packed_texts(texts: Sequence[str]) -> bytes:
+def pack_texts(texts: Sequence[str]) -> bytes:
     """Return the same for texts."""
     return _encoder.encode(texts)
 
@@ -44,7 +44,7 @@ def join_items(items: Sequence[bytes | None]) -> bytes:
     return text if text.count(_BETWEEN) == len(items) - 1 else b""
 
 
-def _headed(items: Sequence[bytes], heads: Sequence[bytes], other: Callable[[int], bytes]) -> bytes:
+def _add_heads(items: Sequence[bytes], heads: Sequence[bytes], other: Callable[[int], bytes]) -> bytes:
     """Return every item after the head for its length: one of `heads`, or else `other`."""
     sizes = list(map(len, items))
     parts = [b""] * (2 * len(items))

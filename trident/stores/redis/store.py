@@ -18,7 +18,7 @@ from kinesis_trident.trident.errors import (
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.overlap import Exchange, request_parts
-from kinesis_trident.trident.stores.redis.protocol import command, join_items, packed, packed_texts
+from kinesis_trident.trident.stores.redis.protocol import command, join_items, pack_items, pack_texts
 from kinesis_trident.trident.stores.redis.scripts import COMPARE_AND_SET, SET
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class RedisByteStore(ByteStore):
         found: list[bytes | None] = []
         parts = _chunks(len(keys))
         for part, answer in zip(
-            parts, self.pipelined((self.get(names[part]) for part in parts), keys), strict=True
+            parts, self.pipeline((self.get(names[part]) for part in parts), keys), strict=True
         ):
-            found += self.checked_values(answer, len(names[part]))
+            found += self.check_values(answer, len(names[part]))
         return found, found
 
     def compare_and_set_many(
@@ -90,12 +90,12 @@ class RedisByteStore(ByteStore):
         written: list[Version] = list(values)
         parts = request_parts(MAX_KEYS, _MAX_BYTES, values, versions)
         commands = (self.compare_and_set(keys[part], versions[part], values[part]) for part in parts)
-        for part, lost in zip(parts, self.pipelined(commands, keys), strict=True):
-            for i in self.checked_lost(lost, len(keys[part])):
+        for part, lost in zip(parts, self.pipeline(commands, keys), strict=True):
+            for i in self.check_lost(lost, len(keys[part])):
                 written[part.start + i - 1] = LOST
         return written
 
-    def checked_values(self, answer: Any, count: int) -> list[bytes | None]:
+    def check_values(self, answer: Any, count: int) -> list[bytes | None]:
         """Return the answer to a read of `count` keys.
 
         Raises:
@@ -105,7 +105,7 @@ class RedisByteStore(ByteStore):
             raise self._odd(answer)
         return answer
 
-    def checked_lost(self, answer: Any, count: int) -> list[int]:
+    def check_lost(self, answer: Any, count: int) -> list[int]:
         """Return the answer to a write of `count` keys: the numbers from 1 of those that were not set, or [0].
 
         Raises:
@@ -156,7 +156,7 @@ class RedisByteStore(ByteStore):
     ) -> bytes:
         """Return the command for some hundreds of keys; it sets none if the guard differs."""
         text = b"" if None in values else join_items(versions)
-        arrays = [packed_texts(names), packed(values), *([] if text else [packed(versions)])]
+        arrays = [pack_texts(names), pack_items(values), *([] if text else [pack_items(versions)])]
         more = (guard[0], guard[1] or b"", text)
         return self._script(COMPARE_AND_SET, map(str.encode, names), arrays, *more)
 
@@ -165,13 +165,13 @@ class RedisByteStore(ByteStore):
         names = list(map(str.encode, keys))
         parts = request_parts(MAX_KEYS, _MAX_BYTES, values)
         commands = (self.put(names[part], values[part]) for part in parts)
-        for _ in self.pipelined(commands, keys):
+        for _ in self.pipeline(commands, keys):
             pass
 
     def put(self, names: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
         """Return the command that sets some hundreds of keys unconditionally."""
         if self._hash or self._ttl != b"0" or None in values:
-            return self._script(SET, names, [packed(names), packed(values)])
+            return self._script(SET, names, [pack_items(names), pack_items(values)])
         return command([b"MSET", *chain.from_iterable(zip(names, values, strict=True))])  # type: ignore[list-item]
 
     def _script(self, source: bytes, names: Iterable[bytes], arrays: Iterable[bytes], *more: bytes) -> bytes:
@@ -183,7 +183,7 @@ class RedisByteStore(ByteStore):
         count = b"%d" % len(keys)
         return command([b"EVAL", source, count, *keys, packs, self._ttl, self._hash.encode(), *more])
 
-    def pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
+    def pipeline(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
         """Yield the answers to commands about some keys, several of which are in flight at a time."""
         while True:
             with self.speaking(keys):
@@ -240,9 +240,9 @@ class RedisByteStore(ByteStore):
             msg = f"{self._where} does not answer ({why}). Check that it runs and that the executors reach it"
             raise StoreUnavailableError(msg) from None
         except exceptions.RedisError as error:
-            raise self._refused(error, keys) from None
+            raise self._refusal(error, keys) from None
 
-    def _refused(self, error: Exception, keys: Iterable[str]) -> StateError:
+    def _refusal(self, error: Exception, keys: Iterable[str]) -> StateError:
         from redis.exceptions import RedisError
 
         text = make_reason(str(error))
@@ -305,7 +305,7 @@ class RedisExchange(Exchange[str]):
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
         """See `Exchange.read`; a version is the bytes themselves."""
-        found = self._store.checked_values(self._take(), count + bool(self._guard))
+        found = self._store.check_values(self._take(), count + bool(self._guard))
         guard = found.pop() if self._guard else None
         return found, found, guard
 
@@ -329,7 +329,7 @@ class RedisExchange(Exchange[str]):
         lost: list[int] = []
         for part in parts:
             here = part.stop - part.start
-            numbers = self._store.checked_lost(self._take(), here)
+            numbers = self._store.check_lost(self._take(), here)
             lost += [part.start + i for i in (range(1, here + 1) if numbers == [0] else numbers)]
         if not lost:
             return values
