@@ -7,14 +7,11 @@ fails: where the source cannot run, what is found says so when it is used.
 
 from pyspark import __version__ as _version
 
-from kinesis_trident.spout.unsupported import is_supported, unsupported_source
+from kinesis_trident.spout.unsupported import unsupported_source
 
-if is_supported(_version):
-    try:
-        from kinesis_trident.spout.source import KinesisTridentSource as DefaultSource
-    except Exception as error:
-        DefaultSource = unsupported_source(_version, error)
-else:
-    DefaultSource = unsupported_source(_version)
+try:
+    from kinesis_trident.spout.source import KinesisTridentSource as DefaultSource
+except Exception as error:
+    DefaultSource = unsupported_source(_version, error)
 
 __all__ = ["DefaultSource"]

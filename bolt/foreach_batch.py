@@ -297,6 +297,13 @@ def start_query(
     writer = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
     if queryName is not None:
         writer = writer.queryName(queryName)
+    if trigger == {"availableNow": True}:
+        from kinesis_trident.spout.graceful_stop import must_drain, stop_when_drained
+
+        if must_drain(stream):
+            query = writer.start()
+            stop_when_drained(query, stream)
+            return query
     if trigger is not None:
         writer = writer.trigger(**trigger)
     return writer.start()

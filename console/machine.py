@@ -47,12 +47,12 @@ def _versions() -> Iterator[Result]:
         )
         return
     numbers = tuple(int(part) for part in spark.split(".")[:2] if part.isdigit())
-    good = numbers >= (4, 2)
+    good = numbers >= (4, 0)
     yield Result(
         "spark",
         "ok" if good else "failed",
         f"pyspark {spark}",
-        "" if good else "install pyspark 4.2 or newer",
+        "" if good else "install pyspark 4.0 or newer",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -23,10 +24,13 @@ from kinesis_trident.common.private_names import WAITING_FOR_TRIGGER, MissingNam
 from kinesis_trident.spout.errors import NotOurSourceError, OffsetError, StopTimeoutError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.engines import installed_protocol
 from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.spark_plan import options_of_query, source_of
+
+log = logging.getLogger(__name__)
 
 _POLL = 0.1
 _BEGIN_SECONDS = 60.0
@@ -47,6 +51,7 @@ def stop(
     timeout: float | None = None,
     *,
     stream: DataFrame | None = None,
+    drain: bool = False,
 ) -> None:
     """Stop gracefully: finish and settle the current batch, and end the source's planning process.
 
@@ -61,6 +66,9 @@ def stop(
         stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not reveal its
             sources. There this function asks the newest run of the application to stop and settles the finished batch
             in this process, which must reach ZooKeeper and Kinesis.
+        drain: read the records that are in the stream now, and retry those of them that fail, before the query ends.
+            What `Trigger.AvailableNow` does; for a query that runs already, and for Spark 4.0 and 4.1, which end a
+            Python source after one batch with that trigger.
 
     Raises:
         NotOurSourceError: the query does not read `kinesis-trident`, `stream` is missing under Spark Connect, or it
@@ -72,34 +80,63 @@ def stop(
         if stream is not None:
             msg = "stop: stream= is for one query of Spark Connect. Leave it out for a running topology"
             raise NotOurSourceError(msg)
-        _stop_all(list(running.queries.values()), timeout)
+        _stop_all(list(running.queries.values()), timeout, drain=drain)
     else:
-        _stop_one(running, timeout, stream)
+        _stop_one(running, timeout, stream, drain=drain)
 
 
-def _stop_all(queries: Sequence[StreamingQuery], timeout: float | None) -> None:
+def must_drain(stream: DataFrame) -> bool:
+    """Return whether `Trigger.AvailableNow` would read one batch only: in Spark 4.0 and 4.1, of a Python source."""
+    if installed_protocol() != "4.0":
+        return False
+    try:
+        source_of(stream)
+    except NotOurSourceError:
+        return False
+    return True
+
+
+def stop_when_drained(query: StreamingQuery, stream: DataFrame) -> None:
+    """Do in a thread what `stop(query, drain=True)` does; an error stops the query, and is logged."""
+
+    def wait() -> None:
+        try:
+            stop(query, stream=stream if is_remote() else None, drain=True)
+        except Exception as error:
+            if query.isActive:
+                log.exception("the query cannot drain, and is stopped")
+                query.stop()
+            else:
+                log.debug("the query has ended before it has drained: %s", error)
+
+    threading.Thread(target=wait, name="stop-when-drained", daemon=True).start()
+
+
+def _stop_all(queries: Sequence[StreamingQuery], timeout: float | None, *, drain: bool) -> None:
     """Stop queries in parallel; raise an error of one only after all had the chance to end."""
     with ThreadPoolExecutor(max(1, len(queries))) as pool:
-        stopping = [pool.submit(stop, query, timeout) for query in queries]
+        stopping = [pool.submit(stop, query, timeout, drain=drain) for query in queries]
     for one in stopping:
         one.result()
 
 
-def _stop_one(query: StreamingQuery, timeout: float | None, stream: DataFrame | None) -> None:
+def _stop_one(query: StreamingQuery, timeout: float | None, stream: DataFrame | None, *, drain: bool) -> None:
     begin = _BEGIN_SECONDS if timeout is None else min(timeout, _BEGIN_SECONDS)
     sources = options_of_query(query, begin) if stream is None else [source_of(stream)[0]]
     if query.isActive:
-        _stop_gently(query, sources, timeout)
+        _stop_gently(query, sources, timeout, drain=drain)
     error = query.exception()
     if error is not None:
         raise error
 
 
-def _stop_gently(query: StreamingQuery, sources: Sequence[SourceOptions], timeout: float | None) -> None:
+def _stop_gently(
+    query: StreamingQuery, sources: Sequence[SourceOptions], timeout: float | None, *, drain: bool
+) -> None:
     """Ask each run to plan nothing more; stop when all have confirmed, or when Spark waits between two triggers."""
     deadline = None if timeout is None else time.monotonic() + timeout
     with ExitStack() as stack:
-        requests = [_request(query, options, stack) for options in sources]
+        requests = [_request(query, options, stack, drain=drain) for options in sources]
         if not _until(query, requests, deadline):
             msg = f"the current batch did not end within {timeout} s; the query keeps running. Stop it again"
             raise StopTimeoutError(msg)
@@ -111,25 +148,27 @@ def _stop_gently(query: StreamingQuery, sources: Sequence[SourceOptions], timeou
                     _settle(options, _last_plan(query, options), request.asked)
 
 
-def _request(query: StreamingQuery, options: SourceOptions, stack: ExitStack) -> _Request:
+def _request(query: StreamingQuery, options: SourceOptions, stack: ExitStack, *, drain: bool) -> _Request:
     streams = _streams(options, _last_plan(query, options))
     client = connect(options.zookeeper)
     # The request is ephemeral: it ends with this session.
     stack.callback(client.close)
     stack.callback(client.stop)
     home = find_home(client, options.zookeeper_root, options.application_name, streams)
-    return _Request(SourceStore(client, home))
+    return _Request(SourceStore(client, home), drain=drain)
 
 
 class _Request:
     """The request to stop this query's run; a query that has just started may have no run yet.
 
     Attributes:
+        drain: the run drains first.
         asked: the epoch of the run that was asked last; None if none was.
     """
 
-    def __init__(self, store: SourceStore) -> None:
+    def __init__(self, store: SourceStore, *, drain: bool) -> None:
         self._store = store
+        self.drain = drain
         self._answers = 0
         self._heard = threading.Condition()
         self.asked: int | None = None
@@ -139,7 +178,7 @@ class _Request:
         """Ask the newest run, if it was not asked yet."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self.asked:
-            self._store.stop.ask(epoch)
+            self._store.stop.ask(epoch, drain=self.drain)
             self.asked = epoch
 
     def answered(self, seconds: float, times: int) -> bool:
@@ -153,7 +192,10 @@ class _Request:
         return newest is not None and newest[0] == self.asked
 
     def _look(self, request: StopNode | None) -> None:
-        if request is not None and request.settled is not None:
+        if request is None:
+            # It has ended with the session, if it was made.
+            self.asked = None
+        elif request.settled is not None:
             with self._heard:
                 self._answers += 1
                 self._heard.notify()
@@ -169,7 +211,9 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
         for request in requests:
             request.ask()
         # Check twice, because a query without an interval passes through this state too.
-        if all(request.answered(_POLL, times) for request in requests) or (between and was_between):
+        if all(request.answered(_POLL, times) for request in requests) or (
+            between and was_between and not any(request.drain for request in requests)
+        ):
             return True
         was_between = between
         if deadline is not None and time.monotonic() >= deadline:

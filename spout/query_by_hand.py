@@ -2,7 +2,8 @@
 
 This is what `MicroBatchExecution` of Spark 4 does, without a JVM: an offset is logged before `partitions` is called, a
 batch that is logged and not committed starts over with `partitions`, and `latestOffset` is called only after a commit.
-A new checkpoint always runs a batch 0: if there is nothing to do, it ends at the offset that it started from.
+A new checkpoint always runs a batch 0: if there is nothing to do, it ends at the offset that it started from. What
+differs between Spark's releases is in `spout.planner.engines`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.engines import ENGINES, Offset, SparkProtocol, installed_protocol
+from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.tracker.records import RecordPosition
@@ -57,7 +59,12 @@ class SparkCheckpoint:
 
     def at(self, count: int) -> Plan:
         """Return the offset of an entry, the first of which is 1."""
-        return plan_from_offset(json.loads(self.offsets[count - 1]))
+        return plan_from_offset(self.logged(count))
+
+    def logged(self, count: int) -> Offset:
+        """Return the offset of an entry as it is logged."""
+        offset: Offset = json.loads(self.offsets[count - 1])
+        return offset
 
 
 class QueryByHand:
@@ -80,6 +87,7 @@ class QueryByHand:
         judges: True for a query of `reliable`, `foreach_batch`, bolts or Trident: it says before its first task that
             each of its batches has an outcome. False for a plain query, which publishes none. None: it judges from its
             first outcome on.
+        protocol: of the calls of Spark, "4.0" (also for 4.1) or "4.2" (and newer); that of the installed Spark if None.
         run: other fields of `spout.planner.clocks.Surroundings`, such as how it waits.
     """
 
@@ -95,6 +103,7 @@ class QueryByHand:
         hold: float = _HOLD,
         look_period: float | None = _LOOK_PERIOD,
         judges: bool | None = None,
+        protocol: SparkProtocol | None = None,
         **run: Any,
     ) -> None:
         self.checkpoint = checkpoint
@@ -114,6 +123,16 @@ class QueryByHand:
         )
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)
+        self._begin(protocol)
+
+    def _begin(self, protocol: SparkProtocol | None) -> None:
+        """Make the calls with which Spark begins; the run is there already."""
+        self._states_starts = (protocol or installed_protocol()) == "4.2"
+        self._engine = ENGINES["4.2" if self._states_starts else "4.0"](lambda _: self.run)
+        offsets = self.checkpoint.offsets
+        if offsets and not self._states_starts:
+            last = self.checkpoint.logged(len(offsets))
+            self._engine.partitions(last, last)
 
     @classmethod
     def start(
@@ -126,6 +145,7 @@ class QueryByHand:
         hold: float = _HOLD,
         look_period: float | None = _LOOK_PERIOD,
         judges: bool | None = None,
+        protocol: SparkProtocol | None = None,
         **run: Any,
     ) -> Self:
         """Start a life with these options of the format, over `kinesis` or else the options' endpoint.
@@ -148,6 +168,7 @@ class QueryByHand:
                 hold,
                 look_period,
                 judges,
+                protocol,
                 **run,
             )
         except BaseException:
@@ -180,24 +201,32 @@ class QueryByHand:
     @property
     def committed(self) -> Plan:
         """The offset from which the current batch, or the next one, starts."""
+        return plan_from_offset(self._committed)
+
+    @property
+    def _committed(self) -> Offset:
         if self.checkpoint.committed:
-            return self.checkpoint.at(self.checkpoint.committed)
-        # Spark asks each time, and logs what it was told.
-        return plan_from_offset(offset_from_plan(self.run.initial()))
+            return self.checkpoint.logged(self.checkpoint.committed)
+        # Spark asks each time.
+        return self._engine.initial()
 
     def plan(self) -> Plan | None:
         """Ask for the next batch once, and log it; None if there is nothing to do."""
         self._require(in_hand=False)
-        plan = self.run.latest(self.committed, self._most_records)
-        if plan is not None:
-            self._log(plan)
-        elif not self.checkpoint.offsets:
-            self._log(self.committed)
+        start = self._committed if self._states_starts else None
+        end = self._engine.latest(start, self._most_records)
+        if start is None:
+            start = self._committed
+        if end != start:
+            self.checkpoint.offsets.append(json.dumps(end))
+            return self.in_hand
+        if not self.checkpoint.offsets:
+            self.checkpoint.offsets.append(json.dumps(end))
             if self.rows():
                 msg = "batch 0 ends at the offset that it started from, and has rows. This is a defect of the source"
                 raise AssertionError(msg)
             self.commit()
-        return plan
+        return None
 
     def planned(self) -> Plan:
         """Ask until there is a next batch, at most two minutes, and log it."""
@@ -210,12 +239,16 @@ class QueryByHand:
         """Read the current batch: its rows, sorted."""
         plan = self._require(in_hand=True)
         found: list[Any] = []
-        parts = self.run.partitions(self.committed, plan)
+        parts = self.parts()
         if self.judges and parts:
             self._say_judging(plan)
         for part in parts:
             found += self.task(part)
         return sorted(found)
+
+    def parts(self) -> list[TurnsPartition]:
+        """Store the plan of the current batch, and return its tasks."""
+        return self._engine.partitions(self._committed, self.checkpoint.logged(len(self.checkpoint.offsets)))
 
     def task(self, part: TurnsPartition) -> list[Any]:
         """Run one task of a batch: its rows, in the order in which the task gives them."""
@@ -306,6 +339,3 @@ class QueryByHand:
             )
             raise AssertionError(msg)
         return plan  # type: ignore[return-value]
-
-    def _log(self, plan: Plan) -> None:
-        self.checkpoint.offsets.append(json.dumps(offset_from_plan(plan)))

@@ -10,30 +10,29 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:
+    # Spark 4.0 and 4.1 have neither limits nor Trigger.AvailableNow for a Python source.
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
 
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.prompt_sockets import acknowledge_at_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
 
-    from kinesis_trident.checkpoint.model.nodes import Plan
     from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.partition import TurnsPartition
-    from kinesis_trident.spout.planner.offsets import Offsets
-    from kinesis_trident.spout.planner.run import SourceRun
+    from kinesis_trident.spout.planner.engines import Engine
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
 log = logging.getLogger(__name__)
@@ -56,8 +55,8 @@ def _in_one_sentence(method: Method[Parameters, Returned]) -> Method[Parameters,
             return method(self, *args, **kwargs)
         except KinesisTridentError as error:
             log.debug("%s", error, exc_info=True)
-            if self._started is not None:
-                self._started.note_end("failed", f"{type(error).__name__}: {error}")
+            if self._engine.opened is not None:
+                self._engine.opened.note_end("failed", f"{type(error).__name__}: {error}")
             raise error.with_traceback(None) from None
 
     return call
@@ -145,33 +144,16 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._started: SourceRun | None = None
-        self._draining = False
-        self._known: Offsets | None = None
 
-    def _run(self, *offsets: Plan) -> SourceRun:
-        """Return the run; start it if this is the first call, with the `offsets` that Spark names in it."""
-        if self._started is None:
-            from kinesis_trident.spout.planner.run import SourceRun
+    @cached_property
+    def _engine(self) -> Engine:
+        from kinesis_trident.spout.planner.engines import ENGINES, installed_protocol
+        from kinesis_trident.spout.planner.run import SourceRun
 
-            self._started = SourceRun.open(self._options, on_replaced=_end_process, offsets=offsets)
-        return self._started
-
-    def _begin_anew(self, *offsets: Plan) -> None:
-        """Start another run, because the stream of this one no longer exists."""
-        assert self._started is not None
-        self._started.close()
-        self._started = None
-        if self._draining:
-            self._run(*offsets).drain_and_end()
-
-    @property
-    def _offsets(self) -> Offsets:
-        if self._known is None:
-            from kinesis_trident.spout.planner.offsets import Offsets
-
-            self._known = Offsets()
-        return self._known
+        return ENGINES[installed_protocol()](
+            lambda offsets: SourceRun.open(self._options, on_replaced=_end_process, offsets=offsets),
+            begins_anew=not self._options.fail_on_data_loss,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors only read partitions: one with another release must get as far as to see their version.
@@ -189,47 +171,32 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on, read only records that are in the stream now, and retry failed ones until none are left."""
-        from kinesis_trident.spout.errors import StreamRecreatedError
-
-        self._draining = True
-        try:
-            self._run().drain_and_end()
-        except StreamRecreatedError:
-            if self._options.fail_on_data_loss:
-                raise
-            self._begin_anew()
+        self._engine.drain()
 
     @_in_one_sentence
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
-        return self._offsets.offset(self._run().initial())
+        return self._engine.initial()
 
     @_in_one_sentence
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Settle the batch that ended at `start`, then plan the next; return `start` if there is nothing to do."""
-        from kinesis_trident.spout.errors import StreamRecreatedError
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Settle the last batch, then plan the next; return the end of the last one if there is nothing to do.
 
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        begin = self._offsets.plan(start)
-        try:
-            plan = self._run(begin).latest(begin, most)
-        except StreamRecreatedError:
-            if self._options.fail_on_data_loss:
-                raise
-            self._begin_anew(begin)
-            plan = self._run(begin).latest(begin, most)
-        # Spark compares offsets as text: return the same object if there is nothing to do.
-        return start if plan is None else self._offsets.offset(plan)
+        Spark 4.0 and 4.1 pass neither the end of the last batch, `start`, nor a limit.
+        """
+        most = self._options.max_records_per_trigger if limit is None else getattr(limit, "max_rows", None)
+        return self._engine.latest(start, most)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return lag, in-flight, retrying and dead-lettered records, for the query's progress."""
-        return self._started.report() if self._started is not None else None
+        return self._engine.opened.report() if self._engine.opened is not None else None
 
     @_in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
-        offsets = self._offsets.plan(start), self._offsets.plan(end)
-        return self._run(*offsets).partitions(*offsets)
+        return self._engine.partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task as Arrow batches."""
@@ -237,12 +204,12 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Clean up after settled batches; Spark never calls this for a last batch, so nothing depends on it."""
-        self._run().purge()
+        self._engine.run().purge()
 
     def stop(self) -> None:
         """End the run; Spark calls this when the planning process ends, not when the query stops."""
-        if self._started is not None:
-            self._started.end()
+        if self._engine.opened is not None:
+            self._engine.opened.end()
 
 
 def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:

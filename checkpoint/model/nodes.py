@@ -414,10 +414,14 @@ class StatesNode(Node, frozen=True, kw_only=True):
 
 
 class StopNode(Node, frozen=True, kw_only=True):
-    """`stop`: asks the run of `epoch` to plan nothing more; `settled` is its answer, the newest settled txid."""
+    """`stop`: asks the run of `epoch` to plan nothing more; `settled` is its answer, the newest settled txid.
+
+    With `drain`, it first reads what was in the stream when it was asked, and retries what of it fails.
+    """
 
     epoch: Ordinal
     settled: Ordinal | None = None
+    drain: bool = False
 
 
 class ExternalNode(Node, frozen=True, kw_only=True):

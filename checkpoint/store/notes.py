@@ -148,9 +148,12 @@ class StreamsNote(Note[StreamsNode]):
 class StopNote(Note[StopNode]):
     """The node `stop`, ephemeral: a process asks that a running query ends after the current batch; the run answers."""
 
-    def ask(self, epoch: int) -> None:
-        """Ask the run of `epoch` to plan nothing more; the request ends with this process's session."""
-        request = Create(self._path, encode(StopNode(epoch=epoch)), ephemeral=True)
+    def ask(self, epoch: int, *, drain: bool = False) -> None:
+        """Ask the run of `epoch` to plan nothing more, at once or once it has drained.
+
+        The request ends with this process's session.
+        """
+        request = Create(self._path, encode(StopNode(epoch=epoch, drain=drain)), ephemeral=True)
         try:
             self._nodes.session.commit([request])
         except Refused as refused:

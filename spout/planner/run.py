@@ -314,13 +314,15 @@ class SourceRun:
         """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
         while True:
             self._tenure.raise_if_replaced()
-            if self._tenure.stop_asked:
+            planner = self._planner
+            if self._tenure.drain_asked and not planner.is_draining:
+                planner.drain()
+            if self._tenure.stop_asked and (planner.is_drained or not self._tenure.drain_asked):
                 self._store.stop.answer(self._state.settled, self._epoch)
                 self._rest_until(deadline)
                 return None
-            plan = self._planner.plan(max_records)
-            self._notes.note(self._planner.looks)
-            planner = self._planner
+            plan = planner.plan(max_records)
+            self._notes.note(planner.looks)
             if plan is None and planner.is_drained:
                 self.note_end("finished")
             if plan is not None or planner.is_drained:

@@ -70,6 +70,7 @@ class TakeoverWatch:
         epoch: of the run.
         replaced: a newer run was seen.
         stop_asked: the run was asked to plan nothing more.
+        drain_asked: it was asked to drain before.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class TakeoverWatch:
         self._ends_when_replaced = False
         self.replaced = False
         self.stop_asked = False
+        self.drain_asked = False
 
     def watch(self) -> None:
         """Begin to watch, once the run can be closed."""
@@ -146,6 +148,7 @@ class TakeoverWatch:
             self._on_replaced()
 
     def _on_stop_asked(self, request: StopNode | None) -> None:
+        self.drain_asked = request is not None and request.epoch == self.epoch and request.drain
         self.stop_asked = request is not None and request.epoch == self.epoch
         if self.stop_asked:
             self._ends_when_replaced = True

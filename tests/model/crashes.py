@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.planner.engines import SparkProtocol
 from model.ackers import Acked
 from model.driver import Driver, Judging, Tasks
 from model.families import all_acked, once
@@ -85,7 +86,10 @@ def crashes(last: int, stride: int = 1) -> Iterator[Crash]:
 
 
 def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
-    """Play the story: lives that end as given, and a last one. The steps of each, and what is not as promised."""
+    """Play the story: lives that end as given, and a last one. The steps of each, and what is not as promised.
+
+    The step of the first crash decides which of Spark's protocols all lives follow.
+    """
     with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder:
         explicit = kind == "explicit"
         world = World(random.Random(7), LooseSink() if explicit else OpaqueState(), Path(folder), shards=2)
@@ -101,8 +105,9 @@ def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
             more |= {"ackMode": "explicit", "messageTimeout": "1s"}
         log = SparkCheckpoint()
         lived: list[int] = []
+        protocol: SparkProtocol = "4.0" if ends and ends[0].step % 2 else "4.2"
         for end in (*ends, None):
-            error = _live(world, log, more, end, lived)
+            error = _live(world, log, more, end, lived, protocol)
             if error is not None:
                 return lived, [f"a life after {ends}: {type(error).__name__}: {error}"]
             world.now += 1000
@@ -112,7 +117,12 @@ def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
 
 
 def _live(
-    world: World, log: SparkCheckpoint, more: dict[str, str], end: Crash | None, lived: list[int]
+    world: World,
+    log: SparkCheckpoint,
+    more: dict[str, str],
+    end: Crash | None,
+    lived: list[int],
+    protocol: SparkProtocol,
 ) -> Exception | None:
     doomed = _Doomed(end)
     rng = _Steady()
@@ -130,6 +140,7 @@ def _live(
         world.options(**more),
         _nobody,
         make_driver,
+        protocol=protocol,
         batches=None,
         dice=(Dice(rng), Dice(rng), Dice(rng)),
         rng=rng,

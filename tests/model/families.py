@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from kinesis_trident.spout.planner.engines import SparkProtocol
 from model.joined import Joined, play as play_joined
 from model.sinks import FileSink, FolderSink, LooseSink, OpaqueState, Sink
 from model.world import Record, World
@@ -138,7 +139,7 @@ class Family:
     copies: float = 0.5
     start_ms: int = 0
     heeds: bool = False
-    plays: Callable[[Random], Joined] | None = None
+    plays: Callable[[Random, Sequence[SparkProtocol]], Joined] | None = None
 
 
 def _changing(world: World) -> dict[str, str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from memory_streams import MemoryStreams
 
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.checkpoint.errors import CheckpointError, HomeError
 from kinesis_trident.spout.errors import CheckpointMismatchError, SpoutError, StreamChangedError
+from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from model.played import STAGES, Played
 from model.sinks import FolderSink, OpaqueState, Written
@@ -46,8 +47,8 @@ class Joined(Played):
         stats: what happened, counted.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__()
+    def __init__(self, rng: random.Random, protocols: Sequence[SparkProtocol]) -> None:
+        super().__init__(protocols=protocols)
         self.rng = rng
         self.kinesis = MemoryStreams("a", "b", "c", clock=lambda: self.now)
         self.folder, self.state = FolderSink(_GOES_ON), _States()
@@ -115,9 +116,9 @@ class Joined(Played):
             self.violations.append(f"records are not once in the {sink}: {counts}")
 
 
-def play(rng: random.Random) -> Joined:
+def play(rng: random.Random, protocols: Sequence[SparkProtocol]) -> Joined:
     """Play a schedule; an error that no person is asked to act on is a violation."""
-    played = Joined(rng)
+    played = Joined(rng, protocols)
     try:
         played.play()
     except (BoltError, CheckpointError, SpoutError) as error:

@@ -2,7 +2,7 @@
 
 What `MicroBatchExecution` does: a batch that was logged and not committed is begun again with `partitions`;
 `latest` is called only after a commit; a new checkpointLocation always has a batch 0, also where there is nothing to
-read.
+read. In which order, and with which arguments, is a matter of the protocol (`spout.planner.engines`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.engines import ENGINES, Engine, SparkProtocol
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from model.driver import Driver, Tasks
@@ -54,6 +54,7 @@ class Life:
         options: of the source.
         start: begins another process.
         make_driver: what the query does with its batches.
+        protocol: of Spark's calls.
         batches: how many it has at most; None to drain the stream.
         dice: what goes wrong with the sessions of the planning process, the driver and the tasks.
         rng: decides what else happens.
@@ -68,6 +69,7 @@ class Life:
         start: Callable[[str, Callable[[Actor], object]], object],
         make_driver: MakeDriver,
         *,
+        protocol: SparkProtocol,
         batches: int | None,
         dice: tuple[Dice, Dice, Dice],
         rng: random.Random,
@@ -78,6 +80,7 @@ class Life:
         self._options = options
         self._start = start
         self._make_driver = make_driver
+        self._protocol = protocol
         self._left = batches
         self._dice = dice
         self._rng = rng
@@ -134,7 +137,7 @@ class Life:
         driver = self._make_driver(world, self._actor, SourceStore(session, run.layout), tasks)  # type: ignore[arg-type]
         if self._left is None:
             run.drain_and_end()
-        self._go_on(run, driver)
+        self._go_on(run, ENGINES[self._protocol](lambda _: run), driver)
         if not world.calm and self._log.committed and rng.random() < _STOPPED_WELL:
             run.settle_finished(self._log.at(self._log.committed))
         run.close()
@@ -154,15 +157,20 @@ class Life:
                 self._step = None
             self._world.stats["reads beside a batch"] += self._world.reads - before
 
-    def _go_on(self, run: SourceRun, driver: Driver) -> None:
+    def _go_on(self, run: SourceRun, engine: Engine, driver: Driver) -> None:
         log, point = self._log, self._actor.point
         have, done = len(log.offsets), log.committed
+        if have and self._protocol == "4.0":
+            last = log.logged(have)
+            engine.partitions(last, last)
+        states_starts = self._protocol == "4.2"
         idle = 0
         while self._left is None or self._left > 0:
-            start = log.at(done) if done else plan_from_offset(offset_from_plan(run.initial()))
+            start = log.logged(done) if done else engine.initial() if have or states_starts else None
             if have == done:
-                plan = run.latest(start, self._options.max_records_per_trigger)
-                if plan is None and have:
+                end = engine.latest(start if states_starts else None, self._options.max_records_per_trigger)
+                start = start or engine.initial()
+                if end == start and have:
                     idle += 1
                     if self._left is None or idle > _IDLE:
                         return
@@ -171,13 +179,14 @@ class Life:
                 point()
                 if len(log.offsets) != have:
                     raise ConcurrentError
-                log.offsets.append(json.dumps(offset_from_plan(plan or start)))
+                log.offsets.append(json.dumps(end))
                 have += 1
                 point()
                 if done:
                     # Spark tells of a commit once the next offset is logged.
                     run.purge()
-            driver.process((id(log), have), run.partitions(start, log.at(have)))
+            assert start is not None
+            driver.process((id(log), have), engine.partitions(start, log.logged(have)))
             if self._dies():
                 self._actor.die("killed with its batch written, and not committed")
             point()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from threading import Event
 from typing import Any
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.nodes import Batch
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.spout.query_by_hand import DeliveredRow, QueryByHand, SparkCheckpoint
 from kinesis_trident.spout.testing import MemoryKinesis
 from model.inline import InlineExecutor
@@ -37,10 +39,14 @@ STAGES = ("logged", "stored", "read", "written", "published", "committed", "sett
 
 
 class Played:
-    """An application over a ZooKeeper in memory, and two sinks that replace by txid; some records fail once."""
+    """An application over a ZooKeeper in memory, and two sinks that replace by txid; some records fail once.
 
-    def __init__(self, *, failing: bool = True) -> None:
+    `protocols`: of Spark's calls, one life after the other.
+    """
+
+    def __init__(self, *, failing: bool = True, protocols: Sequence[SparkProtocol] = ("4.0", "4.2")) -> None:
         self._failing = failing
+        self._protocols = cycle(protocols)
         self.now = 1_700_000_000_000
         self.zookeeper = MemoryZooKeeper(lambda: self.now)
         self.kinesis: Any = MemoryKinesis(shards=1, clock=lambda: self.now)
@@ -69,6 +75,7 @@ class Played:
             hold=0,
             look_period=0,
             judges=judges,
+            protocol=next(self._protocols),
             steady=self.clock,
             wait=self.wait,
             executor=InlineExecutor(),
@@ -90,7 +97,7 @@ class Played:
                 if life.in_hand is None and life.plan() is None:
                     return
             elif stage == "stored":
-                parts = life.run.partitions(life.committed, life.in_hand)  # type: ignore[arg-type]
+                parts = life.parts()
             elif stage == "read":
                 rows = [row for part in parts for row in life.task(part)]
                 batch = life.store.batches.newest()

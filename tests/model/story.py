@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
@@ -56,12 +57,13 @@ class Told:
 
 
 def play(family: str, seed: int) -> Told:
-    """Play the schedule of a seed."""
+    """Play the schedule of a seed, whose lives follow one of Spark's protocols, or now one and now the other."""
     rng = random.Random(f"{family} {seed}")
+    protocols = (("4.2",), ("4.0",), ("4.0", "4.2"))[seed % 3]
     if plays := FAMILIES[family].plays:
-        return Told(family, seed, plays(rng))
+        return Told(family, seed, plays(rng, protocols))
     with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder, collections_paused():
-        story = _Story(FAMILIES[family], rng, Path(folder))
+        story = _Story(FAMILIES[family], rng, Path(folder), protocols)
         try:
             story.play()
         except Stuck as stuck:
@@ -70,8 +72,11 @@ def play(family: str, seed: int) -> Told:
 
 
 class _Story:
-    def __init__(self, family: Family, rng: random.Random, folder: Path) -> None:
+    def __init__(
+        self, family: Family, rng: random.Random, folder: Path, protocols: Sequence[SparkProtocol]
+    ) -> None:
         self._family = family
+        self._protocols = protocols
         self._rng = rng
         self.world = World(
             rng, family.sink(), folder, shards=rng.choice([1, 2, 3]), rows_may_differ=family.rows_may_differ
@@ -173,6 +178,7 @@ class _Story:
                 options,
                 schedule.start,
                 self._driver(schedule.start, rng),
+                protocol=self._protocols[self._lives % len(self._protocols)],
                 batches=batches,
                 dice=dice,
                 rng=rng,

@@ -67,7 +67,7 @@ class SteppedQuery(Query):
         options: of the format, beside those that each needs.
 
     Attributes:
-        parts: the tasks of the last batch.
+        tasks: the tasks of the last batch.
         during: is called before and after each task of a batch.
     """
 
@@ -82,7 +82,7 @@ class SteppedQuery(Query):
         self.checkpoint = checkpoint or SparkCheckpoint()
         self.kinesis = kinesis
         self.time = time
-        self.parts: list[TurnsPartition] = []
+        self.tasks: list[TurnsPartition] = []
         self.during: Callable[[], object] = lambda: None
         self._subscriber = None
         self._most_records = None
@@ -106,12 +106,13 @@ class SteppedQuery(Query):
             ),
         )
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
+        self._begin(None)
 
     def rows(self) -> list[Row]:
         """See `QueryByHand.rows`."""
-        self.parts = self.run.partitions(self.committed, self._require(in_hand=True))
+        self.tasks = self.parts()
         found: list[Row] = []
-        for part in self.parts:
+        for part in self.tasks:
             self.during()
             found += self.task(part)
             self.during()
@@ -142,7 +143,7 @@ class SteppedQuery(Query):
     @property
     def carried(self) -> int:
         """Return how many records the tasks of the last batch were given."""
-        cursors = (turn.cursor for part in self.parts for turn in part.turns)
+        cursors = (turn.cursor for part in self.tasks for turn in part.turns)
         pages = (cursor.page for cursor in cursors if cursor is not None)
         return sum(page.records.num_rows for page in pages if page is not None)
 
