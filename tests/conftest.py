@@ -21,7 +21,7 @@ import fast_spark
 import pytest
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
-from job_environment import REGION, job_environment
+from job_environment import REGION, WITHOUT_CHMOD, job_environment
 from pieces import Pieces, piece_of
 from thorough import CHAOS, SEARCH, examples
 
@@ -226,11 +226,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.session.timeZone", "UTC")
             # Tests wait for what an idle query says of itself; Spark's own default is ten seconds.
             .config("spark.sql.streaming.noDataProgressEventInterval", "500")
-            # Otherwise Spark starts a `chmod` for each file of a checkpoint, which takes a fifth of the processor.
-            .config(
-                "spark.sql.streaming.checkpointFileManagerClass",
-                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-            )
+            .config(map=WITHOUT_CHMOD)
             # Spark keeps the code of a hundred plans; those of all tests are more, and many come again.
             .config("spark.sql.codegen.cache.maxEntries", "2000")
             .getOrCreate()

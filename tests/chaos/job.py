@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from job_environment import WITHOUT_CHMOD
 from job_session import job_session
 from pyspark.sql import DataFrame, SparkSession
 from two_workers import start_cluster
@@ -162,10 +163,7 @@ def session(asked: dict[str, Any]) -> SparkSession:
     os.environ["JAVA_HOME"] = str(ensure_java())
     settings = {
         "spark.sql.shuffle.partitions": "1",
-        # Otherwise Spark starts a `chmod` for each file of a checkpoint.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        **WITHOUT_CHMOD,
     }
     master = start_cluster(folder / "work") if asked["cluster"] else "local[2,4]"
     return job_session(master, folder, settings)

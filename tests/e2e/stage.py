@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
+from kinesis_trident.spout.graceful_stop import must_drain, stop_when_drained
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -149,13 +150,16 @@ class Stage:
     ) -> StreamingQuery:
         """Start a query of Spark's own kind, to a batch function or else to `out` as Parquet."""
         out = stream.writeStream.option("checkpointLocation", self.at(checkpoint))
-        if trigger:
+        drains = trigger == AVAILABLE_NOW and must_drain(stream)
+        if trigger and not drains:
             out = out.trigger(**trigger)
         out = (
             out.format("parquet").option("path", self.at("out")) if write is None else out.foreachBatch(write)
         )
         query = out.start()
         self.queries.append(query)
+        if drains:
+            stop_when_drained(query, stream)
         return query
 
     def at(self, name: str) -> str:

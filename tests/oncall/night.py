@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 
 import fast_spark
 from breakable import Breakable
+from job_environment import WITHOUT_CHMOD
 from job_session import job_session
 from lives import eventually
 from server_programs import find
@@ -172,10 +173,7 @@ def _night(folder: Path, names: Sequence[str]) -> Iterator[Night]:
         )
         prometheus = stack.enter_context(Prometheus(_program("prometheus"), exporter.url))
         settings = {
-            # Otherwise Spark starts a `chmod` for each file of a checkpoint.
-            "spark.sql.streaming.checkpointFileManagerClass": (
-                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-            ),
+            **WITHOUT_CHMOD,
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.memory": "1g",
         }

@@ -11,6 +11,7 @@ from lives import eventually
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
 
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
@@ -74,6 +75,7 @@ class Lives:
         *,
         pace: dict[str, Any] | None = None,
         judges: bool | None = None,
+        protocol: SparkProtocol | None = None,
         **options: str,
     ) -> Query:
         """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default.
@@ -82,7 +84,8 @@ class Lives:
         of faster time.
         """
         given = self._options | _dotted(options)
-        query = Query.start(given, kinesis, checkpoint, clock=self.clock, judges=judges, **(pace or {}))
+        more = {"judges": judges, "protocol": protocol, **(pace or {})}
+        query = Query.start(given, kinesis, checkpoint, clock=self.clock, **more)
         self._begun.append(query)
         return query
 

@@ -269,7 +269,7 @@ def test_an_error_of_ours_shows_no_frames_of_ours(lives: Lives) -> None:
     """Spark prints the traceback of the planning process: one sentence says more than twenty frames."""
     query = lives.begin(MemoryKinesis())
     reader = KinesisTridentReader(lives.parsed())
-    reader._started = query.run
+    reader._engine.opened = query.run
     newer = lives.begin(MemoryKinesis(), query.checkpoint)
     query.until_replaced()
     with pytest.raises(FencedError) as ended:
