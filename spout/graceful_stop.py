@@ -21,10 +21,10 @@ from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.common.private_names import WAITING_FOR_TRIGGER, MissingNameError, is_below_jvm
+from kinesis_trident.spout.engines import installed_protocol
 from kinesis_trident.spout.errors import NotOurSourceError, OffsetError, StopTimeoutError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.engines import installed_protocol
 from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.planner.streams import describe_streams

@@ -3,7 +3,7 @@
 This is what `MicroBatchExecution` of Spark 4 does, without a JVM: an offset is logged before `partitions` is called, a
 batch that is logged and not committed starts over with `partitions`, and `latestOffset` is called only after a commit.
 A new checkpoint always runs a batch 0: if there is nothing to do, it ends at the offset that it started from. What
-differs between Spark's releases is in `spout.planner.engines`.
+differs between Spark's releases is in `spout.engines`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.engines import ENGINES, Offset, SparkProtocol, installed_protocol
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.engines import ENGINES, Offset, SparkProtocol, installed_protocol
 from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
+    from kinesis_trident.spout.engines import Engine
     from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.partition import TurnsPartition
-    from kinesis_trident.spout.planner.engines import Engine
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _engine(self) -> Engine:
-        from kinesis_trident.spout.planner.engines import ENGINES, installed_protocol
+        from kinesis_trident.spout.engines import ENGINES, installed_protocol
         from kinesis_trident.spout.planner.run import SourceRun
 
         return ENGINES[installed_protocol()](

@@ -168,19 +168,17 @@ def _check_python_program(words: list[str], place: str) -> None:
 
 
 @cache
-def _kinesis() -> Any:
-    return botocore.session.get_session().get_service_model("kinesis")
+def _service(name: str) -> Any:
+    return botocore.session.get_session().get_service_model(name)
 
 
 def _check_aws(words: list[str], place: str) -> None:
     service, operation, *rest = words
-    assert service == "kinesis", place
-    (model,) = (
-        _kinesis().operation_model(name)
-        for name in _kinesis().operation_names
-        if xform_name(name, "-") == operation
+    model = _service(service)
+    (called,) = (
+        model.operation_model(name) for name in model.operation_names if xform_name(name, "-") == operation
     )
-    known = {f"--{xform_name(name, '-')}" for name in model.input_shape.members}
+    known = {f"--{xform_name(name, '-')}" for name in called.input_shape.members}
     assert {word for word in rest if word.startswith("--")} <= known, place
 
 

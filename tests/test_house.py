@@ -17,7 +17,7 @@ ROOMS_MOST = 20
 # beside them) imports rooms of the floors before its own, never one of its own floor; `__init__` is its roof.
 FLOORS = {
     "common": [
-        "arrow_columns errors per_process prompt_sockets release worker_garbage",
+        "arrow_columns arrow_schemas errors per_process prompt_sockets release worker_garbage",
         "missing_spark private_names",
         "lazy_names",
     ],
@@ -34,6 +34,7 @@ FLOORS = {
         "kinesis spark_plan",
         "acks data_loss failed_records partition testing",
         "planner reader",
+        "engines",
         "batch_read graceful_stop query_by_hand sink",
         "source",
     ],

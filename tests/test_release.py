@@ -84,6 +84,12 @@ def test_the_environments_have_each_python_and_each_spark() -> None:
     ]
     with pytest.raises(ValueError, match="several minor versions"):
         cells(project, "pyspark==5.0.0\n")
+    newer = {
+        "classifiers": ["Programming Language :: Python :: 3.14"],
+        "optional-dependencies": {"spark": ["pyspark>=4.0"]},
+    }
+    assert Cell("3.14", "4.0") not in cells(newer, "pyspark==4.1.0\n")
+    assert Cell("3.14", "4.1") in cells(newer, "pyspark==4.1.0\n")
 
 
 def test_a_release_is_checked_on_what_the_tests_run_on() -> None:

@@ -13,6 +13,8 @@ from packaging.version import Version
 __all__ = ["Cell", "cells"]
 
 _PYTHON = "Programming Language :: Python :: "
+_NEWEST_PYTHON = {"4.0": "3.13"}
+"""Of a PySpark that does not run on each Python of the classifiers."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,13 @@ def cells(project: Mapping[str, Any], constraints: str) -> list[Cell]:
     sparks = _sparks(project["optional-dependencies"]["spark"], constraints)
     return [
         Cell(pythons[0], sparks[0], "lowest"),
-        *(Cell(python, spark) for python in pythons for spark in sparks),
+        *(Cell(python, spark) for python in pythons for spark in sparks if _runs(spark, python)),
         Cell(pythons[0], sparks[-1], artifact="sdist"),
     ]
+
+
+def _runs(spark: str, python: str) -> bool:
+    return Version(python) <= Version(_NEWEST_PYTHON.get(spark, python))
 
 
 def _sparks(extra: list[str], constraints: str) -> list[str]:

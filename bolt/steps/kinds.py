@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import ArrowStep, PandasStep, RowStep, Step
 from kinesis_trident.bolt.steps.schemas import parse_schema
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _BY_NAME = {kind.__name__: kind for kind in (pa.RecordBatch, pa.Table)}
@@ -44,7 +44,7 @@ def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
             "may begin with '__'"
         )
         raise OperatorError(msg)
-    arrow = to_arrow_schema(parsed, timezone="UTC")
+    arrow = arrow_schema(parsed)
     kind = _first_hint(function, name)
     if _is_data_frame(kind):
         return PandasStep(function, arrow)

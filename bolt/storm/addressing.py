@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
@@ -31,6 +30,7 @@ from kinesis_trident.bolt.storm.streams import TARGET
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 _FIRST, _SECOND = "__first", "__second"
@@ -166,7 +166,7 @@ def add_task_numbers(
     if grouping.kind in {ALL, PARTIAL_KEY, CUSTOM}:
         fields = [field for field in frame.schema.fields if field.name != ANCHORS]
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
-        step = _step(one, to, to_arrow_schema(schema, timezone="UTC"))
+        step = _step(one, to, arrow_schema(schema))
         if grouping.kind == PARTIAL_KEY:
             frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, grouping.fields, to.tasks)
         if tracking is None:

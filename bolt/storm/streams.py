@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
@@ -16,6 +15,7 @@ from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.common import arrow_columns
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 STREAM = "__stream"
 """The column with the number of a row's stream, where a bolt's task emits several."""
@@ -48,7 +48,7 @@ class StreamOutput:
     @classmethod
     def of(cls, declared: Declared, *, taken: bool, tasks: int | None = None) -> StreamOutput:
         """Return the stream as a task emits to it."""
-        schema = to_arrow_schema(declared.fields, timezone="UTC")
+        schema = arrow_schema(declared.fields)
         return cls(schema, taken, declared.direct, tasks)
 
 

@@ -14,12 +14,13 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import Row
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.testing.hashing import partitions_of
 from kinesis_trident.bolt.tracking.place import Place, placed
 from kinesis_trident.bolt.tracking.spans import PROPERTY
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 Partition = list[pa.RecordBatch]
 """The batches of one task, none of them empty."""
@@ -29,7 +30,7 @@ Operator = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 def arrow(schema: StructType) -> pa.Schema:
     """Return a schema as an Arrow schema."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema(schema)
 
 
 class _Settings(dict[str, str]):

@@ -30,7 +30,6 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
@@ -46,6 +45,7 @@ from kinesis_trident.bolt.tracking.running_scan import reading_chain, running_sc
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 
@@ -93,7 +93,7 @@ class Tracking:
         self.source = Tracked(rows, (SOURCE,), reading_chain(rows, self._scan) if self._scan else None)
         if batch.deadly and not self.final:
             schema = StructType([field for field in rows.schema if field.name != ANCHORS])
-            step = Excluded(batch.deadly, to_arrow_schema(schema, timezone="UTC"))
+            step = Excluded(batch.deadly, arrow_schema(schema))
             self.source = self.steps(_SURVIVORS, self.source, (step,), schema)
         self._isolating = isolating
 

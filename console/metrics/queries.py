@@ -44,6 +44,9 @@ class MetricsListener(StreamingQueryListener):
         spark.streams.addListener(MetricsListener())
         prometheus_client.start_http_server(9464)
 
+    Spark 4.0 and 4.1 do not ask a source what it reports: there these are the query's own metrics alone, and
+    `kinesis-trident metrics` has the others.
+
     The metrics of a query end with it. Spark reports nothing while a query is idle: what the last progress says of its
     lag is unknown 10 seconds later, and grows if something was unread.
 
@@ -73,7 +76,11 @@ class MetricsListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Take over what a query reports of its sources."""
         progress = event.progress
-        found = [(source, report) for source in progress.sources if (report := _report(source.latestOffset))]
+        found = [
+            (source, report)
+            for source in progress.sources
+            if (report := _report(source.latestOffset)) is not None
+        ]
         if not found:
             return
         milliseconds = progress.durationMs.get("triggerExecution")
@@ -104,7 +111,7 @@ class MetricsListener(StreamingQueryListener):
                 readings.set("query_last_batch", query.batch, query.name)
                 readings.set("query_batch_seconds", query.seconds, query.name)
                 readings.set("query_input_rows_total", self._rows[query.name], query.name)
-                for report in query.sources:
+                for report in filter(None, query.sources):
                     _read_report(readings, report, round((now - query.at) * 1000))
         return readings
 
@@ -123,16 +130,16 @@ class _Progress(Collector):
 
 
 def _report(latest_offset: str | None) -> dict[str, Any] | None:
-    """Return what a source reports, None if it is not ours."""
+    """Return what a source reports: nothing where Spark shows its offset there, None if it is not ours."""
     try:
         report = json.loads(latest_offset or "null")
     except ValueError:
         return None
-    ours = (
-        isinstance(report, dict)
-        and {"application", "streams", "shards", "behindMs", "counts"} <= report.keys()
-    )
-    return report if ours else None
+    if not isinstance(report, dict):
+        return None
+    if {"application", "streams", "shards", "behindMs", "counts"} <= report.keys():
+        return report
+    return {} if {"txid", "plan", "streams", "positions"} <= report.keys() else None
 
 
 def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.planner.engines import SparkProtocol
+from kinesis_trident.spout.engines import SparkProtocol
 from model.ackers import Acked
 from model.driver import Driver, Judging, Tasks
 from model.families import all_acked, once

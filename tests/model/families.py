@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from kinesis_trident.spout.planner.engines import SparkProtocol
+from kinesis_trident.spout.engines import SparkProtocol
 from model.joined import Joined, play as play_joined
 from model.sinks import FileSink, FolderSink, LooseSink, OpaqueState, Sink
 from model.world import Record, World

@@ -10,8 +10,8 @@ from memory_streams import MemoryStreams
 
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.checkpoint.errors import CheckpointError, HomeError
+from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.errors import CheckpointMismatchError, SpoutError, StreamChangedError
-from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from model.played import STAGES, Played
 from model.sinks import FolderSink, OpaqueState, Written

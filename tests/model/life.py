@@ -2,7 +2,7 @@
 
 What `MicroBatchExecution` does: a batch that was logged and not committed is begun again with `partitions`;
 `latest` is called only after a commit; a new checkpointLocation always has a batch 0, also where there is nothing to
-read. In which order, and with which arguments, is a matter of the protocol (`spout.planner.engines`).
+read. In which order, and with which arguments, is a matter of the protocol (`spout.engines`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from threading import Event
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.engines import ENGINES, Engine, SparkProtocol
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.engines import ENGINES, Engine, SparkProtocol
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from model.driver import Driver, Tasks

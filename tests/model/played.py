@@ -9,8 +9,8 @@ from typing import Any
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.nodes import Batch
+from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.spout.query_by_hand import DeliveredRow, QueryByHand, SparkCheckpoint
 from kinesis_trident.spout.testing import MemoryKinesis
 from model.inline import InlineExecutor

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.partition import TurnsPartition
-from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks

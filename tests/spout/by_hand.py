@@ -9,9 +9,9 @@ from typing import Any
 from lives import eventually
 
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome
+from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.engines import SparkProtocol
 from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
 
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]

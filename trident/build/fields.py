@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.schemas import parse_schema
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
@@ -92,7 +92,7 @@ def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, 
 
 def arrow(schema: StructType) -> pa.Schema:
     """Return a schema as an Arrow schema."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema(schema)
 
 
 def append_fields(schema: StructType, added: StructType, operation: str) -> StructType:

@@ -150,6 +150,7 @@ SAMPLES: dict[str, Node] = {
     "settled": nodes.SettledNode(txid=10, plan="9d2ee611707d070b8fdd480eb71a2a40"),
     "states": nodes.StatesNode(applied={"persistent_aggregate(Count) by word": 3}),
     "request to stop": nodes.StopNode(epoch=1),
+    "request to drain": nodes.StopNode(epoch=1, drain=True),
     "stopped": nodes.StopNode(epoch=1, settled=2),
     "request to replay": nodes.ExternalNode(op="replay", records=("7:1", "8")),
     "request to fail": nodes.ExternalNode(op="fail", positions="1x1:x", reason="no", attempt=2),

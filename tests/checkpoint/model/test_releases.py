@@ -31,6 +31,7 @@ NEW_FIELDS: dict[str, str] = {
     "Pin.first": "an older release reads the records of such a turn again where it cannot name the first",
     "Pin.unreadable": "a pin that names such records is of version 2",
     "Plan.adopter": "an older release does not tell apart who has committed a batch that two checkpoints have begun",
+    "StopNode.drain": "an older release ends after the current batch: the next start reads the rest",
     "StatusNode.reads": "shows how fast a query reads; a run of the older release replaces the node",
     "StatusNode.lags": "shows whether a query falls behind; a run of the older release replaces the node",
 }

@@ -20,6 +20,7 @@ from samples_topology import a_stream
 from kinesis_trident import MetricsListener, TopologyMetrics, export_to_opentelemetry
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.console.metrics.table import LISTENER, METRICS, TOPOLOGY
+from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.trident import Count
 from kinesis_trident.trident.maps.metering import StateMetrics
@@ -79,6 +80,18 @@ def values(collector: Collector) -> dict[tuple[str, ...], float]:
         (sample.name.removeprefix("kinesis_trident_"), *sample.labels.values()): sample.value
         for family in collector.collect()
         for sample in family.samples
+    }
+
+
+def test_a_spark_that_shows_offsets_in_its_progress_gives_the_query_s_own_metrics(lives: Lives) -> None:
+    """Spark 4.0 and 4.1 do."""
+    query = lives.begin(MemoryKinesis())
+    listener = MetricsListener(None)
+    listener.onQueryProgress(progress(offset_from_plan(query.run.initial()), 4, 1))
+    assert values(listener.collector) == {
+        ("query_last_batch", "orders-query"): 1,
+        ("query_batch_seconds", "orders-query"): 1.5,
+        ("query_input_rows_total", "orders-query"): 4,
     }
 
 

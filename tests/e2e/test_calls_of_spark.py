@@ -1,4 +1,4 @@
-"""The calls that the installed Spark makes of a streaming source, which `spout.planner.engines` counts on."""
+"""The calls that the installed Spark makes of a streaming source, which `spout.engines` counts on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kinesis_trident.spout.planner.engines import ENGINES, installed_protocol
+from kinesis_trident.spout.engines import ENGINES, installed_protocol
 
 STATES_STARTS = installed_protocol() == "4.2"
 

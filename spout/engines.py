@@ -2,7 +2,7 @@
 
 Spark 4.2 and newer state where each batch starts, and how much it may hold. Spark 4.0 and 4.1 ask for `latestOffset()`
 without either, and a restart tells where it stands by a call of `partitions` with the same offset twice.
-`tests/e2e/test_engines.py` plays both with Spark, `spout.query_by_hand` without.
+`tests/e2e/test_calls_of_spark.py` plays both with Spark, `spout.query_by_hand` without.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from by_hand import Lives, SparkCheckpoint, numbers
 
+from kinesis_trident.spout.engines import StartlessEngine
 from kinesis_trident.spout.errors import CheckpointMismatchError, OffsetError
-from kinesis_trident.spout.planner.engines import StartlessEngine
 from kinesis_trident.spout.testing import MemoryKinesis
 
 
