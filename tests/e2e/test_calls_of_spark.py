@@ -106,8 +106,13 @@ def test_the_calls_are_those_that_an_engine_expects(noted: Noted) -> None:
     """A new query, a batch that fails, its replay, and a restart where all is committed."""
 
     def begins(query: StreamingQuery, *expected: list[object]) -> None:
+        def seen() -> bool:
+            if (error := query.exception()) is not None:
+                raise error
+            return len(noted.calls()) >= len(expected)
+
         try:
-            eventually(lambda: len(noted.calls()) >= len(expected), f"{expected} in {noted.calls()}")
+            eventually(seen, f"{expected}")
             assert noted.calls()[: len(expected)] == list(expected)
         finally:
             query.stop()
