@@ -135,10 +135,11 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 EXTRAS ?=
 archive:
 	@set -e; for python in $(PYTHONS); do \
-		if ! command -v "$$python" >/dev/null; then echo "make archive: there is no $$python"; continue; fi; \
-		env=build/archives/$$python; rm -rf "$$env" "$$env.tar.gz"; \
+		name=$$("$$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null) \
+			|| { echo "make archive: no $$python here"; continue; }; \
+		env=build/archives/$$name; rm -rf "$$env" "$$env.tar.gz"; \
 		"$$python" -m venv --copies "$$env"; \
-		"$$env/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt ".[$(EXTRAS)]" venv-pack; \
+		"$$env/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt ".$(EXTRAS:%=[%])" venv-pack; \
 		"$$env/bin/venv-pack" --quiet --prefix "$$env" --output "$$env.tar.gz"; \
 		echo "make archive: $$env.tar.gz"; \
 	done

@@ -76,7 +76,7 @@ class BatchHandler:
         may_skip: bool = False,
         carrier: Carrier | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._attempt = attempt
         self._batch_retries = batch_retries
         self._isolate = isolate
@@ -88,7 +88,7 @@ class BatchHandler:
     @property
     def _store(self) -> SourceStore:
         if self._opened is None:
-            self._opened = open_store(self._options)
+            self._opened = open_store(self.options)
         return self._opened
 
     @property
@@ -96,7 +96,7 @@ class BatchHandler:
         """The carrier that brings reports to this driver; made when first needed."""
         if self._carrier is None:
             self._carrier = (
-                NodeCarrier(self._store, self._options.zookeeper) if is_remote() else AccumulatorCarrier()
+                NodeCarrier(self._store, self.options.zookeeper) if is_remote() else AccumulatorCarrier()
             )
         return self._carrier
 
@@ -236,13 +236,13 @@ class BatchHandler:
     def _newest(self) -> CurrentBatch:
         """Read the newest batch in the current home of the stream: a recreated stream has another home."""
         try:
-            return CurrentBatch.newest(self._store, self._options)
+            return CurrentBatch.newest(self._store, self.options)
         except StaleBatchError:
-            again = open_store(self._options)
+            again = open_store(self.options)
             if again.layout == self._store.layout:
                 raise
             self._opened, self._carrier = again, None
-            return CurrentBatch.newest(again, self._options)
+            return CurrentBatch.newest(again, self.options)
 
     def publish(self, batch: CurrentBatch, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Publish the outcome of a batch, or adopt the published one.
@@ -250,7 +250,7 @@ class BatchHandler:
         Raises:
             BatchFailedError: records failed under `spout=transactional`.
         """
-        if not_done and self._options.spout == "transactional":
+        if not_done and self.options.spout == "transactional":
             shard, pieces = next(iter(not_done.items()))
             msg = (
                 f"batch {batch.txid}: {sum(p.count for runs in not_done.values() for p in runs)} records failed, "
@@ -297,12 +297,13 @@ def start_query(
     writer = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
     if queryName is not None:
         writer = writer.queryName(queryName)
-    if trigger == {"availableNow": True}:
-        from kinesis_trident.spout.graceful_stop import must_drain, stop_when_drained
+    if trigger == {"availableNow": True} and isinstance(process, BatchHandler):
+        from kinesis_trident.spout.engines import installed_protocol
+        from kinesis_trident.spout.graceful_stop import stop_when_drained
 
-        if must_drain(stream):
+        if installed_protocol() == "4.0":
             query = writer.start()
-            stop_when_drained(query, stream)
+            stop_when_drained(query, process.options)
             return query
     if trigger is not None:
         writer = writer.trigger(**trigger)

@@ -21,7 +21,6 @@ from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.common.private_names import WAITING_FOR_TRIGGER, MissingNameError, is_below_jvm
-from kinesis_trident.spout.engines import installed_protocol
 from kinesis_trident.spout.errors import NotOurSourceError, OffsetError, StopTimeoutError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
@@ -85,23 +84,15 @@ def stop(
         _stop_one(running, timeout, stream, drain=drain)
 
 
-def must_drain(stream: DataFrame) -> bool:
-    """Return whether `Trigger.AvailableNow` would read one batch only: in Spark 4.0 and 4.1, of a Python source."""
-    if installed_protocol() != "4.0":
-        return False
-    try:
-        source_of(stream)
-    except NotOurSourceError:
-        return False
-    return True
+def stop_when_drained(query: StreamingQuery, source: SourceOptions) -> None:
+    """Do in a thread what `stop(query, drain=True)` does; an error stops the query, and is logged.
 
-
-def stop_when_drained(query: StreamingQuery, stream: DataFrame) -> None:
-    """Do in a thread what `stop(query, drain=True)` does; an error stops the query, and is logged."""
+    In Spark 4.0 and 4.1 it takes the place of `Trigger.AvailableNow`, which ends a Python source after one batch there.
+    """
 
     def wait() -> None:
         try:
-            stop(query, stream=stream if is_remote() else None, drain=True)
+            _stop_gently(query, [source], None, drain=True)
         except Exception as error:
             if query.isActive:
                 log.exception("the query cannot drain, and is stopped")
@@ -176,7 +167,7 @@ class _Request:
 
     def ask(self) -> None:
         """Ask the newest run, if it was not asked yet."""
-        epoch = _own_epoch(self._store)
+        epoch = _own_epoch(self._store, drain=self.drain)
         if epoch is not None and epoch != self.asked:
             self._store.stop.ask(epoch, drain=self.drain)
             self.asked = epoch
@@ -221,7 +212,7 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
     return True
 
 
-def _own_epoch(store: SourceStore) -> int | None:
+def _own_epoch(store: SourceStore, *, drain: bool) -> int | None:
     """Return the epoch of the newest run if this JVM, if there is one, plans it; leave others alone."""
     newest = store.epochs.newest_run()
     if newest is None:
@@ -233,7 +224,8 @@ def _own_epoch(store: SourceStore) -> int | None:
     try:
         is_ours = run.host == socket.gethostname() and is_below_jvm(run.pid)
     except MissingNameError:
-        return None
+        # To drain, somebody has to ask: a query beside it with the same application would end this one anyway.
+        is_ours = drain and run.host == socket.gethostname()
     return epoch if is_ours else None
 
 
@@ -262,12 +254,11 @@ def _settle(options: SourceOptions, last: Plan | None, asked: int | None) -> Non
 def _last_plan(query: StreamingQuery, options: SourceOptions) -> Plan | None:
     """Return the plan of one source in the last batch that Spark has finished; None before the first."""
     progress = query.lastProgress
-    for source in progress["sources"] if progress is not None else ():
-        offset = source["endOffset"]
+    # In Spark 4.0 and 4.1 the sources themselves have the texts of Python objects in place of JSON.
+    for source in json.loads(progress.json)["sources"] if progress is not None else ():
         try:
-            found = json.loads(offset) if isinstance(offset, str) else dict(offset or {})
-            plan = plan_from_offset(found)
-        except (OffsetError, TypeError, ValueError, AttributeError):
+            plan = plan_from_offset(source["endOffset"])
+        except OffsetError:
             # The offset of another format.
             continue
         if set(plan.streams) == set(options.streams):

@@ -317,7 +317,7 @@ class SourceRun:
             planner = self._planner
             if self._tenure.drain_asked and not planner.is_draining:
                 planner.drain()
-            if self._tenure.stop_asked and (planner.is_drained or not self._tenure.drain_asked):
+            if self._tenure.stop_asked and not self._tenure.drain_asked:
                 self._store.stop.answer(self._state.settled, self._epoch)
                 self._rest_until(deadline)
                 return None
@@ -325,6 +325,9 @@ class SourceRun:
             self._notes.note(planner.looks)
             if plan is None and planner.is_drained:
                 self.note_end("finished")
+                if self._tenure.stop_asked:
+                    # From here on, it is a request to stop without more.
+                    self._store.stop.answer(self._state.settled, self._epoch)
             if plan is not None or planner.is_drained:
                 return plan
             if not planner.is_draining and self._around.steady() >= deadline:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from harness import PATIENCE, eventually, layout_of
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -19,8 +20,10 @@ from kinesis_trident import Reliable, reliable
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.engines import installed_protocol
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
-from kinesis_trident.spout.graceful_stop import must_drain, stop_when_drained
+from kinesis_trident.spout.graceful_stop import stop_when_drained
+from kinesis_trident.spout.spark_plan import source_of
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -150,7 +153,7 @@ class Stage:
     ) -> StreamingQuery:
         """Start a query of Spark's own kind, to a batch function or else to `out` as Parquet."""
         out = stream.writeStream.option("checkpointLocation", self.at(checkpoint))
-        drains = trigger == AVAILABLE_NOW and must_drain(stream)
+        drains = trigger == AVAILABLE_NOW and installed_protocol() == "4.0"
         if trigger and not drains:
             out = out.trigger(**trigger)
         out = (
@@ -159,7 +162,7 @@ class Stage:
         query = out.start()
         self.queries.append(query)
         if drains:
-            stop_when_drained(query, stream)
+            stop_when_drained(query, source_of(stream)[0])
         return query
 
     def at(self, name: str) -> str:
@@ -243,9 +246,10 @@ class Stage:
 
     def progress(self, query: StreamingQuery) -> dict[str, Any]:
         """Return what the source says of itself in a query's last progress; empty before the first."""
+        if installed_protocol() == "4.0":
+            pytest.skip("Spark 4.0 and 4.1 do not ask a source what it reports")
         last = query.lastProgress
-        said = last["sources"][0]["latestOffset"] if last else None
-        return dict(json.loads(said) if isinstance(said, str) else said or {})
+        return dict(json.loads(last.json)["sources"][0]["latestOffset"] or {}) if last else {}
 
     def end(self) -> None:
         """Stop what still runs."""

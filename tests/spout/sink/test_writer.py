@@ -52,9 +52,8 @@ def read(kinesis: KinesisClient) -> Callable[[str], list[tuple[str, bytes, str]]
 
 
 @pytest.fixture
-def format_of(spark: SparkSession, kinesis_server: EmbeddedKinesis) -> Callable[..., dict[str, str]]:
-    """`format_of(stream, **options)`: the options of a write; the format is registered."""
-    spark.dataSource.register(KinesisTridentSource)
+def format_of(kinesis_server: EmbeddedKinesis) -> Callable[..., dict[str, str]]:
+    """`format_of(stream, **options)`: the options of a write."""
 
     def options(stream: str, **more: str) -> dict[str, str]:
         # Two requests at once to one shard of moto's overwrite each other's records.
