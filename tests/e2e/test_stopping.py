@@ -32,7 +32,8 @@ def is_stop(spark: SparkSession, query: StreamingQuery, text: str) -> bool:
     """Ask Spark whether it takes the text of a batch function's error for that of a query that was stopped."""
     context, java = spark.sparkContext, spark._jvm
     assert java is not None
-    execution = java.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    streaming = java.org.apache.spark.sql.execution.streaming
+    execution = (streaming.runtime if spark.version >= "4.1" else streaming).StreamExecution
     context.setLocalProperty("spark.jobGroup.id", query.runId)
     try:
         return bool(execution.isInterruptionException(java.py4j.Py4JException(text), spark._jsc.sc()))
@@ -86,6 +87,25 @@ def test_stop_ends_after_the_batch_in_hand(stage: Stage, caplog: pytest.LogCaptu
     # What was asked for is no reason to warn.
     assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
     goes_on_and_takes(stage, taken, [*map(str, range(10)), "later"])
+
+
+def test_stop_drains_first_where_that_is_asked(stage: Stage) -> None:
+    taken = Taken()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        if record.data in (b"3", b"7") and record.attempt <= 1 + (record.data == b"7") * 9:
+            raise ValueError
+        return record.data.decode(), record.attempt
+
+    stage.put(range(10))
+    options = {"maxRecordsPerTrigger": 3, "retryLimit": 1, "deadLetter": stage.at("letters")}
+    query = stage.start(stage.parsed(parse, **options), taken)
+    stop(query, PATIENCE, drain=True)
+    assert query.exception() is None
+    assert taken.texts == [str(n) for n in range(10) if n != 7]
+    assert [letter.data for letter in stage.letters()] == [b"7"]
+    assert not stage.inflight_of().waiting
+    assert ends(stage)[-1] in ("finished", "stopped")
 
 
 def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
