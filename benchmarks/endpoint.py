@@ -18,11 +18,12 @@ import os
 import random
 import re
 import socketserver
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -74,16 +75,22 @@ class Records:
 
 
 class PreparedEndpoint:
-    """The endpoint in a process of its own, as a context manager; `url` is where it listens on loopback."""
+    """The endpoint in a process of its own, as a context manager; `url` is where it listens on loopback.
 
-    def __init__(self, records: Records) -> None:
+    `certificate`: the paths of a certificate and of its key, for HTTPS.
+    """
+
+    def __init__(self, records: Records, certificate: tuple[str, str] | None = None) -> None:
         self._records = records
+        self._certificate = certificate
         self.url = ""
 
     def __enter__(self) -> Self:
         arguments = []
         for name in _SETTINGS:
             arguments += [f"--{name}", str(getattr(self._records, name))]
+        if self._certificate is not None:
+            arguments += ["--certificate", *self._certificate]
         self._serving = served("benchmarks.endpoint", *arguments)
         self.url = self._serving.__enter__()
         return self
@@ -294,9 +301,20 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, held: Records, port: int) -> None:
+    def __init__(self, held: Records, port: int, certificate: Sequence[str] | None = None) -> None:
         self.service = _Service(held)
+        self._tls: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(*certificate)
         super().__init__(("127.0.0.1", port), _Connection)
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        if self._tls is None:
+            return connection, address
+        # The thread of the connection shakes hands, when it reads.
+        return self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # A client that goes away in the middle of an answer is no fault of this one.
@@ -309,11 +327,12 @@ def main() -> None:
     for name in _SETTINGS:
         parser.add_argument(f"--{name}", type=int, default=getattr(Records(), name))
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--certificate", nargs=2)
     given = parser.parse_args()
     held = Records(**{name: getattr(given, name) for name in _SETTINGS})
-    with _Server(held, given.port) as server:
+    with _Server(held, given.port, given.certificate) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
+        print(f"http{'s' if given.certificate else ''}://127.0.0.1:{server.server_address[1]}", flush=True)
         # Whoever started this holds the other end: it ends with them, however they end.
         sys.stdin.read()
 

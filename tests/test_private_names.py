@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import boto3
 import pytest
 from kazoo.client import KazooClient
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Refused, Write
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common import private_names
-from kinesis_trident.common.private_names import MissingNameError, http_session_of, using
-from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.common.private_names import MissingNameError, using
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULE = "kinesis_trident/common/private_names.py"
@@ -117,16 +113,15 @@ def test_a_name_that_is_missing_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(private_names, "_said", set())
-    client = boto3.client("kinesis", region_name="us-east-1")
-    del client._endpoint
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            with pytest.raises(
-                MissingNameError, match=r"botocore [\d.]+ lacks BaseClient._endpoint.http_session"
+            with (
+                pytest.raises(MissingNameError, match=r"kazoo [\d.]+ lacks KazooClient._call"),
+                using("kazoo", "KazooClient._call", "nodes are read one by one"),
             ):
-                http_session_of(client)
+                raise AttributeError
     assert len(caplog.messages) == 1
-    assert "so botocore reads the answers of Kinesis itself" in caplog.messages[0]
+    assert "so nodes are read one by one" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -201,32 +196,3 @@ def test_a_call_after_the_connection_is_closed_ends_without_kazoos_private_call_
     client.stop()
     with pytest.raises(CheckpointError, match="was closed before /a was answered"):
         Session(client, 20).commit([Create("/a")])
-
-
-# botocore.
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_records_are_written_and_read_without_botocores_private_parts(
-    kinesis_server: EmbeddedKinesis,
-    make_stream: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_there: bool,
-) -> None:
-    monkeypatch.setattr(private_names, "_said", set())
-    if not is_there:
-        monkeypatch.setattr(private_names, "using", absent)
-    stream = make_stream()
-    given = {"streamName": stream, "endpointUrl": kinesis_server.endpoint_url}
-    options = SourceOptions.parse(given | {"applicationName": "a", "zookeeper.hosts": "x:1"})
-    kinesis = BotoKinesis(options)
-    kinesis.put_records(stream, [(b"%d" % n * n, f"key {n}") for n in range(1000)])
-    iterator: str | None = kinesis.iterator(stream, kinesis.list_shards(stream)[0].id, "TRIM_HORIZON")
-    rows: list[Any] = []
-    while len(rows) < 1000:
-        assert iterator is not None
-        page = kinesis.get_records(iterator, 10_000)
-        rows += page.records.to_pylist()
-        iterator = page.next_iterator
-    assert [row["data"] for row in rows] == [b"%d" % n * n for n in range(1000)]
-    assert private_names._said == set()

@@ -12,8 +12,6 @@ rests on a name of this module. `tests/test_private_names.py` touches each one, 
 | `collect_partitions` | partitions of states are run by `SparkContext.runJob`, through one more Python worker |
 | `free_rows` | Spark frees held rows when it collects its own garbage |
 | `is_below_jvm` | `stop()` waits until Spark is between two triggers |
-| `http_session_of` | botocore reads the answers of Kinesis, which takes more time and memory |
-| `limit_wait` | a fan-out turn awaits an event for up to 30 s, longer than `maxFetchTime` may allow |
 | `send_request` | kazoo reads nodes one by one, and builds a transaction for each multi |
 """
 
@@ -22,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -284,27 +282,6 @@ def is_below_jvm(pid: int) -> bool:
                 return True
             found = found.get().parent()
         return False
-
-
-# botocore.
-
-
-def http_session_of(client: Any) -> Callable[[Any], Any]:
-    """Return what sends the prepared requests of a boto client: its connections, proxies and certificates."""
-    with using(
-        "botocore", "BaseClient._endpoint.http_session", "botocore reads the answers of Kinesis itself"
-    ):
-        send: Callable[[Any], Any] = client._endpoint.http_session.send
-        return send
-
-
-def limit_wait(body: Any, seconds: float) -> None:
-    """Have a read of a `StreamingBody` fail when nothing arrives in so many seconds."""
-    with (
-        suppress(MissingNameError),
-        using("botocore", "the socket of a StreamingBody", "events are awaited for the read timeout of 30 s"),
-    ):
-        body.set_socket_timeout(seconds)
 
 
 # kazoo.

@@ -1,24 +1,29 @@
-"""Reads what botocore has parsed of the answers about streams, shards and consumers. Pure.
+"""Reads answers about streams, shards and consumers, and refusals. Pure.
 
-botocore checks neither that an answer has its fields nor what they hold, and any endpoint may answer: another service,
-a proxy, a login page.
+Any endpoint may answer: another service, a proxy, a login page. What a refusal says is read by botocore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, TypeVar
+from http import HTTPStatus
+from typing import Annotated, TypeVar
 
 import msgspec
-from botocore.parsers import ResponseParserError
+from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError, create_parser
 
+from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.kinesis.consumers import Consumer
-from kinesis_trident.tracker.reasons import shorten
+from kinesis_trident.tracker.reasons import make_reason, shorten
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_THROTTLED = "TooManyRequestsException"
+"""A code that means a throttle."""
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9_.-]{1,128}\Z")]
 _NameOrNone = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9_.-]{0,128}\Z")]
@@ -26,12 +31,15 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 _HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+_Second = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, to the end of the year 9999."""
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class _Summary(msgspec.Struct, rename="pascal"):
     stream_name: _Name
     stream_arn: _Text = msgspec.field(name="StreamARN")
-    stream_creation_timestamp: datetime
+    stream_creation_timestamp: _Second | _Moment
     retention_period_hours: _Count
     stream_status: _Text
     record_distribution_strategy: str | None = None
@@ -82,24 +90,75 @@ class _DescribedConsumer(msgspec.Struct, rename="pascal"):
 
 T = TypeVar("T")
 
+_described = msgspec.json.Decoder(_Described)
+_listing = msgspec.json.Decoder(_Listing)
+_iterator = msgspec.json.Decoder(_Iterator)
+_consumer = msgspec.json.Decoder(_DescribedConsumer)
 
-def stream_of(answer: Mapping[str, Any], server_time: int) -> StreamInfo:
+
+def read_body(call: str, read: Callable[[], T], body: bytes | memoryview) -> T:
+    """Return what `read` makes of the body of an answer to `call`.
+
+    Raises:
+        ResponseParserError: it cannot be read.
+    """
+    try:
+        return read()
+    except UNREADABLE as error:
+        msg = f"the answer to {call} cannot be read ({len(body)} bytes): {make_reason(str(error))}"
+        raise ResponseParserError(msg) from error
+
+
+def server_time(headers: Mapping[str, str]) -> int | None:
+    """Return the `Date` of an answer (lower-case headers) in epoch milliseconds; None if missing or invalid."""
+    return _milliseconds(headers.get("date"))
+
+
+# It changes once a second, in answers that come much faster.
+@lru_cache(maxsize=16)
+def _milliseconds(date: str | None) -> int | None:
+    try:
+        return None if date is None else int(parsedate_to_datetime(date).timestamp()) * 1000
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def refusal_of(call: str, status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
+    """Return botocore's error for an answer of another status than 200.
+
+    Raises:
+        ResponseParserError: it is no refusal, or cannot be read.
+    """
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        # Whoever throttles, the service or a proxy before it, and whatever the body is.
+        body = msgspec.json.encode({"__type": _THROTTLED, "message": body.decode(errors="replace")})
+    answer = {"status_code": status, "headers": headers, "body": body, "context": {"operation_name": call}}
+    try:
+        found = create_parser("json").parse(answer, None)  # type: ignore[arg-type]
+    except Exception as error:
+        # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
+        msg = f"the answer to {call} cannot be read ({len(body)} bytes): {make_reason(str(error))}"
+        raise ResponseParserError(msg) from error
+    if "Error" not in found:
+        msg = f"the answer to {call} cannot be read: HTTP {status}"
+        raise ResponseParserError(msg)
+    return ClientError(found, call)
+
+
+def stream_of(body: bytes | memoryview, server_time: int) -> StreamInfo:
     """Return the stream of a DescribeStreamSummary answer.
 
     Raises:
-        ResponseParserError: it is no such answer; also the others.
+        msgspec.ValidationError: it is no such answer; also the others.
     """
-    found = _read(answer, _Described).stream_description_summary
-    largest = found.max_record_size_in_ki_b
-    try:
-        created = (found.stream_creation_timestamp - _EPOCH) // timedelta(milliseconds=1)
-    except TypeError as error:
-        # A time without a zone.
-        raise _unreadable(error) from error
+    found = _described.decode(body).stream_description_summary
+    created, largest = found.stream_creation_timestamp, found.max_record_size_in_ki_b
+    if isinstance(created, datetime):
+        created = created.timestamp()
     return StreamInfo(
         name=found.stream_name,
         arn=found.stream_arn,
-        created=created,
+        created=round(created * 1000),
         retention_hours=found.retention_period_hours,
         status=found.stream_status,
         server_time=server_time,
@@ -108,15 +167,15 @@ def stream_of(answer: Mapping[str, Any], server_time: int) -> StreamInfo:
     )
 
 
-def shards_of(answer: Mapping[str, Any], tokens: Set[str]) -> tuple[Sequence[ListedShard], str | None]:
+def shards_of(body: bytes | memoryview, tokens: Set[str]) -> tuple[Sequence[ListedShard], str | None]:
     """Return the shards of a ListShards answer, and the token of the next page; None after the last.
 
     `tokens`: of the pages before, none of which may come again: the listing would never end.
     """
-    found = _read(answer, _Listing)
+    found = _listing.decode(body)
     if found.next_token is not None and found.next_token in tokens:
         msg = f"NextToken {found.next_token[:40]!r} has come before"
-        raise _unreadable(msg)
+        raise msgspec.ValidationError(msg)
     return found.shards, found.next_token or None
 
 
@@ -162,22 +221,15 @@ def shard_of(found: ListedShard) -> Shard:
     )
 
 
-def iterator_of(answer: Mapping[str, Any]) -> str:
+def iterator_of(body: bytes | memoryview) -> str:
     """Return the iterator of a GetShardIterator answer."""
-    return _read(answer, _Iterator).shard_iterator
+    return _iterator.decode(body).shard_iterator
 
 
-def consumer_of(answer: Mapping[str, Any]) -> Consumer:
+def consumer_of(body: bytes | memoryview) -> Consumer:
     """Return the consumer of a DescribeStreamConsumer answer."""
-    found = _read(answer, _DescribedConsumer).consumer_description
+    found = _consumer.decode(body).consumer_description
     return Consumer(found.consumer_arn, found.consumer_status)
-
-
-def _read(answer: Mapping[str, Any], kind: type[T]) -> T:
-    try:
-        return msgspec.convert(answer, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise _unreadable(error) from error
 
 
 def _unreadable(why: object) -> ResponseParserError:

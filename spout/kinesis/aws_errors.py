@@ -8,7 +8,6 @@ from http import HTTPStatus
 from botocore import exceptions
 from botocore.eventstream import ParserError
 from botocore.parsers import ResponseParserError
-from urllib3.exceptions import HTTPError
 
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
@@ -144,7 +143,7 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
         Unavailable,
         "check the option endpointUrl, the network and the proxy settings",
     ),
-    ((HTTPError, OSError), Unavailable, "the connection broke or timed out: check the network"),
+    ((OSError,), Unavailable, "the connection broke or timed out: check the network"),
     (
         (ParserError, ResponseParserError, TypeError),
         Unavailable,

@@ -1,4 +1,4 @@
-"""Creates botocore sessions from the options: credentials, role, region, endpoint, our bodies and parsers."""
+"""Creates botocore sessions from the options: credentials, role, region, endpoint."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ from botocore.credentials import (
 from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
 from kinesis_trident.spout.errors import OptionsError
-from kinesis_trident.spout.kinesis.pages.decoding import parsed_page
-from kinesis_trident.spout.kinesis.pages.parser import PageParserFactory
-from kinesis_trident.spout.kinesis.put_bodies import encode_puts_of, parsed_results
 from kinesis_trident.spout.kinesis.remedies import RequestClock, sign_by
-from kinesis_trident.spout.kinesis.transport import read_at_once
+from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
+from kinesis_trident.spout.kinesis.wire.connections import CONNECT_SECONDS, READ_SECONDS
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
 _LOCALSTACK = "localstack"
 _LOCALSTACK_REGION = "us-east-1"
-_CONNECT_SECONDS = 5
-_READ_SECONDS = 30
-"""Seconds; an answer has up to 10 MiB."""
+_AGENT = "lib/kinesis-trident"
 
 
 def open_session(options: ConnectionOptions, clock: RequestClock | None = None) -> botocore.session.Session:
@@ -57,47 +53,32 @@ def fixed_keys(session: botocore.session.Session) -> tuple[str | None, ...] | No
     return found.access_key, found.secret_key, found.token
 
 
-def create_clients(
+def create_calls(
     session: botocore.session.Session,
     options: ConnectionOptions,
-    *retries: int,
-    connections: int = 64,
-    clock: Callable[[], float] = time.monotonic,
-) -> list[Any]:
-    """Create boto clients of Kinesis in a session, one for each of `retries`, the retries of a failed call.
+    clock: RequestClock,
+    steady: Callable[[], float] = time.monotonic,
+) -> tuple[KinesisCalls, str]:
+    """Create the calls of Kinesis with the credentials of a session; return them with their region and endpoint.
 
     Args:
         session: has the credentials.
         options: of the connection.
-        retries: see above.
-        connections: of each client, that are kept.
-        clock: seconds that never step back, for the deadlines of answers.
+        clock: the time to sign with.
+        steady: seconds that never step back, for the deadlines of answers.
 
     Raises:
         botocore.exceptions.BotoCoreError: no region, or the source of the credentials does not answer.
     """
-    session.register_component("response_parser_factory", PageParserFactory())
-    clients = [
-        session.create_client(
-            "kinesis",
-            region_name=_region(options),
-            endpoint_url=_endpoint("kinesis", options.endpoint_url),
-            config=Config(
-                retries={"total_max_attempts": times + 1, "mode": "standard"},
-                max_pool_connections=connections,
-                connect_timeout=_CONNECT_SECONDS,
-                read_timeout=_READ_SECONDS,
-                tcp_keepalive=True,
-                user_agent_extra="lib/kinesis-trident",
-            ),
-        )
-        for times in retries
-    ]
-    for client in clients:
-        if _protocol(client) == "json":
-            read_at_once(client, {"GetRecords": parsed_page, "PutRecords": parsed_results}, clock)
-            encode_puts_of(client)
-    return clients
+    client = session.create_client(
+        "kinesis",
+        region_name=_region(options),
+        endpoint_url=_endpoint("kinesis", options.endpoint_url),
+        # It is asked about arguments that decide on the endpoint, which are not all.
+        config=Config(user_agent_extra=_AGENT, parameter_validation=False),
+    )
+    where = f"{client.meta.region_name} ({client.meta.endpoint_url})"
+    return KinesisCalls(session, client, clock, steady), where
 
 
 def create_client(
@@ -106,7 +87,7 @@ def create_client(
     """Create a boto client of another service, with the credentials of the options, and by default their region.
 
     Raises:
-        botocore.exceptions.BotoCoreError: as `open_session` and `create_clients`.
+        botocore.exceptions.BotoCoreError: as `open_session` and `create_calls`.
     """
     local = _LOCALSTACK if options.endpoint_url == _LOCALSTACK else None
     return open_session(options).create_client(
@@ -115,18 +96,11 @@ def create_client(
         endpoint_url=_endpoint(service, endpoint_url or local),
         config=Config(
             retries={"total_max_attempts": options.client_num_retries + 1, "mode": "standard"},
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            user_agent_extra="lib/kinesis-trident",
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            user_agent_extra=_AGENT,
         ),
     )
-
-
-def _protocol(client: Any) -> str:
-    """Return the protocol that botocore has chosen for a client."""
-    model = client.meta.service_model
-    # Versions of botocore that know only one protocol per service do not report it.
-    return str(getattr(model, "resolved_protocol", None) or model.metadata["protocol"])
 
 
 def _new_session(options: ConnectionOptions, clock: RequestClock) -> botocore.session.Session:

@@ -1,12 +1,11 @@
-"""Kinesis through botocore: the only implementation of `spout.kinesis.Kinesis` that calls AWS."""
+"""The only implementation of `spout.kinesis.Kinesis` that calls AWS."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +16,7 @@ from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     ConsumerMissingError,
+    InUseError,
     KinesisError,
     Page,
     RequestTooLargeError,
@@ -24,6 +24,7 @@ from kinesis_trident.spout.kinesis import (
     Since,
     StreamInfo,
     StreamMissingError,
+    ThrottledError,
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.answers import (
@@ -32,20 +33,21 @@ from kinesis_trident.spout.kinesis.answers import (
     iterator_of,
     open_shards_of,
     refuse_circles,
+    server_time,
     shard_of,
     shards_of,
     stream_of,
 )
 from kinesis_trident.spout.kinesis.aws_errors import translated
-from kinesis_trident.spout.kinesis.aws_session import create_clients, fixed_keys, open_session
+from kinesis_trident.spout.kinesis.aws_session import create_calls, fixed_keys, open_session
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.event_stream import EventStream, of_consumer
-from kinesis_trident.spout.kinesis.pages.decoding import page_from_response
-from kinesis_trident.spout.kinesis.pages.parser import EVENTS, PAGE, server_time
-from kinesis_trident.spout.kinesis.put_bodies import results_of
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
+from kinesis_trident.spout.kinesis.put_bodies import encode_put, results_of
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.kinesis.remedies import Remedy, Renewed, RequestClock, remedy_of
+from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import (
     After,
@@ -62,33 +64,32 @@ T = TypeVar("T")
 _OF = "|"
 """Separates a stream from its iterator when there are several ARNs: only the ARN reaches another account."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 _CREATIONS = 4
 """Attempts to create a client while the source of the credentials does not answer."""
 
 _LISTINGS = 3
 """Attempts to list shards when a next page was requested too late."""
 
-_READS = {"get_records", "get_shard_iterator", "subscribe_to_shard"}
-"""The calls that botocore does not retry."""
+_READS = {"GetRecords", "GetShardIterator", "SubscribeToShard"}
+"""The calls that are not repeated here."""
 
+_EXPIRED_TOKEN = "ExpiredNextTokenException"
 _INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
 
 
-class _Clients(NamedTuple):
-    """Two boto clients, and their credentials if these stay as they are."""
+class _Access(NamedTuple):
+    """The calls, their region and endpoint, and their credentials if these stay as they are."""
 
     keys: tuple[str | None, ...] | None
-    calls: Any
-    reads: Any
+    calls: KinesisCalls
+    where: str
 
 
 class BotoKinesis:
     """All calls that the source makes; thread-safe. Errors name the stream, region and endpoint.
 
-    botocore never retries reads of records: `spout.reader.fetch` decides what a throttle or a fault means for the
-    shard's turn. It retries all other calls `clientNumRetries` times.
+    Reads of records are never repeated: `spout.reader.fetch` decides what a throttle or a fault means for the shard's
+    turn. All other calls are, up to `clientNumRetries` times, after a throttle or a passing fault.
 
     A call whose credentials are refused is made once more if there are newer ones: files, processes and containers
     replace them while this process lives. One that is refused for the machine's clock is made once more with AWS's.
@@ -119,12 +120,11 @@ class BotoKinesis:
         self._clock = clock or RequestClock()
         self._steady = steady
         self._arns = options.arns
-        self._clients = Renewed(self._create_patiently(), self._create)
-        meta = self._clients.value.calls.meta
-        self._where = f"{meta.region_name} ({meta.endpoint_url})"
+        self._access = Renewed(self._create_patiently(), self._create)
+        self._where = self._access.value.where
 
-    def _create_patiently(self) -> _Clients:
-        """Create the clients; retry for some seconds while the source of the credentials does not answer."""
+    def _create_patiently(self) -> _Access:
+        """Create the calls; retry for some seconds while the source of the credentials does not answer."""
         for failures in range(1, _CREATIONS):
             try:
                 return self._create()
@@ -132,17 +132,15 @@ class BotoKinesis:
                 self._sleep(full_jitter(failures, self._rng, base=1.0))
         return self._create()
 
-    def _create(self, last: _Clients | None = None) -> _Clients:
-        """Create the clients; return the `last` ones if their credentials are still the ones to use."""
+    def _create(self, last: _Access | None = None) -> _Access:
+        """Create the calls; return the `last` ones if their credentials are still the ones to use."""
         options = self._options
         try:
             session = open_session(options, self._clock)
             keys = fixed_keys(session)
             if last is not None and keys is not None and keys == last.keys:
                 return last
-            return _Clients(
-                keys, *create_clients(session, options, options.client_num_retries, 0, clock=self._steady)
-            )
+            return _Access(keys, *create_calls(session, options, self._clock, self._steady))
         except (BotoCoreError, ValueError) as error:
             where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
             raise translated(error, f"stream {options.stream_name!r}", where) from error
@@ -152,9 +150,12 @@ class BotoKinesis:
 
     def describe(self, stream: str) -> StreamInfo:
         """See `Kinesis.describe`."""
-        answer = self._call(f"stream {stream!r}", "describe_stream_summary", **self._stream(stream))
-        answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"]) or int(time.time() * 1000)
-        return self._read(f"stream {stream!r}", stream_of, answer, answered)
+        return self._call(
+            f"stream {stream!r}",
+            "DescribeStreamSummary",
+            self._stream(stream),
+            lambda body, answered: stream_of(body, answered or int(time.time() * 1000)),
+        )
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
@@ -166,7 +167,7 @@ class BotoKinesis:
     def open_shards(self, stream: str) -> list[tuple[int, str]]:
         """Return the last hash key and the id of each open shard, in the order of the hash keys."""
         listed = self._list_shards(stream, {"Type": "AT_LATEST"})
-        return self._read(f"stream {stream!r}", open_shards_of, listed)
+        return self._check(stream, open_shards_of, listed)
 
     def _list_shards(self, stream: str, wanted: dict[str, Any] | None) -> list[ListedShard]:
         if wanted is not None:
@@ -183,7 +184,7 @@ class BotoKinesis:
             try:
                 return self._list_once(stream, which)
             except Unavailable as error:
-                if _code(error) != "ExpiredNextTokenException":
+                if _code(error) != _EXPIRED_TOKEN:
                     raise
                 expired = error
         raise expired
@@ -192,63 +193,60 @@ class BotoKinesis:
         shards: list[ListedShard] = []
         tokens: set[str] = set()
         page = self._stream(stream) | which
+
+        def read(body: memoryview, _: int | None) -> tuple[Sequence[ListedShard], str | None]:
+            return shards_of(body, tokens)
+
         while page:
-            answer = self._call(f"stream {stream!r}", "list_shards", **page)
-            listed, token = self._read(f"stream {stream!r}", shards_of, answer, tokens)
+            listed, token = self._call(f"stream {stream!r}", "ListShards", page, read)
             shards += listed
-            tokens |= {token} if token else set()
+            tokens.update([token] if token else [])
             # The token identifies the stream; Kinesis refuses both together.
             page = {"NextToken": token} if token else {}
-        self._read(f"stream {stream!r}", refuse_circles, shards)
+        self._check(stream, refuse_circles, shards)
         return shards
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
-        """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record.
-
-        An AT_TIMESTAMP iterator may start up to a second early, because some versions of botocore send whole
-        seconds.
-        """
-        what = f"stream {stream!r}, shard {shard}, position {position}"
-        answer = self._call(
-            what,
-            "get_shard_iterator",
-            **self._stream(stream),
-            ShardId=shard,
-            **_start(parse_position(position)),
+        """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record."""
+        iterator = self._call(
+            f"stream {stream!r}, shard {shard}, position {position}",
+            "GetShardIterator",
+            {**self._stream(stream), "ShardId": shard, **_start(parse_position(position))},
+            lambda body, _: iterator_of(body),
         )
-        iterator = self._read(what, iterator_of, answer)
         return f"{stream}{_OF}{iterator}" if len(self._arns) > 1 else iterator
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis.get_records`."""
         several = len(self._arns) > 1
         stream, of, token = iterator.partition(_OF) if several else (next(iter(self._arns), ""), "", iterator)
-        which = {"StreamARN": self._arns[stream]} if stream else {}
-        answer = self._call("GetRecords", "get_records", ShardIterator=token, Limit=limit, **which)
-        page: Page | None = answer.get(PAGE)
-        if page is None:
-            answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
-            page = self._read("GetRecords", page_from_response, answer, answered)
+        asked: dict[str, Any] = {"ShardIterator": token, "Limit": limit}
+        if stream:
+            asked["StreamARN"] = self._arns[stream]
+        page = self._call("GetRecords", "GetRecords", asked, page_of)
         if of and page.next_iterator is not None:
             return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
         return page
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
-        what = f"consumer {name!r} of {stream_arn}"
         try:
-            answer = self._call(what, "describe_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
+            return self._call(
+                f"consumer {name!r} of {stream_arn}",
+                "DescribeStreamConsumer",
+                {"StreamARN": stream_arn, "ConsumerName": name},
+                lambda body, _: consumer_of(body),
+            )
         except StreamMissingError as error:
             raise ConsumerMissingError(str(error)) from error
-        return self._read(what, consumer_of, answer)
 
     def register_consumer(self, stream_arn: str, name: str) -> None:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
         self._call(
             f"consumer {name!r} of {stream_arn}",
-            "register_stream_consumer",
-            StreamARN=stream_arn,
-            ConsumerName=name,
+            "RegisterStreamConsumer",
+            {"StreamARN": stream_arn, "ConsumerName": name},
+            lambda body, _: None,
         )
 
     def subscribe(self, consumer: str, shard: str, position: str) -> EventStream:
@@ -260,21 +258,16 @@ class BotoKinesis:
             KinesisError: Kinesis refuses it for any other reason.
         """
         what = f"consumer {consumer}, shard {shard}, position {position}"
+        asked = {
+            "ConsumerARN": consumer,
+            "ShardId": shard,
+            "StartingPosition": _starting(parse_position(position)),
+        }
         try:
-            answer = self._call(
-                what,
-                "subscribe_to_shard",
-                ConsumerARN=consumer,
-                ShardId=shard,
-                StartingPosition=_starting(parse_position(position)),
-            )
+            answer = self._attempt(what, lambda calls: calls.open("SubscribeToShard", asked))
         except StreamMissingError as error:
             raise of_consumer(error) from error
-        if EVENTS not in answer:
-            msg = f"{what} in {self._where}: the events are not JSON. Set consumerMode=polling"
-            raise KinesisError(msg)
-        began = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
-        return EventStream(answer[EVENTS], what, self._where, began, self._steady)
+        return EventStream(answer, what, self._where, server_time(answer.headers), self._steady)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`; after a broken connection a request may be written twice.
@@ -306,7 +299,14 @@ class BotoKinesis:
         """
         entries = Entries.of(entries)
         try:
-            answer = self._call(f"stream {stream!r}", "put_records", Records=entries, **self._stream(stream))
+            which = self._stream(stream)
+            return self._call(
+                f"stream {stream!r}",
+                "PutRecords",
+                which,
+                lambda body, _: results_of(body, len(entries)),
+                encode_put({**which, "Records": entries}),
+            )
         except KinesisError as error:
             from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
 
@@ -315,43 +315,60 @@ class BotoKinesis:
             if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise
-        return self._read(f"stream {stream!r}", results_of, answer, len(entries))
 
     def _stream(self, name: str) -> dict[str, str]:
         # Only the ARN reaches a stream in another account.
         arn = name if name.startswith("arn:") else self._arns.get(name)
         return {"StreamName": name} if arn is None else {"StreamARN": arn}
 
-    def _call(self, what: str, call: str, **arguments: Any) -> dict[str, Any]:
-        untried = set(Remedy)
+    def _call(
+        self,
+        what: str,
+        call: str,
+        arguments: Mapping[str, Any],
+        parse: Callable[[memoryview, int | None], T],
+        body: bytes | None = None,
+    ) -> T:
+        """Make a call, and repeat it after a throttle or a passing fault if it is none of a read."""
+        retries = 0 if call in _READS else self._options.client_num_retries
+        failures = 0
         while True:
-            clients = self._clients.value
             try:
-                answer: dict[str, Any] = getattr(clients.reads if call in _READS else clients.calls, call)(
-                    **arguments
-                )
-            # A TypeError: botocore takes the `__type` of any refusal for a text.
-            except (BotoCoreError, ClientError, ResponseParserError, TypeError) as error:
-                remedy = remedy_of(error)
-                if remedy not in untried or not self._apply(remedy, error, clients):
-                    raise translated(error, what, self._where) from error
-                untried.remove(remedy)
-            else:
-                return answer
+                return self._attempt(what, lambda calls: calls.call(call, arguments, parse, body))
+            except (ThrottledError, Unavailable) as error:
+                failures += 1
+                # A token that has expired, and a consumer that exists, stay so.
+                is_lasting = isinstance(error, InUseError) or _code(error) == _EXPIRED_TOKEN
+                if failures > retries or is_lasting:
+                    raise
+                self._sleep(full_jitter(failures, self._rng, base=1.0))
 
-    def _apply(self, remedy: Remedy, error: Exception, refused: _Clients) -> bool:
+    def _attempt(self, what: str, make: Callable[[KinesisCalls], T]) -> T:
+        """Make a call once, and once more for each remedy of a refusal."""
+        tried: set[Remedy] = set()
+        while True:
+            access = self._access.value
+            try:
+                return make(access.calls)
+            except (BotoCoreError, ClientError, ResponseParserError) as error:
+                remedy = remedy_of(error)
+                if remedy is None or remedy in tried or not self._apply(remedy, error, access):
+                    raise translated(error, what, self._where) from error
+                tried.add(remedy)
+
+    def _apply(self, remedy: Remedy, error: Exception, refused: _Access) -> bool:
         """Apply a remedy; tell whether the call is worth another try."""
         if remedy is Remedy.SERVER_TIME:
             self._clock.correct(error)
             return True
-        return self._clients.renew(refused) is not refused
+        return self._access.renew(refused) is not refused
 
-    def _read(self, what: str, read: Callable[..., T], answer: object, *more: Any) -> T:
-        """Read an answer, or a part of it, that botocore has parsed."""
+    def _check(self, stream: str, read: Callable[[list[ListedShard]], T], shards: list[ListedShard]) -> T:
+        """Read a whole listing."""
         try:
-            return read(answer, *more)
+            return read(shards)
         except ResponseParserError as error:
-            raise translated(error, what, self._where) from error
+            raise translated(error, f"stream {stream!r}", self._where) from error
 
 
 def _filter(since: Since) -> dict[str, Any]:
@@ -359,7 +376,7 @@ def _filter(since: Since) -> dict[str, Any]:
         case TrimHorizon():
             return {"Type": "FROM_TRIM_HORIZON"}
         case AtTimestamp(time):
-            return {"Type": "FROM_TIMESTAMP", "Timestamp": _EPOCH + timedelta(milliseconds=time)}
+            return {"Type": "FROM_TIMESTAMP", "Timestamp": time / 1000}
         case AfterShard(shard):
             return {"Type": "AFTER_SHARD_ID", "ShardId": shard}
 
@@ -386,7 +403,7 @@ def _start(position: Position) -> dict[str, Any]:
         case TrimHorizon():
             return {"ShardIteratorType": "TRIM_HORIZON"}
         case AtTimestamp(time):
-            return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": _EPOCH + timedelta(milliseconds=time)}
+            return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": time / 1000}
         case After(record):
             kind = "AFTER_SEQUENCE_NUMBER" if record.sub < 0 else "AT_SEQUENCE_NUMBER"
             return {"ShardIteratorType": kind, "StartingSequenceNumber": str(record.sequence)}

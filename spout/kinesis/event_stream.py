@@ -1,7 +1,7 @@
 """Reads a subscription's events from the socket to Arrow: each event of a SubscribeToShard answer is a page.
 
-botocore signs and sends the call, and its `EventStreamBuffer` splits the messages and verifies their checksums
-("Event stream encoding" of the AWS documentation); the payloads bypass its parser, as those of GetRecords do.
+botocore's `EventStreamBuffer` splits the messages and verifies their checksums ("Event stream encoding" of the AWS
+documentation); the payloads bypass its parser.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 from botocore.eventstream import EventStreamBuffer, ParserError
-from botocore.exceptions import EventStreamError
-from botocore.response import StreamingBody
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import BotoCoreError, EventStreamError
 
 from kinesis_trident.common.errors import UNREADABLE
-from kinesis_trident.common.private_names import limit_wait
 from kinesis_trident.spout.kinesis import (
     ConsumerMissingError,
     KinesisError,
@@ -27,7 +24,6 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.pages.decoding import page_of_event
-from kinesis_trident.spout.kinesis.transport import parts_of
 from kinesis_trident.spout.patience import Deadline
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -36,15 +32,10 @@ _LEAST_SECONDS = 0.001
 
 
 class Body(Protocol):
-    """The body of an answer, as urllib3 provides it."""
+    """The body of an answer."""
 
-    def read1(self, size: int) -> bytes:
-        """What has arrived, at most `size` bytes; waits for some. Empty at the end."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether all of it was received."""
+    def receive(self, seconds: float) -> bytes:
+        """Return what has arrived, or wait for some, at most so many seconds; empty at the end."""
         ...
 
     def close(self) -> None:
@@ -75,9 +66,6 @@ class EventStream:
         self._clock = clock
         self._what, self._where = what, where
         self._answered = answered
-        self._parts = parts_of(body)
-        # The class of botocore that can reach the socket.
-        self._socket = StreamingBody(body, None)  # type: ignore[arg-type]
         # The stubs have its messages wrong.
         self._buffer: Any = EventStreamBuffer()
         # Bytes of a message that is still incomplete.
@@ -103,15 +91,12 @@ class EventStream:
                     if page is not None:
                         return page
                 left = deadline.left(self._begun)
-                # http.client gives up the socket with the last byte of a known length.
-                if not self._body.closed:
-                    limit_wait(self._socket, max(_LEAST_SECONDS, left))
-                part = next(self._parts, None)
-                if part is None:
+                part = self._body.receive(max(_LEAST_SECONDS, left))
+                if not part:
                     break
                 self._begun += len(part)
                 self._buffer.add_data(part)
-        except (EventStreamError, HTTPError, OSError, ParserError) as error:
+        except (BotoCoreError, EventStreamError, ParserError, TimeoutError) as error:
             raise of_consumer(translated(error, self._what, self._where)) from error
         if self._begun:
             msg = f"{self._what} in {self._where}: the connection closed in the middle of an event"

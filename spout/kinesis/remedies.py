@@ -14,7 +14,7 @@ from botocore.auth import SigV4Auth
 from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.session import Session
 
-from kinesis_trident.spout.kinesis.pages.parser import server_time
+from kinesis_trident.spout.kinesis.answers import server_time
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,8 @@ class RequestClock:
 def sign_by(clock: RequestClock, session: Session) -> None:
     """Make all clients of a session, those for its credentials too, sign by a clock that differs from the machine's.
 
-    botocore signs with the machine's time; a request is signed again where that is wrong.
+    These are the clients of what gives credentials. botocore signs with the machine's time; a request is signed again
+    where that is wrong.
     """
 
     def note(request: Any, **signing: Any) -> None:

@@ -95,7 +95,7 @@ class ConnectionOptions:
         "clientNumRetries",
         parsers.count(0),
         "5",
-        "How many times botocore retries a failed call; reads of records have their own rules.",
+        "How many times a failed call is repeated; reads of records have their own rules.",
         "client.numRetries",
     )
 

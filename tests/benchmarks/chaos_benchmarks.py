@@ -33,6 +33,7 @@ module.main()
 CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
     ("acker", (), {"TREES": 80_000, "ONES": 2_000}, ["The acker"]),
     ("bolts", ("small", "json", "1"), {}, ["small batch", "one record"]),
+    ("calls", (), {"ROUNDS": 1, "CALLS": 400}, ["What a call costs"]),
     ("emits", (), {"TUPLES": 10_000, "ROUNDS": 2}, ["tracking costs an emit"]),
     ("failing_queries", ("--rounds", "1"), {"BATCHES": 5}, ["Failing records through Spark"]),
     ("failures", ("--rounds", "1"), {}, ["Failing records", "Very many failing records"]),

@@ -16,8 +16,8 @@ from test_hostile_pages import BODIES, use
 from test_hostile_put_answers import BODIES as PUTS
 
 from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.kinesis.answers import server_time
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.pages.parser import server_time
 from kinesis_trident.spout.options.source import SourceOptions
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -118,14 +118,14 @@ def client(port: int) -> BotoKinesis:
 def ask(server: Server) -> Callable[[str, bytes], None]:
     kinesis = client(server.port)
     for call, bodies in CALLS.values():
-        # What botocore loads at the first call is no cost of an answer.
+        # What is loaded at the first call, as the rules of endpoints, is no cost of an answer.
         server.reply = answer(bodies[0])
         call(kinesis)
 
     def ask(name: str, reply: bytes) -> None:
         server.reply = reply
         call = CALLS[name][0]
-        # botocore walks through hooks, signs and logs; each header is a few hundred steps of the standard library.
+        # A refusal is read by botocore.
         read_bounded(
             lambda: call(kinesis),
             len(reply),

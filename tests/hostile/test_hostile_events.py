@@ -64,36 +64,16 @@ PAYLOADS = [json.dumps(event).encode() for event in EVENTS] + [payload for _, pa
 
 
 class Parts:
-    """The body of an answer, in parts; what it has of a socket takes any timeout."""
+    """The body of an answer, in parts."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         # An empty one would be the end.
         self._parts = iter([part for part in parts if part])
-        self._fp = self
 
-    def read1(self, size: int) -> bytes:
+    def receive(self, _seconds: float) -> bytes:
         return next(self._parts, b"")
 
     def close(self) -> None:
-        pass
-
-    @property
-    def closed(self) -> bool:
-        return False
-
-    @property
-    def fp(self) -> Any:
-        return self
-
-    @property
-    def raw(self) -> Any:
-        return self
-
-    @property
-    def _sock(self) -> Any:
-        return self
-
-    def settimeout(self, _seconds: float) -> None:
         pass
 
 

@@ -22,10 +22,9 @@ from hypothesis import given, strategies as st
 from test_hostile_events import EVENT, Parts, frame
 
 from kinesis_trident.spout.kinesis import KinesisError, Page, Shard, Unavailable
-from kinesis_trident.spout.kinesis.answers import refuse_circles, shard_of, shards_of, stream_of
+from kinesis_trident.spout.kinesis.answers import read_body, refuse_circles, shard_of, shards_of, stream_of
 from kinesis_trident.spout.kinesis.event_stream import EventStream
-from kinesis_trident.spout.kinesis.pages.decoding import parsed_page
-from kinesis_trident.spout.kinesis.pages.parser import PAGE, PageParserFactory
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import unreadable_in
 from kinesis_trident.spout.options.source import SourceOptions
@@ -133,11 +132,9 @@ def reads(draw: st.DrawFn, shape: Shape) -> tuple[list[dict[str, Any]], bool]:
     return answers, rise
 
 
-def parsed(body: bytes, operation: str) -> Any:
-    """An answer as the client reads it."""
-    response = {"status_code": 200, "headers": {}, "context": {"operation_name": operation}}
-    read = parsed_page(memoryview(body)) if operation == "GetRecords" else body
-    return PageParserFactory().create_parser("json").parse({**response, "body": read}, output_of(operation))
+def page_in(body: bytes) -> Page:
+    """A page as the client reads it."""
+    return read_body("GetRecords", lambda: page_of(memoryview(body)), body)
 
 
 class Answers:
@@ -153,8 +150,7 @@ class Answers:
         page = next(self._answers, None)
         if page is None:
             body = b'{"Records":[],"MillisBehindLatest":0,"ChildShards":[{"ShardId":"a"}]}'
-            found: Page = parsed(body, "GetRecords")[PAGE]
-            return found
+            return page_in(body)
         return page()
 
     def list_shards(self, _stream: str, _since: object = None) -> list[Shard]:
@@ -179,10 +175,9 @@ def test_get_records(drawn: tuple[list[dict[str, Any]], bool], start: Position) 
 
     def page(answer: dict[str, Any]) -> Page:
         try:
-            found: Page = parsed(json.dumps(answer).encode(), "GetRecords")[PAGE]
+            return page_in(json.dumps(answer).encode())
         except ResponseParserError as error:
             raise Unavailable(str(error)) from error
-        return found
 
     time = FakeTime(NOW)
     limiter = ShardLimiter(ShardBudget(0.0, 1e15), clock=time, sleep=time.sleep, rng=random.Random(3))
@@ -249,7 +244,8 @@ def test_list_shards(answer: dict[str, Any], related: bool) -> None:
                 if name in shard:
                     shard[name] = ids[(at * 7 + len(name)) % len(ids)]
     try:
-        listed, _ = shards_of(parsed(json.dumps(answer).encode(), "ListShards"), set())
+        body = json.dumps(answer).encode()
+        listed, _ = read_body("ListShards", lambda: shards_of(body, set()), body)
         refuse_circles(listed)
     except ResponseParserError as error:
         check(error, "cannot be read", may_be="own ancestors" in str(error) or "Shards" not in answer)
@@ -267,7 +263,8 @@ def test_list_shards(answer: dict[str, Any], related: bool) -> None:
 def test_describe_stream_summary(answer: dict[str, Any]) -> None:
     summary = answer["StreamDescriptionSummary"]
     try:
-        found = stream_of(parsed(json.dumps(answer).encode(), "DescribeStreamSummary"), 7)
+        body = json.dumps(answer).encode()
+        found = read_body("DescribeStreamSummary", lambda: stream_of(body, 7), body)
     except ResponseParserError as error:
         is_odd = summary["StreamCreationTimestamp"] in (-1, 1e15) or summary["RetentionPeriodHours"] < 0
         check(error, "cannot be read", may_be=is_odd)

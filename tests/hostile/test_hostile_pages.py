@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
-from botocore.model import Shape
 from botocore.parsers import ResponseParserError
-from botocore.session import get_session
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
-from kinesis_trident.spout.kinesis.pages.decoding import parsed_page
-from kinesis_trident.spout.kinesis.pages.parser import PAGE, PageParserFactory
+from kinesis_trident.spout.kinesis.answers import read_body
+from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
     beyond,
@@ -54,19 +51,9 @@ ANSWERS: list[dict[str, Any]] = [
 BODIES = [json.dumps(answer).encode() for answer in ANSWERS]
 
 
-@cache
-def shape() -> Shape:
-    found = get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
-    assert found is not None
-    return found
-
-
 def parsed(body: bytes) -> Page:
     """The page as the client gets it."""
-    response = {"status_code": 200, "headers": {}, "context": {"operation_name": "GetRecords"}}
-    parser = PageParserFactory().create_parser("json")
-    page: Page = parser.parse({**response, "body": parsed_page(memoryview(body))}, shape())[PAGE]
-    return page
+    return read_body("GetRecords", lambda: page_of(memoryview(body)), body)
 
 
 def use(page: Page) -> None:
@@ -124,5 +111,5 @@ def test_large_bodies(body: bytes) -> None:
 
 def test_the_samples_are_right() -> None:
     for body in BODIES:
-        assert isinstance(parsed_page(memoryview(body)), Page)
+        assert isinstance(page_of(body), Page)
         assert msgspec.json.decode(body)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 
-from botocore.model import Shape
 from botocore.parsers import ResponseParserError
-from botocore.session import get_session
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 
-from kinesis_trident.spout.kinesis.pages.parser import PageParserFactory
+from kinesis_trident.spout.kinesis.answers import read_body
 from kinesis_trident.spout.kinesis.put_bodies import results_of
 
 ANSWERS: list[dict[str, Any]] = [
@@ -28,25 +25,8 @@ ANSWERS: list[dict[str, Any]] = [
 BODIES = [json.dumps(answer).encode() for answer in ANSWERS]
 
 
-@cache
-def shape() -> Shape:
-    found = get_session().get_service_model("kinesis").operation_model("PutRecords").output_shape
-    assert found is not None
-    return found
-
-
 def results(body: bytes) -> list[dict[str, Any]]:
-    response = {
-        "status_code": 200,
-        "headers": {},
-        "context": {"operation_name": "PutRecords"},
-        "body": body,
-    }
-    return results_of(PageParserFactory().create_parser("json").parse(response, shape()), 2)
-
-
-# Loads the model of the service, which is none of an answer's cost.
-results(BODIES[0])
+    return read_body("PutRecords", lambda: results_of(memoryview(body), 2), body)
 
 
 def read(body: bytes) -> None:

@@ -1,8 +1,6 @@
 """Decodes GetRecords answers and events of subscriptions straight to Arrow, without botocore's parser.
 
-It is many times as fast as boto3 (docs/benchmarks.md). `spout.kinesis.transport` passes the bodies of successful
-GetRecords calls to `parsed_page`, and the `response_parser_factory` of the botocore session uses the result as the
-response; botocore keeps signing, endpoints, credentials, retries and errors.
+It is many times as fast as boto3 (docs/benchmarks.md).
 
 A record that cannot be decoded does not stop those beside it: it stays in its place, as the JSON that Kinesis sent
 (`spout.kinesis.record_batches.UNREADABLE_SUB`). Only its sequence number has to be one.
@@ -12,14 +10,12 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from botocore.parsers import ResponseParserError
 
 from kinesis_trident.common.arrow_columns import column_of, numbers, texts
 from kinesis_trident.common.errors import UNREADABLE
@@ -148,14 +144,6 @@ def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
     return _page(*_decoder, body, answered)
 
 
-def parsed_page(body: memoryview) -> Page | bytes:
-    """Decode as `page_of` does, but return a body that it refuses unchanged, for the error that says so."""
-    try:
-        return page_of(body)
-    except msgspec.ValidationError:
-        return bytes(body)
-
-
 def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     """Decode the page in a SubscribeToShardEvent; `next_iterator` is the last sequence number, None at the end.
 
@@ -163,19 +151,6 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
         msgspec.ValidationError: as `page_of`, for such an event.
     """
     return _page(*_event_decoder, payload, answered)
-
-
-def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
-    """Convert a response that botocore has parsed, of another protocol than JSON: slow.
-
-    Raises:
-        ResponseParserError: it is not an answer to GetRecords.
-    """
-    try:
-        return page_of(msgspec.json.encode(response), answered)
-    except (*UNREADABLE, TypeError, ValueError) as error:
-        msg = f"it is not an answer to GetRecords: {error!r}"
-        raise ResponseParserError(msg) from error
 
 
 def why_unreadable(record: bytes) -> str:
@@ -195,7 +170,7 @@ def _page(
 ) -> Page:
     try:
         answer = decoder.decode(body)
-        records = _batch_of(answer.records)
+        records = _batch_of(answer.records) if answer.records else _NO_RECORDS
     except (*UNREADABLE, ValueError):
         try:
             answer = raw_decoder.decode(_without_half_pairs(bytes(body)))
@@ -203,7 +178,7 @@ def _page(
             raise msgspec.ValidationError(str(error)) from error
         records = _one_by_one(answer.records)
     behind = None if answer.behind is None else int(min(max(answer.behind, -_LONGEST_LAG), _LONGEST_LAG))
-    size = records.column(1).buffers()[2].size
+    size = records.column(1).buffers()[2].size if records.num_rows else 0
     return Page(records, answer.next or None, behind, size, answered, closed=bool(answer.children))
 
 
@@ -324,3 +299,7 @@ def _payloads(data: list[bytes]) -> pa.Array:
             last = min(first + together, len(data))
             into[ends[first] : ends[last]] = b"".join(data[first:last])
     return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(ends), joined])
+
+
+_NO_RECORDS = _batch_of([])
+"""Most pages of an idle shard."""

@@ -13,11 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TypeVar
 
-import botocore.auth
 import pytest
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSPreparedRequest, AWSRequest
-from botocore.credentials import Credentials
 from botocore.utils import ContainerMetadataFetcher
 from by_hand import Lives
 from credential_sources import Container, Process, SharedFile, Source
@@ -273,29 +269,6 @@ def test_a_role_is_assumed_with_newer_keys_and_the_server_s_time(
         assert client.list_shards("orders")
         assert sts.asked == 2
     sts.close()
-
-
-def test_a_signature_is_botocore_s_at_another_time(
-    server: ScriptedKinesis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
-    clock = RequestClock(lambda: at - timedelta(hours=5))
-    clock.ahead = timedelta(hours=5)
-    keys = {"awsAccessKeyId": "AKID", "awsSecretAccessKey": "secret", "sessionToken": "token"}
-    client = client_of(server, clock, **keys)
-    sent: list[AWSPreparedRequest] = []
-    events = client._clients.value.calls.meta.events
-    events.register("before-send.kinesis.PutRecords", lambda request, **_: sent.append(request))
-    client.put_entries("orders", entries(3))
-    headers = {
-        name: value.decode() if isinstance(value, bytes) else value for name, value in sent[0].headers.items()
-    }
-    assert headers["X-Amz-Date"] == "20260301T123000Z"
-    del headers["Content-Length"]
-    again = AWSRequest("POST", sent[0].url, headers, sent[0].body)
-    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: at)
-    SigV4Auth(Credentials("AKID", "secret", "token"), "kinesis", "us-east-1").add_auth(again)
-    assert again.headers["Authorization"] == headers["Authorization"]
 
 
 def test_who_waits_for_a_value_gets_it_or_its_error() -> None:

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
 
 import msgspec
 import pytest
@@ -15,8 +14,8 @@ from botocore.session import get_session
 from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.pages.decoding import page_of, page_of_event, parsed_page, why_unreadable
-from kinesis_trident.spout.kinesis.pages.parser import PAGE, PageParserFactory, server_time
+from kinesis_trident.spout.kinesis.answers import read_body, server_time
+from kinesis_trident.spout.kinesis.pages.decoding import page_of, page_of_event, why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     UNREADABLE_SUB,
@@ -56,18 +55,9 @@ def body_of(records: list[dict[str, object]], **more: object) -> bytes:
     return json.dumps({"Records": entries, **more}).encode()
 
 
-@cache
-def model() -> ServiceModel:
-    return ServiceModel(get_session().get_component("data_loader").load_service_model("kinesis", "service-2"))
-
-
 def parsed(body: bytes) -> Page:
     """The page of a GetRecords answer, as the client parses it."""
-    response = {"status_code": 200, "headers": {}, "context": {"operation_name": "GetRecords"}}
-    shape = model().operation_model("GetRecords").output_shape
-    parser = PageParserFactory().create_parser("json")
-    page: Page = parser.parse({**response, "body": parsed_page(memoryview(body))}, shape)[PAGE]
-    return page
+    return read_body("GetRecords", lambda: page_of(body), body)
 
 
 @settings(deadline=None)
@@ -201,21 +191,6 @@ def test_records_without_a_key_or_a_time() -> None:
     assert beyond(page.records, AtTimestamp(1_700_000_000_000)).num_rows == 2
 
 
-def test_all_but_getrecords_is_left_to_botocore() -> None:
-    kinesis, parser = model(), PageParserFactory().create_parser("json")
-    answer = {"status_code": 200, "headers": {"x-amzn-RequestId": "1"}, "context": {}}
-    shards = parser.parse(
-        {**answer, "body": b'{"Shards": []}'}, kinesis.operation_model("ListShards").output_shape
-    )
-    assert shards["Shards"] == []
-    refused = parser.parse(
-        {**answer, "status_code": 400, "body": b'{"__type": "ExpiredIteratorException", "message": "old"}'},
-        kinesis.operation_model("GetRecords").output_shape,
-    )
-    assert refused["Error"] == {"Code": "ExpiredIteratorException", "Message": "old"}
-    assert type(PageParserFactory().create_parser("query")).__name__ == "QueryParser"
-
-
 def test_the_servers_time() -> None:
     assert server_time({"date": "Sun, 06 Nov 1994 08:49:37 GMT"}) == 784111777000
     assert server_time({"date": "yesterday"}) is None
@@ -234,7 +209,9 @@ def test_it_is_far_faster_than_botocores_parser() -> None:
     ]
     body = body_of(records)
     response = {"body": body, "headers": {}, "status_code": 200, "context": {}}
-    shape = model().operation_model("GetRecords").output_shape
+    loader = get_session().get_component("data_loader")
+    model = ServiceModel(loader.load_service_model("kinesis", "service-2"))
+    shape = model.operation_model("GetRecords").output_shape
     plain = ResponseParserFactory().create_parser("json")
 
     def cpu(parse: Callable[[], object]) -> float:
@@ -245,4 +222,4 @@ def test_it_is_far_faster_than_botocores_parser() -> None:
             best = min(best, time.process_time() - start)
         return best
 
-    assert cpu(lambda: plain.parse(response, shape)) > 5 * cpu(lambda: parsed_page(memoryview(body)))
+    assert cpu(lambda: plain.parse(response, shape)) > 5 * cpu(lambda: page_of(body))

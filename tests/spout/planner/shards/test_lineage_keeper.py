@@ -10,6 +10,7 @@ from by_hand import Lives, Query
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis import AccessDeniedError, AfterShard, Shard, Since
+from kinesis_trident.spout.kinesis.answers import ListedShard
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, AtTimestamp
@@ -47,12 +48,13 @@ def client_of(server: ScriptedKinesis, asked: list[Any]) -> BotoKinesis:
     options = ConnectionOptions(
         stream_name="orders", region="us-east-1", endpoint_url=server.endpoint_url, client_num_retries=0
     )
-    client = BotoKinesis(options)
-    client._clients.value.calls.meta.events.register(
-        "provide-client-params.kinesis.ListShards",
-        lambda params, **_: asked.append(params.get("ShardFilter", {}).get("Type")),
-    )
-    return client
+
+    class Spied(BotoKinesis):
+        def _list_once(self, stream: str, which: dict[str, Any]) -> list[ListedShard]:
+            asked.append(which.get("ShardFilter", {}).get("Type"))
+            return super()._list_once(stream, which)
+
+    return Spied(options)
 
 
 def put(server: ScriptedKinesis, *numbers: int) -> None:

@@ -1,7 +1,8 @@
-"""Answers read at once: what goes right and what goes wrong is what it is with botocore's own reading."""
+"""Calls, right ones and faults, give what botocore's own calls give."""
 
 from __future__ import annotations
 
+import json
 import socket
 import socketserver
 import struct
@@ -11,19 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
-import urllib3
 from botocore.config import Config
-from botocore.exceptions import HTTPClientError
+from botocore.exceptions import ClientError, HTTPClientError
+from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.kinesis import Unavailable
+from kinesis_trident.spout.kinesis.aws_session import create_calls, open_session
 from kinesis_trident.spout.kinesis.event_stream import EventStream
-from kinesis_trident.spout.kinesis.transport import read_at_once
+from kinesis_trident.spout.kinesis.remedies import RequestClock
+from kinesis_trident.spout.kinesis.wire import connections
+from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
+from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.patience import Deadline
 from kinesis_trident.spout.testing.fan_out import event_message
 
@@ -138,29 +143,45 @@ def bad_chunk(connection: socket.socket) -> None:
     connection.close()
 
 
-def refused(connection: socket.socket) -> None:
-    body = b'{"__type":"ExpiredIteratorException","message":"old"}'
-    head = HEAD.replace(b"200 OK", b"400 Bad Request")
-    connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+def calls_to(url: str, clock: Callable[[], float] = monotonic) -> KinesisCalls:
+    options = ConnectionOptions(stream_name="s", endpoint_url=url)
+    signing = RequestClock()
+    return create_calls(open_session(options, signing), options, signing, clock)[0]
 
 
-def outcome(url: str, *, at_once: bool, times: int = 1, patience: float = 60) -> Any:
-    """Return what a call gives: its answer, or the kind of its error and what it says."""
+def whole_body(body: memoryview, _: int | None) -> Any:
+    return json.loads(bytes(body))
+
+
+def kind_of(error: Exception) -> tuple[str, str]:
+    return type(error).__name__, str(error).partition("0x")[0]
+
+
+def theirs(url: str, patience: float = 60) -> Any:
+    """Return what a call of botocore gives: its answer, or the kind of its error and what it says."""
     client = get_session().create_client(
         "kinesis",
         endpoint_url=url,
         config=Config(read_timeout=patience, retries={"total_max_attempts": 1}),
     )
-    if at_once:
-        read_at_once(client)
     try:
-        for _ in range(times):
-            answer = client.get_records(ShardIterator="i")
+        answer = client.get_records(ShardIterator="i")
     except Exception as error:
-        return type(error).__name__, str(error).partition("0x")[0]
+        return kind_of(error)
     finally:
         client.close()
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+def ours(url: str, times: int = 1) -> Any:
+    """Return the same of a call of ours."""
+    calls = calls_to(url)
+    try:
+        for _ in range(times):
+            answer = calls.call("GetRecords", {"ShardIterator": "i"}, whole_body)
+    except Exception as error:
+        return kind_of(error)
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -169,34 +190,30 @@ def outcome(url: str, *, at_once: bool, times: int = 1, patience: float = 60) ->
 def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
     with endpoint(behave) as url:
         # Twice: the connection is used again.
-        assert outcome(url, at_once=True, times=2) == {
+        assert ours(url, times=2) == {
             "Records": [],
             "MillisBehindLatest": 3,
             "NextShardIterator": "next",
         }
 
 
-@pytest.mark.parametrize(
-    ("behave", "patience"),
-    [(stall, 2), (stall_in_a_large_one, 2), (reset, 60), (bad_chunk, 60), (refused, 60)],
-)
-def test_errors_are_those_of_botocore(behave: Callable[[socket.socket], object], patience: float) -> None:
+@pytest.mark.parametrize("behave", [stall, stall_in_a_large_one, reset, bad_chunk])
+def test_errors_are_those_of_botocore(
+    behave: Callable[[socket.socket], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "READ_SECONDS", 2)
     # Side by side, as some wait until they have had enough.
     with many(behave) as url, ThreadPoolExecutor(2) as pool:
-        at_once, plain = pool.map(lambda how: outcome(url, at_once=how, patience=patience), (True, False))
+        found, plain = pool.submit(ours, url), pool.submit(theirs, url, 2)
 
-    assert isinstance(plain, tuple)
-    assert at_once == plain
+    assert isinstance(plain.result(), tuple)
+    assert found.result() == plain.result()
 
 
 @pytest.mark.parametrize("behave", [end, end_in_a_large_one])
 def test_an_answer_that_ends_early_is_an_error(behave: Callable[[socket.socket], object]) -> None:
     with endpoint(behave) as url:
-        at_once, plain = outcome(url, at_once=True), outcome(url, at_once=False)
-
-    assert at_once[0] == "ConnectionClosedError"
-    # botocore of late takes it for an answer without anything in it.
-    assert plain == {} or plain[0] == "ConnectionClosedError"
+        assert ours(url)[0] == "ConnectionClosedError"
 
 
 def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
@@ -206,17 +223,16 @@ def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
     asked = iter(bodies)
     at_work: set[int] = set()
 
-    def parse(body: memoryview) -> bytes:
+    def parse(body: memoryview, _: int | None) -> int:
         at_work.add(threading.get_ident())
-        return bytes(body)
+        lag: int = json.loads(bytes(body))["MillisBehindLatest"]
+        return lag
 
     with many(lambda connection: connection.sendall(whole(next(asked)))) as url:
-        client = get_session().create_client("kinesis", endpoint_url=url)
-        read_at_once(client, {"GetRecords": parse})
+        calls = calls_to(url)
         with ThreadPoolExecutor(8) as pool:
-            lags = pool.map(lambda _: client.get_records(ShardIterator="i")["MillisBehindLatest"], bodies)
+            lags = pool.map(lambda _: calls.call("GetRecords", {"ShardIterator": "i"}, parse), bodies)
             assert sorted(lags) == list(range(40))
-        client.close()
     # In a thread of their own: what malloc keeps for a thread is kept once.
     assert len(at_work) == 1
 
@@ -250,31 +266,26 @@ def slow_chunk(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("behave", [slow_whole(BODY), slow_whole(LARGE), slow_chunk])
-@pytest.mark.parametrize("call", ["get_records", "list_shards"])
+@pytest.mark.parametrize("call", ["GetRecords", "ListShards"])
 def test_a_body_that_trickles_is_given_up_for_another_connection(
     behave: Callable[[socket.socket], None], call: str
 ) -> None:
-    connections: list[int] = []
+    peers: list[int] = []
 
     def once(connection: socket.socket) -> None:
-        connections.append(connection.getpeername()[1])
-        if len(connections) == 1:
+        peers.append(connection.getpeername()[1])
+        if len(peers) == 1:
             behave(connection)
         else:
             connection.sendall(WHOLE)
 
     with many(once) as url:
-        client = get_session().create_client(
-            "kinesis", endpoint_url=url, config=Config(retries={"total_max_attempts": 1})
-        )
         # Ten seconds, and what the bytes are worth, have passed at the fourth of them.
-        read_at_once(client, clock=ticking(3.0))
-        arguments = {"ShardIterator": "i"} if call == "get_records" else {"StreamName": "s"}
+        calls = calls_to(url, ticking(3.0))
         with pytest.raises(HTTPClientError, match=r"the answer is too slow: \d+ bytes in 12 s"):
-            getattr(client, call)(**arguments)
-        assert getattr(client, call)(**arguments)["ResponseMetadata"]["HTTPStatusCode"] == 200
-        client.close()
-    assert len(set(connections)) == 2
+            calls.call(call, {}, whole_body)
+        assert calls.call(call, {}, whole_body)["MillisBehindLatest"] == 3
+    assert len(set(peers)) == 2
 
 
 def test_two_answers_that_trickle_do_not_hold_the_others() -> None:
@@ -291,14 +302,11 @@ def test_two_answers_that_trickle_do_not_hold_the_others() -> None:
 
     order: list[str] = []
     with many(behave) as url, ThreadPoolExecutor(3) as pool:
-        client = get_session().create_client(
-            "kinesis", endpoint_url=url, config=Config(retries={"total_max_attempts": 1})
-        )
-        read_at_once(client, clock=ticking(3.0))
+        calls = calls_to(url, ticking(3.0))
 
         def ask() -> None:
             try:
-                client.get_records(ShardIterator="i")
+                calls.call("GetRecords", {}, whole_body)
                 order.append("whole")
             except HTTPClientError:
                 order.append("slow")
@@ -309,7 +317,6 @@ def test_two_answers_that_trickle_do_not_hold_the_others() -> None:
         pool.submit(ask).result()
         for one in slow:
             one.result()
-        client.close()
     assert sorted(order) == ["slow", "slow", "whole"]
 
 
@@ -320,12 +327,99 @@ def test_an_event_that_trickles_inside_a_chunk_ends_its_subscription() -> None:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(event))
         trickle(connection, iter([event, b"\r\n0\r\n\r\n"]))
 
-    with many(behave) as url, urllib3.PoolManager() as pool:
-        body: Any = pool.request("POST", url, body=b"{}", preload_content=False)
+    with many(behave) as url:
+        body = calls_to(url).open("SubscribeToShard", {})
         stream = EventStream(body, "the subscription", "here", None, clock=ticking(3.0))
         with pytest.raises(Unavailable, match=r"the subscription in here: the answer is too slow: \d+ bytes"):
             stream.next(10)
         stream.close()
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    peers: list[int] = []
+    closed = threading.Semaphore(0)
+
+    def once(connection: socket.socket) -> None:
+        peers.append(connection.getpeername()[1])
+        connection.sendall(WHOLE)
+        connection.shutdown(socket.SHUT_RDWR)
+        closed.release()
+
+    with many(once) as url:
+        calls = calls_to(url)
+        for _ in range(3):
+            assert calls.call("GetRecords", {}, whole_body)["MillisBehindLatest"] == 3
+            closed.acquire()
+    assert len(set(peers)) == 3
+
+
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\n", b" "])
+def test_what_nobody_has_asked_for_is_no_answer_to_the_next_call(more: bytes) -> None:
+    peers: list[int] = []
+
+    def behave(connection: socket.socket) -> None:
+        peers.append(connection.getpeername()[1])
+        connection.sendall(WHOLE + more)
+
+    with many(behave) as url:
+        calls = calls_to(url)
+        for _ in range(3):
+            assert calls.call("GetRecords", {}, whole_body)["MillisBehindLatest"] == 3
+    assert len(set(peers)) == 3
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.0 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n" % len(BODY),
+    ],
+)
+def test_an_answer_may_end_with_its_connection(head: bytes) -> None:
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(head + b"\r\n" + BODY)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    with many(behave) as url:
+        assert ours(url, times=2)["MillisBehindLatest"] == 3
+
+
+def test_interim_answers_are_skipped_and_one_without_a_body_ends_with_its_head() -> None:
+    answers = iter([b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE, b"HTTP/1.1 204 No Content\r\n\r\n"])
+    with many(lambda connection: connection.sendall(next(answers))) as url:
+        calls = calls_to(url)
+        assert calls.call("GetRecords", {}, whole_body)["MillisBehindLatest"] == 3
+        with pytest.raises(ResponseParserError, match="HTTP 204"):
+            calls.call("GetRecords", {}, whole_body)
+
+
+def test_a_refusal_that_comes_before_the_whole_request_is_read() -> None:
+    body = b"too large"
+
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(
+            b"HTTP/1.1 413 Request Entity Too Large\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
+        connection.shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def refuse() -> None:
+            connection = listener.accept()[0]
+            with connection:
+                connection.recv(1000)
+                behave(connection)
+                with suppress(OSError):
+                    while connection.recv(2**20):
+                        pass
+
+        with ThreadPoolExecutor(1) as pool:
+            refusing = pool.submit(refuse)
+            with pytest.raises(ClientError, match="413"):
+                calls_to(url).call("PutRecords", {}, whole_body, b"x" * 2**22)
+            refusing.result()
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 20), st.integers(0, 2**20)), max_size=30))

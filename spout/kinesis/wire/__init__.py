@@ -1,0 +1,1 @@
+"""Signed requests to Kinesis over kept connections, and their answers."""
