@@ -411,8 +411,8 @@ class Killed(BaseException):
 KILLED_AT = {
     "delta": ["before the commit", "after the commit"],
     "iceberg": ["before the commit", "after the commit"],
-    "postgres": ["before the fence", "before the insertion", "before the commit"],
-    "mariadb": ["before the fence", "before the insertion", "before the commit"],
+    "postgres": ["before the fence", "before the cleaning", "before the commit"],
+    "mariadb": ["before the fence", "before the cleaning", "before the commit"],
 }
 
 
@@ -549,6 +549,7 @@ STEPS = {
     "before the fence": "UPDATE kt_fence",
     "before the deletion": "DELETE FROM orders",
     "before the insertion": "INSERT INTO orders",
+    "before the cleaning": "DELETE FROM kt_orders",
     "before the drop": "DROP TABLE staging",
 }
 
@@ -565,7 +566,7 @@ def database_sinks(database: str) -> Iterator[Callable[..., Sink]]:
                 pauses[step]()
 
     def after(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if statement.startswith("INSERT INTO orders"):
+        if statement.startswith(("INSERT INTO orders", "DELETE FROM kt_orders")):
             driver.get(({}, []))[1].append(statement)
 
     def commit(_connection: object) -> None:

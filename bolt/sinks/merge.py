@@ -21,7 +21,13 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, code_of
 from kinesis_trident.bolt.sinks.fence import begin_fenced, describe, describe_error
-from kinesis_trident.bolt.sinks.merge_tables import MESSAGE_ID, MergeTables, load_rows, open_tables
+from kinesis_trident.bolt.sinks.merge_tables import (
+    MESSAGE_ID,
+    ChangedMeanwhileError,
+    MergeTables,
+    load_rows,
+    open_tables,
+)
 from kinesis_trident.common.per_process import PerProcess
 
 _TRIES = 10
@@ -147,7 +153,7 @@ class _MergeSink:
 
 def _gave_way(error: BaseException) -> bool:
     """Return whether another transaction came first: locked other rows first, or has inserted one of the keys."""
-    return isinstance(error, sa.exc.IntegrityError) or (
+    return isinstance(error, sa.exc.IntegrityError | ChangedMeanwhileError) or (
         isinstance(error, sa.exc.DBAPIError) and code_of(error.orig) in CONFLICTS
     )
 

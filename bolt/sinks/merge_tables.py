@@ -1,14 +1,15 @@
 """The SQL of `merge_into`: the table that is written to, and beside it one of each application's last batch.
 
 The second one, `kt_<table>_...`, holds the rows that tasks have loaded and no transaction has merged yet, and of the
-last merged batch each row as it was written (`after`) and as it was before (`before`). So a batch that comes again is
-first taken back: which of its records fail may have changed.
+last merged batch each row as it was written, and as it was before. So a batch that comes again is first taken back:
+which of its records fail may have changed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -26,8 +27,11 @@ from kinesis_trident.bolt.sinks.fence import describe, describe_error, make_tabl
 MESSAGE_ID = "messageId"
 """The column by which single records fail; it is written only into a table that has it too."""
 
-AFTER, BEFORE = "after", "before"
-_OURS = ("kt_row", "kt_load", "kt_epoch", "kt_txid")
+INSERTED, UPDATED = "inserted", "updated"
+"""What was done with a merged row, in place of the name of its load."""
+
+_OURS = "kt_"
+_BEFORE = "kt_before_"
 
 _WHOLE, _BROKEN = (int, Decimal), (float, Decimal)
 _FITTING: dict[str, tuple[type, ...]] = {
@@ -72,6 +76,10 @@ _NEW_KEY: dict[str, Any] = {
 }
 
 
+class ChangedMeanwhileError(SinkError):
+    """Another writer has changed rows that a transaction was about to update."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MergeTables:
     """The tables of one application's `merge_into`.
@@ -95,7 +103,7 @@ class MergeTables:
     @property
     def columns(self) -> list[str]:
         """Return the columns that are written."""
-        return [column.name for column in self.batch.columns if column.name not in _OURS]
+        return [column.name for column in _written(self.batch)]
 
     def merge(
         self,
@@ -121,48 +129,63 @@ class MergeTables:
         mine = [*loads, *filter(None, [load(connection)])]
         if not mine:
             return
-        marks = {"kt_epoch": outcomes.epoch, "kt_txid": outcomes.txid}
-        batch, target, columns = self.batch, self.target, self.columns
-        after = self._part(batch, AFTER, outcomes.txid)
-        # A row counts if no other of its key is newer, neither in the batch nor in the table.
-        newest = (
-            sa.select(
-                *(batch.c[name] for name in columns),
-                sa.func.row_number()
-                .over(
-                    partition_by=[batch.c[name] for name in self.key],
-                    order_by=[batch.c[name].desc() for name in self.order_by],
-                )
-                .label("kt_place"),
+        batch, target = self.batch, self.target
+        connection.execute(self._select_newest(mine, outcomes))
+        changed = connection.execute(
+            target.update()
+            .where(self._same_key(batch), batch.c.kt_load == UPDATED, *self._as_before())
+            .values(self._values(batch, [batch.c[name] for name in self.columns]))
+        )
+        updated = sa.select(sa.func.count()).select_from(batch).where(batch.c.kt_load == UPDATED)
+        if changed.rowcount != connection.execute(updated).scalar_one():
+            msg = (
+                f"another writer keeps changing rows of batch {outcomes.txid} in table {target.fullname} of "
+                f"{describe(connection.engine)}. Let one application write a key; start the query again"
             )
-            .where(batch.c.kt_load.in_(mine))
+            raise ChangedMeanwhileError(msg)
+        inserted = sa.select(*(batch.c[name] for name in self.columns)).where(batch.c.kt_load == INSERTED)
+        connection.execute(target.insert().from_select(self.columns, inserted))
+        connection.execute(batch.delete().where(batch.c.kt_load.in_(mine)))
+
+    def _select_newest(self, loads: Sequence[str], outcomes: Outcomes) -> sa.Insert:
+        """Return the statement that keeps the rows that count, each with the values of before.
+
+        A row counts if no other of its key is newer, neither in the batch nor in the table.
+        """
+        batch, target = self.batch.c, self.target.c
+        place = sa.func.row_number().over(
+            partition_by=[batch[name] for name in self.key],
+            order_by=[batch[name].desc() for name in self.order_by],
+        )
+        rows = (
+            sa.select(*(batch[name] for name in self.columns), place.label("kt_place"))
+            .where(batch.kt_load.in_(loads))
             .subquery()
         )
+        is_new = target[self.key[0]].is_(None)
+        ours, theirs = ([of[name] for name in self.order_by] for of in (rows.c, target))
+        is_newer = sa.or_(*(column.is_(None) for column in theirs), sa.tuple_(*ours) > sa.tuple_(*theirs))
         counts = (
-            sa.select(*(newest.c[name] for name in columns))
-            .outerjoin(target, self._same_key(target, newest))
-            .where(
-                newest.c.kt_place == 1,
-                sa.or_(target.c[self.key[0]].is_(None), self._is_newer(newest, target)),
+            sa.select(
+                *(rows.c[name] for name in self.columns),
+                *(target[name] for name in self.columns),
+                sa.case((is_new, INSERTED), else_=UPDATED),
+                sa.literal(outcomes.epoch, sa.BigInteger),
+                sa.literal(outcomes.txid, sa.BigInteger),
             )
+            .select_from(rows.outerjoin(self.target, self._same_key(rows)))
+            .where(rows.c.kt_place == 1, sa.or_(is_new, is_newer))
         )
-        connection.execute(_copy(batch, columns, counts, marks | {"kt_load": AFTER}))
-        there = (
-            sa.select(*(target.c[name] for name in columns))
-            .join(after, self._same_key(target, after))
-            .with_for_update(of=target)
-        )
-        connection.execute(_copy(batch, columns, there, marks | {"kt_load": BEFORE}))
-        connection.execute(
-            target.update()
-            .where(self._same_key(target, after), self._is_newer(after, target))
-            .values(self._values(after, columns))
-        )
-        is_there = sa.exists(sa.select(1).select_from(target).where(self._same_key(target, after)))
-        connection.execute(
-            _copy(target, columns, sa.select(*(after.c[name] for name in columns)).where(~is_there), {})
-        )
-        connection.execute(batch.delete().where(batch.c.kt_load.in_(mine)))
+        marks = ["kt_load", "kt_epoch", "kt_txid"]
+        before = [column.name for column in _before(self.batch)]
+        return self.batch.insert().from_select([*self.columns, *before, *marks], counts)
+
+    def _as_before(self) -> Iterator[sa.ColumnElement[bool]]:
+        """Yield the conditions that nobody has changed a row since it was looked at."""
+        before = dict(zip(self.columns, _before(self.batch), strict=True))
+        for name in self.order_by:
+            column = self.target.c[name]
+            yield sa.or_(column == before[name], sa.and_(column.is_(None), before[name].is_(None)))
 
     def _refuse_lost_rows(self, connection: sa.Connection, loads: Mapping[str, int]) -> None:
         if not loads:
@@ -180,59 +203,42 @@ class MergeTables:
 
     def _take_back(self, connection: sa.Connection, table: sa.Table, txid: int) -> None:
         """Give rows that this batch has written their values of before, unless others have changed them since."""
-        written = sa.select(table.c.kt_row).where(table.c.kt_load == AFTER, table.c.kt_txid == txid)
-        if connection.execute(written.limit(1)).first() is None:
+        is_written = sa.and_(table.c.kt_load.in_([INSERTED, UPDATED]), table.c.kt_txid == txid)
+        if connection.execute(sa.select(table.c.kt_row).where(is_written).limit(1)).first() is None:
             return
-        columns = [column.name for column in table.columns if column.name in self.target.c]
-        if lacking := [name for name in (*self.key, *self.order_by) if name not in columns]:
+        if lacking := [name for name in (*self.key, *self.order_by) if name not in table.c]:
             msg = (
                 f"batch {txid} is to be written again, and was written to {self.target.name} without the column "
                 f"{lacking[0]!r}. Start the query with the `key` and `order_by` of before, until this batch is done"
             )
             raise SinkError(msg)
-        target = self.target
-        after, before = (self._part(table, part, txid) for part in (AFTER, BEFORE))
-        is_own = sa.and_(
-            self._same_key(target, after), *(target.c[name] == after.c[name] for name in self.order_by)
+        target, marks = self.target, [*self.key, *self.order_by]
+        ours, theirs = ([of.c[name] for name in marks] for of in (table, target))
+        is_own: sa.ColumnElement[bool] = sa.and_(*map(operator.eq, theirs, ours))
+        is_inserted = sa.and_(is_written, table.c.kt_load == INSERTED)
+        connection.execute(
+            # MySQL runs a subquery for each row of the table; SQLite deletes by nothing else.
+            target.delete().where(sa.tuple_(*theirs).in_(sa.select(*ours).where(is_inserted)))
+            if connection.dialect.name == "sqlite"
+            else target.delete().where(is_own, is_inserted)
         )
-        was_there = sa.exists(sa.select(1).select_from(before).where(self._same_key(target, before)))
-        if connection.dialect.name == "sqlite":
-            is_inserted = sa.exists(sa.select(1).select_from(after).where(is_own))
-        else:
-            # MySQL runs a subquery here for each row of the table.
-            is_inserted = is_own  # type: ignore[assignment]
-        connection.execute(target.delete().where(is_inserted, ~was_there))
         connection.execute(
             target.update()
-            .where(is_own, self._same_key(target, before))
-            .values(self._values(before, columns))
+            .where(is_own, is_written, table.c.kt_load == UPDATED)
+            .values(self._values(table, _before(table)))
         )
 
-    def _part(self, table: sa.Table, part: str, txid: int) -> sa.Subquery:
-        return (
-            sa.select(*(column for column in table.columns if column.name not in _OURS))
-            .where(table.c.kt_load == part, table.c.kt_txid == txid)
-            .subquery(part)
-        )
-
-    def _same_key(self, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
-        return sa.and_(*(one.c[name] == other.c[name] for name in self.key))
-
-    def _values(self, rows: sa.FromClause, columns: Sequence[str]) -> dict[str, Any]:
-        # Where there is nothing but the key, it is set to what it is.
+    def _values(self, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> dict[str, sa.Column[Any]]:
+        names = [column.name for column in _written(table)]
         return {
-            name: rows.c[name] for name in columns if name not in self.key or len(columns) == len(self.key)
+            name: column
+            for name, column in zip(names, columns, strict=True)
+            # Where there is nothing but the key, it is set to what it is.
+            if name in self.target.c and (name not in self.key or len(names) == len(self.key))
         }
 
-    def _is_newer(self, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
-        ours, theirs = ([rows.c[name] for name in self.order_by] for rows in (one, other))
-        return sa.or_(*(column.is_(None) for column in theirs), sa.tuple_(*ours) > sa.tuple_(*theirs))
-
-
-def _copy(to: sa.Table, columns: Sequence[str], rows: sa.Select[Any], marks: Mapping[str, Any]) -> sa.Insert:
-    """Return the statement that inserts selected rows, with values that are the same in all of them."""
-    marked = rows.add_columns(*(sa.literal(value, to.c[name].type) for name, value in marks.items()))
-    return to.insert().from_select([*columns, *marks], marked)
+    def _same_key(self, rows: sa.FromClause) -> sa.ColumnElement[bool]:
+        return sa.and_(*(self.target.c[name] == rows.c[name] for name in self.key))
 
 
 def open_tables(
@@ -338,8 +344,8 @@ def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[
     wrong = []
     for name in names:
         kind = schema[name].dataType.simpleString()
-        if name in _OURS:
-            wrong.append(f"column {name!r} has a name that merge_into needs itself")
+        if name.startswith(_OURS):
+            wrong.append(f"column {name!r} begins with kt_, as those of merge_into itself do")
         elif name not in target.c:
             wrong.append(f"column {name!r} is {kind}, in the table missing")
         elif not _fits(kind, target.c[name].type):
@@ -409,10 +415,21 @@ def _batch_table(target: sa.Table, names: Sequence[str], application: str) -> sa
         sa.Column("kt_epoch", sa.BigInteger, nullable=False),
         sa.Column("kt_txid", sa.BigInteger, nullable=False),
         *columns,
+        *(sa.Column(f"{_BEFORE}{place}", one.type) for place, one in enumerate(columns)),
         schema=target.schema,
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
+
+
+def _written(table: sa.Table) -> list[sa.Column[Any]]:
+    """Return the columns of a table of a batch that are written into the target."""
+    return [column for column in table.columns if not column.name.startswith(_OURS)]
+
+
+def _before(table: sa.Table) -> list[sa.Column[Any]]:
+    """Return, in the same order, those with the values of before."""
+    return [column for column in table.columns if column.name.startswith(_BEFORE)]
 
 
 def _as_text(column: Any) -> Any:

@@ -163,7 +163,7 @@ def test_rows_that_tasks_load_are_merged_as_those_by_the_driver(
     expected = {f"k{number % 9000}": (number, number / 4) for number in range(20_000)}
     assert rows_of(engine) == sorted([("z", 1, 1.0), *((k, *v) for k, v in expected.items())])
     with engine.connect() as connection:
-        assert set(connection.execute(sa.select(table.c.kt_load)).scalars()) == {"after"}
+        assert set(connection.execute(sa.select(table.c.kt_load)).scalars()) == {"inserted"}
 
 
 @POSTGRES
@@ -405,6 +405,24 @@ def test_another_writer_inserts_one_of_the_keys_meanwhile(
     meanwhile("INSERT INTO orders", insert)
     merge(orders(spark, ("a", 1, 1.0), ("b", 1, 1.0)), batch(2), database)
     assert rows_of(engine) == [("a", 5, 5.0), ("b", 1, 1.0), ("z", 1, 1.0)]
+
+
+@SERVERS
+def test_another_writer_changes_one_of_the_rows_meanwhile(
+    spark: SparkSession, engine: sa.Engine, database: str, meanwhile: Meanwhile
+) -> None:
+    """A batch that comes again gives it back as that one has left it."""
+    merge(orders(spark, ("a", 1, 1.0), ("z", 1, 1.0)), batch(1), database)
+
+    def change() -> None:
+        with engine.begin() as other:
+            other.exec_driver_sql("UPDATE orders SET version = 2, amount = 2.0 WHERE order_id = 'a'")
+
+    meanwhile("UPDATE orders", change)
+    merge(orders(spark, ("a", 3, 3.0)), batch(2), database)
+    assert rows_of(engine) == [("a", 3, 3.0), ("z", 1, 1.0)]
+    merge(orders(spark, ("z", 2, 2.0)), batch(2, epoch=2), database)
+    assert rows_of(engine) == [("a", 2, 2.0), ("z", 2, 2.0)]
 
 
 @SQLITE
