@@ -331,7 +331,7 @@ def test_a_number_that_is_none_fails_alone_where_the_database_has_no_such(
         (["order_id", "amount"], r"order_by names 'version', which is not a column of the rows"),
         (
             ["version", "amount"],
-            r"column 'order_id' of the table must not be null, and the rows do not have it",
+            r"key names 'order_id', which is not a column of the rows",
         ),
     ],
 )
@@ -423,6 +423,18 @@ def test_another_writer_changes_one_of_the_rows_meanwhile(
     assert rows_of(engine) == [("a", 3, 3.0), ("z", 1, 1.0)]
     merge(orders(spark, ("z", 2, 2.0)), batch(2, epoch=2), database)
     assert rows_of(engine) == [("a", 2, 2.0), ("z", 2, 2.0)]
+
+
+@SQLITE
+def test_a_column_that_the_rows_lack_and_the_table_needs_is_named(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, version INT, amount REAL, city TEXT NOT NULL)"
+        )
+    with pytest.raises(SinkError, match="'city' of the table must not be null, and the rows do not have it"):
+        merge(orders(spark, ("a", 1, 1.0)), batch(1), database)
 
 
 @SQLITE
