@@ -33,7 +33,7 @@ from kinesis_trident.common.per_process import PerProcess
 _TRIES = 10
 """Transactions, each of which gave way to another writer of the table."""
 
-_AT_ONCE = 5_000
+_AT_ONCE = 10_000
 """Rows in one call of the database's driver."""
 
 _LOADED = "load string, rows bigint, arrow binary, ids array<string>, reasons array<string>"
@@ -230,7 +230,7 @@ class _Loader:
         rows, refused = self._as_values(batch), dict[str, str]()
         for start in range(0, batch.num_rows, _AT_ONCE):
             part = rows.slice(start, _AT_ONCE)
-            for place, reason in load_rows(connection, self.tables.batch, part.to_pylist(), marks).items():
+            for place, reason in load_rows(connection, self.tables.batch, part, marks).items():
                 refused[self._message_id(batch, start + place, reason)] = reason
         return batch.num_rows - len(refused), refused
 

@@ -16,7 +16,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import sqlalchemy as sa
+from pyarrow.csv import WriteOptions, write_csv
 from pyspark.sql.types import DecimalType, StructType
 from sqlalchemy.dialects import mysql
 
@@ -438,25 +440,50 @@ def _as_text(column: Any) -> Any:
 
 
 def load_rows(
-    connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]], marks: dict[str, Any]
+    connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]
 ) -> dict[int, str]:
     """Insert rows into a table of a batch; return those that the database does not take, by place, with its reason."""
     refused: dict[int, str] = {}
+    insert = _copy if _takes_csv(connection, rows) else _insert
 
-    def insert(first: int, last: int) -> None:
+    def load(first: int, last: int) -> None:
         try:
             with connection.begin_nested():
-                connection.execute(table.insert(), [row | marks for row in rows[first:last]])
-        except sa.exc.DataError as error:
+                insert(connection, table, rows.slice(first, last - first), marks)
+        except (sa.exc.DataError, connection.dialect.loaded_dbapi.DataError) as error:
             if connection.invalidated:
                 raise
             if last - first == 1:
-                refused[first] = describe_error(error)
+                refused[first] = describe_error(error) if isinstance(error, sa.exc.DataError) else str(error)
                 return
             middle = (first + last) // 2
-            insert(first, middle)
-            insert(middle, last)
+            load(first, middle)
+            load(middle, last)
 
-    if rows:
-        insert(0, len(rows))
+    if rows.num_rows:
+        load(0, rows.num_rows)
     return refused
+
+
+def _takes_csv(connection: sa.Connection, rows: pa.RecordBatch) -> bool:
+    # Arrow writes bytes into CSV as they are.
+    has_bytes = any(pa.types.is_binary(one) or pa.types.is_large_binary(one) for one in rows.schema.types)
+    return connection.dialect.driver == "psycopg" and not has_bytes
+
+
+def _insert(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]) -> None:
+    connection.execute(table.insert(), [row | marks for row in rows.to_pylist()])
+
+
+def _copy(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]) -> None:
+    """Insert rows by PostgreSQL's COPY, as psycopg offers it: https://www.psycopg.org/psycopg3/docs/basic/copy.html."""
+    for name, value in marks.items():
+        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    buffer = pa.BufferOutputStream()
+    # Null is nothing, and a text that is empty is quoted: as PostgreSQL reads it.
+    write_csv(rows, buffer, WriteOptions(include_header=False, quoting_style="all_valid"))
+    names = map(connection.dialect.identifier_preparer.quote, rows.schema.names)
+    place = connection.dialect.identifier_preparer.format_table(table)
+    cursor: Any = connection.connection.cursor()
+    with cursor, cursor.copy(f"COPY {place} ({', '.join(names)}) FROM STDIN (FORMAT csv)") as copy:
+        copy.write(buffer.getvalue().to_pybytes())
