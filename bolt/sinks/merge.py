@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -143,6 +143,8 @@ class _MergeSink:
         except sa.exc.DBAPIError as error:
             msg = f"{self._where} refused to merge batch {outcomes.txid}: {describe_error(error)}"
             raise SinkError(msg) from error
+        # What those of other columns held is taken back, or done with; they may be dropped from here on.
+        self.tables = replace(self.tables, earlier=())
         for reason in set(refused.values()):
             outcomes.fail([name for name, why in refused.items() if why == reason], reason)
 
