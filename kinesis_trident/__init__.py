@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     )
     from kinesis_trident.bolt.sinks.delta import write_delta as write_delta
     from kinesis_trident.bolt.sinks.fence import begin_fenced as begin_fenced
+    from kinesis_trident.bolt.sinks.iceberg import write_iceberg as write_iceberg
+    from kinesis_trident.bolt.sinks.merge import merge_into as merge_into
     from kinesis_trident.bolt.storm.api import (
         ArrowBolt as ArrowBolt,
         BasicBolt as BasicBolt,

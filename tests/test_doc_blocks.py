@@ -89,7 +89,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "retries.md": [(1, check_json), (3, EXPLAINING)],
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],
     "security.md": [(3, GUIDES)],
-    "sinks.md": [(4, "test_sinks.py")],
+    "sinks.md": [(6, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
     "states.md": [(4, "trident/test_states_doc.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],

@@ -46,6 +46,8 @@ TESTS = {
     "bolt/test_stale_batch.py rows_of_another_run_are_not_handed_over",
     "| [a folder": "test_sinks.py a_folder_for_each | test_sinks.py a_late_task_of_an_attempt",
     "| [a Delta": "test_sinks.py a_delta_table | test_sinks.py a_late_task_of_an_attempt",
+    "| [an Iceberg": "test_sinks.py an_iceberg_table | test_sinks.py a_late_task_of_an_attempt",
+    "| [a table of": "test_sinks.py a_table_of_a_database | test_sinks.py a_late_task_of_an_attempt",
     "| [a fenced": "test_sinks.py a_fenced_transaction",
     "| [a staging": "test_sinks.py a_staging_table | test_sinks.py a_task_that_ran_twice_and_one_that_is_late",
     "| [a Trident state": "test_sinks.py a_state_of_trident | trident/test_late_tasks.py of_the_same_batch",

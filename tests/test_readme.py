@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident import stop
@@ -135,6 +136,14 @@ def parquet(folder: Path, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
+def delta(table: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a Delta table, sorted."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return []
+    rows = DeltaTable(table).to_pyarrow_table()
+    return sorted(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
+
+
 def test_the_main_job_has_about_twenty_lines() -> None:
     assert len([line for line in MAIN.splitlines() if line.strip()]) <= 26
 
@@ -143,7 +152,7 @@ def test_the_main_job_writes_what_is_good_and_dead_letters_the_rest(folders: dic
     assert MAIN.rstrip().endswith("query.awaitTermination()")
     folder = folders["main"]
     good = sorted([*GOOD.items(), ("negative", -1.0)])
-    eventually(lambda: parquet(folder / "orders", "order_id", "amount"), good)
+    eventually(lambda: delta(folder / "orders", "order_id", "amount"), good)
     bad = {(RECORDS[5].encode(), "JSONDecodeError"), (RECORDS[6].encode(), "KeyError")}
     eventually(lambda: letters(folder), bad)
 

@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,9 @@ import pytest
 import sqlalchemy as sa
 from deltalake import DeltaTable
 from lives import eventually
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from server_fixtures import empty_database
 from servers import RedisServer
 from thorough import cases
 from waiting_task import WaitingTask
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TEXT = (Path(__file__).parents[1] / "docs" / "sinks.md").read_text(encoding="utf-8")
-FOLDER, DELTA, DATABASE, STAGING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+FOLDER, DELTA, ICEBERG, MERGE, DATABASE, STAGING = re.findall(
+    r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL
+)
 EXAMPLE = "postgresql+psycopg://user:password@host/shop"
 RECORDS = ["a", "b", "x"]
 PATIENCE = 60
@@ -289,23 +294,30 @@ def test_a_late_task_that_appends_repeats_records(spark: SparkSession, tmp_path:
     eventually(lambda: orders.read_text() == "a\na\n", "both have written", PATIENCE)
 
 
-# A Delta table.
+# A table of files.
 
 TABLE = "s3://my-bucket/orders"
+GLUE = '{"type": "glue"}'
 
 
-@pytest.fixture
-def delta_sink(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+def table_sink(
+    orders: Sink,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    commit_name: str,
+    read: Callable[[], list[str]],
+) -> Sink:
+    """Return a sink whose drivers may be paused before and after a commit of `owner`."""
     driver: ContextVar[Mapping[str, Callable[[], None]]] = ContextVar("driver")
-    commit = DeltaTable.create_write_transaction
+    commit = getattr(owner, commit_name)
 
-    def committed(table: DeltaTable, *given: Any, **named: Any) -> None:
-        driver.get().get("before the commit", bool)()
-        commit(table, *given, **named)
-        driver.get().get("after the commit", bool)()
+    def committed(table: object, *given: Any, **named: Any) -> Any:
+        driver.get({}).get("before the commit", bool)()
+        answer = commit(table, *given, **named)
+        driver.get({}).get("after the commit", bool)()
+        return answer
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
-    orders = folder_sink(DELTA.replace(TABLE, str(tmp_path / "orders")), spark, tmp_path)
+    monkeypatch.setattr(owner, commit_name, committed)
 
     def connect(pauses: Mapping[str, Callable[[], None]]) -> Write:
         write = orders.connect(pauses)
@@ -316,11 +328,33 @@ def delta_sink(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
         return with_pauses
 
+    return Sink(connect, read)
+
+
+@pytest.fixture
+def delta_sink(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+    orders = folder_sink(DELTA.replace(TABLE, str(tmp_path / "orders")), spark, tmp_path)
+
     def read() -> list[str]:
         rows = DeltaTable(tmp_path / "orders").to_pyarrow_table()
         return sorted(rows["order_id"].to_pylist())
 
-    return Sink(connect, read)
+    return table_sink(orders, monkeypatch, DeltaTable, "create_write_transaction", read)
+
+
+@pytest.fixture
+def iceberg_sink(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+    ours = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+    catalog = load_catalog(**ours)
+    catalog.create_namespace("shop")
+    assert GLUE in ICEBERG
+    orders = folder_sink(ICEBERG.replace(GLUE, repr(ours)), spark, tmp_path)
+
+    def read() -> list[str]:
+        rows = catalog.load_table("shop.orders").scan().to_arrow()
+        return sorted(rows["order_id"].to_pylist())
+
+    return table_sink(orders, monkeypatch, SqlCatalog, "commit_table", read)
 
 
 @DIRECTIONS
@@ -331,12 +365,22 @@ def test_a_delta_table(play: Callable[..., list[str]], delta_sink: Sink, where: 
     assert play(delta_sink, where, direction) == RECORDS
 
 
-@pytest.mark.parametrize("kind", ["folder", "delta"])
-def test_a_late_task_of_an_attempt_that_was_cancelled(
-    spark: SparkSession, delta_sink: Sink, tmp_path: Path, kind: str
+@DIRECTIONS
+@pytest.mark.parametrize(
+    "where", cases("inside", "before the commit", long=("before", "after the commit", "after"))
+)
+def test_an_iceberg_table(
+    play: Callable[..., list[str]], iceberg_sink: Sink, where: str, direction: str
 ) -> None:
-    """It writes its file when the next attempt has written all of its own under the same epoch."""
-    sink = delta_sink if kind == "delta" else folder_sink(FOLDER, spark, tmp_path)
+    assert play(iceberg_sink, where, direction) == RECORDS
+
+
+@pytest.mark.parametrize("kind", ["folder", "delta", "iceberg", "postgres"])
+def test_a_late_task_of_an_attempt_that_was_cancelled(
+    spark: SparkSession, sink_of: Callable[[str], Sink], tmp_path: Path, kind: str
+) -> None:
+    """It writes its rows when the next attempt has written all of its own under the same epoch."""
+    sink = sink_of(kind)
     write, batch = sink.connect({}), Outcomes(1, "orders", 1)
     task = WaitingTask(tmp_path)
     frame = spark.createDataFrame([("m1", "a", 1.0)], "messageId string, order_id string, amount double")
@@ -364,14 +408,25 @@ class Killed(BaseException):
     """The end of a driver, as by a kill: nothing that it could still do is done."""
 
 
-@pytest.mark.parametrize("kills", cases(8, long=(200,)))
-def test_a_delta_table_whose_drivers_are_killed(
-    begin: Callable[..., Run], delta_sink: Sink, stream: MemoryKinesis, kills: int
+KILLED_AT = {
+    "delta": ["before the commit", "after the commit"],
+    "iceberg": ["before the commit", "after the commit"],
+    "postgres": ["before the fence", "before the cleaning", "before the commit"],
+    "mariadb": ["before the fence", "before the cleaning", "before the commit"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    cases(("delta", 8), ("iceberg", 8), ("postgres", 8), long=tuple((kind, 200) for kind in KILLED_AT)),
+)
+def test_a_sink_whose_drivers_are_killed(
+    begin: Callable[..., Run], sink_of: Callable[[str], Sink], stream: MemoryKinesis, kind: str, kills: int
 ) -> None:
     """At a step drawn by chance; which records fail is drawn in each attempt, until an outcome is published."""
-    rng = random.Random(11)
+    rng, sink = random.Random(11), sink_of(kind)
     checkpoint, orders, published = SparkCheckpoint(), list[str](), None
-    steps = ["before", "before the commit", "after the commit", "after", "published"]
+    steps = ["before", *KILLED_AT[kind], "after", "published"]
 
     def put_more() -> None:
         more = [f"{len(orders) + number}" for number in range(rng.randint(1, 3))]
@@ -383,7 +438,7 @@ def test_a_delta_table_whose_drivers_are_killed(
 
     for _ in range(kills):
         step = rng.choice(steps)
-        run = begin(delta_sink, checkpoint, {step: die}, retryLimit="100")
+        run = begin(sink, checkpoint, {step: die}, retryLimit="100")
         if run.in_hand is None:
             put_more()
             run.planned()
@@ -394,12 +449,12 @@ def test_a_delta_table_whose_drivers_are_killed(
         run.end()
         if rng.random() < 0.3:
             # It is not killed this time.
-            run = begin(delta_sink, checkpoint, retryLimit="100")
+            run = begin(sink, checkpoint, retryLimit="100")
             run.handle(rng.choice(["", orders[-1]]) if published is None else published)
             published = None
             run.end()
-    begin(delta_sink, checkpoint, retryLimit="100").finish(published or "")
-    assert delta_sink.read() == sorted(orders)
+    begin(sink, checkpoint, retryLimit="100").finish(published or "")
+    assert sink.read() == sorted(orders)
 
 
 # A state of Trident.
@@ -494,49 +549,56 @@ STEPS = {
     "before the fence": "UPDATE kt_fence",
     "before the deletion": "DELETE FROM orders",
     "before the insertion": "INSERT INTO orders",
+    "before the cleaning": "DELETE FROM kt_orders",
     "before the drop": "DROP TABLE staging",
 }
 
 
-@pytest.fixture
-def database_sink(database: str) -> Iterator[Callable[..., Sink]]:
+@contextmanager
+def database_sinks(database: str) -> Iterator[Callable[..., Sink]]:
+    """`make(*codes, **replaced)`: the sink of recipes, with other words in them."""
+    driver: ContextVar[tuple[Mapping[str, Callable[[], None]], list[str]]] = ContextVar("driver")
+
+    def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        pauses, _inserted = driver.get(({}, []))
+        for step, words in STEPS.items():
+            if statement.startswith(words) and step in pauses:
+                pauses[step]()
+
+    def after(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith(("INSERT INTO orders", "DELETE FROM kt_orders")):
+            driver.get(({}, []))[1].append(statement)
+
+    def commit(_connection: object) -> None:
+        pauses, inserted = driver.get(({}, []))
+        if inserted and "before the commit" in pauses:
+            pauses["before the commit"]()
+
+    listeners = {"before_cursor_execute": before, "after_cursor_execute": after, "commit": commit}
     with ExitStack() as ending:
+        for name, listener in listeners.items():
+            sa.event.listen(sa.Engine, name, listener)
+            ending.callback(sa.event.remove, sa.Engine, name, listener)
 
         def make(*codes: str, **replaced: str) -> Sink:
             def connect(pauses: Mapping[str, Callable[[], None]]) -> Write:
                 names: dict[str, Any] = {}
                 for code in codes:
-                    assert code != DATABASE or EXAMPLE in code
+                    assert code not in (MERGE, DATABASE) or EXAMPLE in code
                     # A second instead of a minute, after which the database ends the older run's transaction.
-                    ours = code.replace(EXAMPLE, database).replace("outcomes) as", "outcomes, timeout=1) as")
-                    for theirs, mine in replaced.items():
+                    ours = code.replace("outcomes) as", "outcomes, timeout=1) as")
+                    ours = ours.replace('"updated_at")', '"amount", timeout=1)')
+                    for theirs, mine in ({EXAMPLE: _impatient(database)} | replaced).items():
                         ours = ours.replace(theirs, mine)
                     exec(ours, names)
-                engine = names["engine"]
-                if engine.dialect.name == "sqlite":
-                    engine.dispose()
-                    engine = names["engine"] = sa.create_engine(database, connect_args={"timeout": 1})
-                ending.callback(engine.dispose)
+                if "engine" in names:
+                    ending.callback(names["engine"].dispose)
 
-                @sa.event.listens_for(engine, "before_cursor_execute")
-                def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-                    for step, words in STEPS.items():
-                        if statement.startswith(words) and step in pauses:
-                            pauses[step]()
+                def write(df: DataFrame, txid: int, outcomes: Outcomes) -> None:
+                    driver.set((pauses, []))
+                    names["write"](df, txid, outcomes)
 
-                @sa.event.listens_for(engine, "commit")
-                def commit(_connection: object) -> None:
-                    if inserted and "before the commit" in pauses:
-                        pauses["before the commit"]()
-
-                inserted: list[str] = []
-
-                @sa.event.listens_for(engine, "after_cursor_execute")
-                def after(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-                    if statement.startswith("INSERT INTO orders"):
-                        inserted.append(statement)
-
-                return names["write"]  # type: ignore[no-any-return]
+                return write
 
             def read() -> list[str]:
                 engine = sa.create_engine(database)
@@ -545,6 +607,35 @@ def database_sink(database: str) -> Iterator[Callable[..., Sink]]:
                     return sorted(connection.exec_driver_sql("SELECT order_id FROM orders").scalars())
 
             return Sink(connect, read, database.startswith("sqlite"))
+
+        yield make
+
+
+def _impatient(database: str) -> str:
+    return f"{database}?timeout=1" if database.startswith("sqlite") else database
+
+
+@pytest.fixture
+def database_sink(database: str) -> Iterator[Callable[..., Sink]]:
+    with database_sinks(database) as make:
+        yield make
+
+
+@pytest.fixture
+def sink_of(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+) -> Iterator[Callable[[str], Sink]]:
+    """`sink_of(kind)`: a sink of the package, of which many drivers are killed."""
+    with ExitStack() as ending:
+
+        def make(kind: str) -> Sink:
+            if kind == "folder":
+                return folder_sink(FOLDER, spark, tmp_path)
+            if kind in ("postgres", "mariadb"):
+                database = empty_database(kind, request, tmp_path)
+                by_tasks = {'"updated_at")': '"amount", timeout=1, bytes_by_driver=0)'}
+                return ending.enter_context(database_sinks(database))(MERGE.replace(*by_tasks.popitem()))
+            return request.getfixturevalue(f"{kind}_sink")  # type: ignore[no-any-return]
 
         yield make
 
@@ -609,6 +700,29 @@ def test_a_fenced_transaction(
     play: Callable[..., list[str]], database_sink: Callable[..., Sink], where: str, direction: str
 ) -> None:
     assert play(database_sink(DATABASE), where, direction) == RECORDS
+
+
+@DIRECTIONS
+@pytest.mark.parametrize(
+    ("database", "where"),
+    cases(
+        ("postgres", "before the fence"),
+        ("postgres", "before the commit"),
+        ("mariadb", "before the commit"),
+        ("sqlite", "after"),
+        long=tuple(
+            (kind, where)
+            for kind in ("postgres", "mariadb", "sqlite")
+            for where in ("before", "before the fence", "before the insertion", "after")
+            if (kind, where) not in (("postgres", "before the fence"), ("sqlite", "after"))
+        ),
+    ),
+    indirect=["database"],
+)
+def test_a_table_of_a_database(
+    play: Callable[..., list[str]], database_sink: Callable[..., Sink], where: str, direction: str
+) -> None:
+    assert play(database_sink(MERGE), where, direction) == RECORDS
 
 
 POSTGRES = pytest.mark.parametrize("database", ["postgres"], indirect=True)

@@ -7,7 +7,6 @@ its commit refused, and a batch that is written again replaces the files that it
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +20,16 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.delta_files import WRITTEN, FileWriter
+from kinesis_trident.bolt.sinks.columns import make_nullable, refuse_other_columns, refuse_partitions
+from kinesis_trident.bolt.sinks.delta_stats import compute_stats, partition_text
 from kinesis_trident.bolt.sinks.older_runs import refuse_older
+from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _TRIES = 20
 """Attempts to commit, each of which lost to another writer of the table."""
-
-_MARK = "kinesis-trident"
-"""The folder of our files, and the key of the commit's own information."""
-
-_PARTITIONS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
 
 _COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 """Metadata of columns whose values Delta computes or checks when it writes: files that are added by name pass it by."""
@@ -74,14 +70,17 @@ def write_delta(
     with _errors_name(table):
         found = _open_or_create(deltalake, df, table, list(partition_by), options)
         _refuse_unsuitable(found, table)
-        _refuse_other_columns(df, found, table)
-        commit = _Commit(deltalake, table, options, outcomes)
+        refuse_other_columns(df.schema, _schema_of(found), f"the Delta table {table}")
+        commit = _DeltaCommit(deltalake, table, options, outcomes)
         # Before the executors write for nothing.
         commit.refuse_older(found)
         columns = found.metadata().partition_columns
         import pyarrow as pa
 
-        writer = FileWriter(files_at or table, commit.folder, pa.schema(found.schema()), columns)
+        partitions = [Partition(column) for column in columns]
+        writer = FileWriter(
+            files_at or table, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True
+        )
         files = df.mapInArrow(writer, WRITTEN).collect()
         commit.add([row.asDict() for row in files])
 
@@ -121,11 +120,11 @@ def _open_or_create(
     try:
         found = deltalake.DeltaTable(table, storage_options=options)
     except TableNotFoundError:
-        _refuse_partitions(df.schema, partition_by, table)
+        refuse_partitions(df.schema, partition_by, f"the Delta table {table}")
         found = deltalake.DeltaTable.create(
             table,
             # A schema of Spark is written as one of Delta is.
-            schema=deltalake.Schema.from_json(_nullable(df.schema).json()),
+            schema=deltalake.Schema.from_json(make_nullable(df.schema).json()),
             mode="ignore",
             partition_by=partition_by,
             storage_options=options,
@@ -137,33 +136,12 @@ def _open_or_create(
             "partition_by"
         )
         raise SinkError(msg)
-    _refuse_partitions(_schema_of(found), columns, table)
+    refuse_partitions(_schema_of(found), columns, f"the Delta table {table}")
     return found
-
-
-def _nullable(schema: StructType) -> StructType:
-    """Return a schema whose columns may all be null: a batch without nulls makes no promise about the next one."""
-    result = StructType.fromJson(json.loads(schema.json()))
-    for field in result.fields:
-        field.nullable, field.metadata = True, {}
-    return result
 
 
 def _schema_of(found: DeltaTable) -> StructType:
     return StructType.fromJson(json.loads(found.schema().to_json()))
-
-
-def _refuse_partitions(schema: StructType, columns: Sequence[str], table: str) -> None:
-    types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    for name in columns:
-        kind = types.get(name)
-        if kind not in _PARTITIONS:
-            is_what = f"has the type {kind}" if kind else "is not among the columns"
-            msg = (
-                f"the Delta table {table} cannot be partitioned by {name!r}, which {is_what}. Partition by text, whole "
-                "numbers, booleans or dates"
-            )
-            raise SinkError(msg)
 
 
 def _refuse_unsuitable(found: DeltaTable, table: str) -> None:
@@ -190,30 +168,8 @@ def _refuse_unsuitable(found: DeltaTable, table: str) -> None:
         raise SinkError(msg)
 
 
-def _refuse_other_columns(df: DataFrame, found: DeltaTable, table: str) -> None:
-    schema = _schema_of(found)
-    theirs = {field.name: field.dataType.simpleString() for field in schema.fields}
-    ours = {field.name: field.dataType.simpleString() for field in df.schema.fields}
-    wrong = [
-        f"column {name!r} is {kind}, in the table {theirs.get(name, 'missing')}"
-        for name, kind in ours.items()
-        if theirs.get(name) != kind
-    ]
-    wrong += [
-        f"column {field.name!r} of the table must not be null, and the rows do not have it"
-        for field in schema.fields
-        if field.name not in ours and not field.nullable
-    ]
-    if wrong:
-        msg = (
-            f"the rows do not fit into the Delta table {table}: {'; '.join(wrong)}. Select and cast the table's "
-            "columns, or alter the table"
-        )
-        raise SinkError(msg)
-
-
 @dataclass(frozen=True)
-class _Commit:
+class _DeltaCommit:
     """The commit of one attempt at a batch."""
 
     deltalake: Any
@@ -223,9 +179,7 @@ class _Commit:
 
     @property
     def folder(self) -> str:
-        """The folder below the table's of the files of this batch, of all attempts."""
-        application = hashlib.sha256(self.outcomes.application.encode()).hexdigest()[:16]
-        return f"{_MARK}/{application}/{self.outcomes.txid}"
+        return batch_folder(self.outcomes)
 
     def add(self, files: Sequence[Mapping[str, Any]]) -> None:
         """Add files to the table, in place of those of earlier attempts."""
@@ -256,7 +210,7 @@ class _Commit:
         return txid
 
     def _key(self, kind: str) -> str:
-        return f"{_MARK}/{self.outcomes.application}/{kind}"
+        return f"{MARK}/{self.outcomes.application}/{kind}"
 
     def _earlier(self, found: DeltaTable) -> set[str]:
         """Return the files that earlier attempts at this batch have added.
@@ -270,7 +224,7 @@ class _Commit:
         files = {path for path in paths if path.startswith(f"{self.folder}/")}
         changed = {str(path).rpartition("/")[2] for path in _with_deletions(found)}
         for commit in found.history():
-            said = json.loads(commit.get(_MARK, "{}"))
+            said = json.loads(commit.get(MARK, "{}"))
             if (
                 said.get("application") == self.outcomes.application
                 and said.get("txid") == self.outcomes.txid
@@ -289,17 +243,22 @@ class _Commit:
         return files
 
     def _commit(self, found: DeltaTable, files: Sequence[Mapping[str, Any]], earlier: set[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
         now = int(time.time() * 1000)
+        schema, columns = pa.schema(found.schema()), found.metadata().partition_columns
         adding = [
             AddAction(
                 path=file["path"],
                 size=file["size"],
-                partition_values=json.loads(file["partition"]),
+                partition_values=dict(
+                    zip(columns, map(partition_text, json.loads(file["partition"])), strict=True)
+                ),
                 modification_time=now,
                 data_change=True,
-                stats=file["stats"],
+                stats=json.dumps(compute_stats(pq.read_metadata(pa.BufferReader(file["footer"])), schema)),
             )
             for file in files
         ]
@@ -314,9 +273,9 @@ class _Commit:
             [*(RemoveAction(path, True, now) for path in sorted(earlier)), *adding],
             "append",
             found.schema(),
-            partition_by=found.metadata().partition_columns,
+            partition_by=columns,
             commit_properties=CommitProperties(
-                custom_metadata={_MARK: json.dumps(said)},
+                custom_metadata={MARK: json.dumps(said)},
                 # A commit of the same application in between is a conflict.
                 app_transactions=[
                     Transaction(self._key("epoch"), outcomes.epoch),

@@ -152,9 +152,10 @@ def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) 
             if not error.connection_invalidated:
                 raise
             msg = (
-                f"{_where(engine)} has ended the transaction of batch {outcomes.txid} ({_said(error)}). Start the "
-                f"query again, which replays the batch. Unless the connection failed, this driver was paused, or "
-                f"computed in the block of begin_fenced, for more than {timeout:g} s: compute the rows before it"
+                f"{describe(engine)} has ended the transaction of batch {outcomes.txid} ({describe_error(error)}). "
+                f"Start the query again, which replays the batch. Unless the connection failed, this driver was "
+                f"paused, or computed in the block of begin_fenced, for more than {timeout:g} s: compute the rows "
+                "before it"
             )
             raise SinkError(msg) from error
         finally:
@@ -192,8 +193,8 @@ class _Fence:
                         raise self._held() from error
                     self._end_idle()
                     tries -= 1
-                elif code in _NO_TABLE or "no such table" in _said(error):
-                    self._make_table()
+                elif code in _NO_TABLE or "no such table" in describe_error(error):
+                    make_table(self.connection, FENCE)
                 elif code not in CONFLICTS and not error.connection_invalidated:
                     raise
             except BaseException:
@@ -221,12 +222,12 @@ class _Fence:
         if not raised.rowcount:
             row = connection.execute(sa.select(FENCE.c.epoch, FENCE.c.txid).where(mine)).first()
             if row is not None:
-                refuse_older(outcomes, _where(connection.engine), FENCE.name, row.epoch, row.txid)
+                refuse_older(outcomes, describe(connection.engine), FENCE.name, row.epoch, row.txid)
             # There was none yet: another run may have inserted it in between.
             return False
         if not self._is_transaction():
             msg = (
-                f"{_where(connection.engine)}: each statement commits by itself (AUTOCOMMIT), so nothing can be "
+                f"{describe(connection.engine)}: each statement commits by itself (AUTOCOMMIT), so nothing can be "
                 "fenced. Create the engine without isolation_level='AUTOCOMMIT'"
             )
             raise SinkError(msg)
@@ -242,9 +243,9 @@ class _Fence:
 
     def _held(self) -> FenceHeldError:
         return FenceHeldError(
-            f"the fence of application {self.outcomes.application!r} in {_where(self.connection.engine)} stays locked: "
-            "another run's transaction is writing, or is paused and cannot be ended from here. Start the query again; "
-            "if it stays so, end that run's process or its session in the database"
+            f"the fence of application {self.outcomes.application!r} in {describe(self.connection.engine)} stays "
+            "locked: another run's transaction is writing, or is paused and cannot be ended from here. Start the query "
+            "again; if it stays so, end that run's process or its session in the database"
         )
 
     def _end_idle(self) -> None:
@@ -252,21 +253,6 @@ class _Fence:
         with suppress(sa.exc.DBAPIError), self.connection.begin():
             asked = {"application": self.outcomes.application, "idle": self._idle}
             self.connection.execute(sa.text(self.dialect.end_idle), asked)
-
-    def _make_table(self) -> None:
-        try:
-            with self.connection.begin():
-                FENCE.create(self.connection)
-        except sa.exc.DBAPIError as error:
-            # Another run may have created it meanwhile; databases report that in different ways.
-            if not sa.inspect(self.connection).has_table(FENCE.name):
-                ddl = " ".join(str(sa.schema.CreateTable(FENCE).compile(self.connection)).split())
-                msg = (
-                    f"{_where(self.connection.engine)} refused to create kt_fence ({_said(error)}). Give this user the "
-                    f"right, or create it as another one: {ddl}"
-                )
-                raise SinkError(msg) from error
-            self.connection.rollback()
 
     def _make_row(self) -> None:
         try:
@@ -279,6 +265,27 @@ class _Fence:
             return
 
 
+def make_table(connection: sa.Connection, table: sa.Table) -> None:
+    """Create a table, in a transaction of its own, unless another run has created it meanwhile.
+
+    Raises:
+        SinkError: the database refuses to.
+    """
+    try:
+        with connection.begin():
+            table.create(connection)
+    except sa.exc.DBAPIError as error:
+        # Databases report in different ways that it exists.
+        if not sa.inspect(connection).has_table(table.name, table.schema):
+            ddl = " ".join(str(sa.schema.CreateTable(table).compile(connection)).split())
+            msg = (
+                f"{describe(connection.engine)} refused to create {table.name} ({describe_error(error)}). Give this "
+                f"user the right, or create it as another one: {ddl}"
+            )
+            raise SinkError(msg) from error
+        connection.rollback()
+
+
 def _refuse_implicit_commit(_connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
     if found := _ENDS_TRANSACTION.match(statement):
         msg = (
@@ -288,10 +295,12 @@ def _refuse_implicit_commit(_connection: sa.Connection, _cursor: object, stateme
         raise SinkError(msg)
 
 
-def _where(engine: sa.Engine) -> str:
+def describe(engine: sa.Engine) -> str:
+    """Return the database's address without secrets."""
     url = engine.url
     return url.set(username=None, password=None, query={}).render_as_string()
 
 
-def _said(error: sa.exc.DBAPIError) -> str:
+def describe_error(error: sa.exc.DBAPIError) -> str:
+    """Return the database's own words."""
     return str(error.orig).strip()

@@ -172,7 +172,7 @@ def test_a_table_with_a_constraint_is_refused(spark: SparkSession, table: str) -
 
 def test_a_null_in_a_column_that_has_none_adds_nothing(spark: SparkSession, table: str) -> None:
     DeltaTable.create(table, Schema([Field("order_id", "string", nullable=False), AMOUNT]))
-    with pytest.raises(Exception, match="column 'order_id' of the Delta table must not be null"):
+    with pytest.raises(Exception, match="column 'order_id' of the table must not be null"):
         write_delta(spark.createDataFrame([(None, 1.0)], ORDERS), batch(1), table)
     with pytest.raises(
         SinkError, match="column 'order_id' of the table must not be null, and the rows do not have it"

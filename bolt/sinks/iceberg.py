@@ -1,0 +1,312 @@
+"""Writes a batch into an Iceberg table exactly once: the executors write files, and one commit of the driver adds them.
+
+The commit sets the epoch and the txid of the application as a property of the table, and requires that the table has
+the snapshot that was looked at: https://iceberg.apache.org/spec/#optimistic-concurrency. So an older run that wakes has
+its commit refused, and a batch that is written again replaces the files that it had added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.sinks.columns import make_nullable, refuse_other_columns, refuse_partitions
+from kinesis_trident.bolt.sinks.older_runs import refuse_older
+from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+_TRIES = 20
+"""Attempts to commit, each of which lost to another writer of the table."""
+
+_UNITS = {"identity": None, "year": "Y", "month": "M", "day": "D", "hour": "h"}
+"""By the transform of a partition: see `Partition.unit`."""
+
+_EPOCH = date(1970, 1, 1)
+
+
+def write_iceberg(
+    df: DataFrame,
+    outcomes: Outcomes,
+    table: str,
+    *,
+    catalog: str | Mapping[str, str] | Catalog = "default",
+    partition_by: Sequence[str] = (),
+    files_at: str | None = None,
+) -> None:
+    """Write the rows of a batch into an Iceberg table; what an earlier attempt at this batch has written is replaced.
+
+        def write(df, txid, outcomes):
+            write_iceberg(df.select("order_id", "amount"), outcomes, "shop.orders", catalog={"type": "glue"})
+
+    The executors write Parquet files below the table's location, and the driver adds them to the table in one commit.
+    The table is created if it does not exist; its namespace must. Columns that the rows lack become null.
+
+    Args:
+        df: the rows; their names and types are those of the table.
+        outcomes: the third argument of `write`.
+        table: the identifier in the catalog, such as `namespace.name`.
+        catalog: of pyiceberg: the name of one that its configuration describes, its properties, or the catalog itself.
+        partition_by: the columns by which a new table is partitioned: text, whole numbers, booleans or dates. One that
+            exists may also be partitioned by the year, month, day or hour of a time.
+        files_at: the table's location, as an address of pyarrow's file systems for the executors; by default as the
+            catalog says it.
+
+    Raises:
+        FencedError: a newer run has written to this table; nothing of this batch was added.
+        StaleBatchError: this application has written a later batch to it; nothing was added.
+        SinkError: the table is not one that files can be added to, or has other columns than the rows.
+    """
+    where = f"the Iceberg table {table}"
+    with _errors_name(where):
+        opened = _open(catalog)
+        found = _load_or_create(opened, df, table, list(partition_by), where)
+        commit = _IcebergCommit(opened, table, outcomes, where)
+        schema = _arrow_schema(found)
+        refuse_other_columns(df.schema, _spark_schema(schema), where)
+        # Before the executors write for nothing.
+        commit.refuse_older(found)
+        partitions = _partitions(found, where)
+        place = files_at or found.location()
+        writer = FileWriter(place, f"data/{batch_folder(outcomes)}", schema, partitions, leaves_out=False)
+        files = df.mapInArrow(writer, WRITTEN).collect()
+        commit.add([row.asDict() for row in files])
+
+
+def _open(catalog: str | Mapping[str, str] | Catalog) -> Catalog:
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError as error:
+        msg = (
+            "write_iceberg needs pyiceberg. Install it on the driver: pip install 'kinesis-trident[iceberg]'"
+        )
+        raise SinkError(msg) from error
+    if isinstance(catalog, str):
+        return load_catalog(catalog)
+    if isinstance(catalog, Mapping):
+        return load_catalog(**catalog)
+    return catalog
+
+
+@contextmanager
+def _errors_name(where: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # Its errors have no common class.
+        if type(error).__module__ != "pyiceberg.exceptions" and not isinstance(error, OSError):
+            raise
+        msg = f"{where} cannot be written to: {type(error).__name__}: {error}"
+        raise SinkError(msg) from error
+
+
+def _load_or_create(catalog: Catalog, df: DataFrame, name: str, partition_by: list[str], where: str) -> Table:
+    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.transforms import IdentityTransform
+
+    try:
+        found = catalog.load_table(name)
+    except NoSuchTableError:
+        refuse_partitions(df.schema, partition_by, where)
+        schema = to_arrow_schema(make_nullable(df.schema), timezone="UTC")
+        with catalog.create_table_transaction(name, schema) as creating, creating.update_spec() as spec:
+            for column in partition_by:
+                spec.add_field(column, IdentityTransform(), column)
+        found = catalog.load_table(name)
+    columns = [field.name for field in found.spec().fields]
+    if partition_by and columns != partition_by:
+        msg = (
+            f"{where} is partitioned by {columns or 'nothing'}, not by {partition_by}. Leave out partition_by"
+        )
+        raise SinkError(msg)
+    return found
+
+
+def _partitions(found: Table, where: str) -> list[Partition]:
+    partitions = []
+    for field in found.spec().fields:
+        if str(field.transform) not in _UNITS:
+            msg = (
+                f"write_iceberg cannot write to {where}, which is partitioned by {field.transform} of a column. "
+                f"Partition it by columns, or by one of {', '.join(list(_UNITS)[1:])}"
+            )
+            raise SinkError(msg)
+        partitions.append(
+            Partition(found.schema().find_field(field.source_id).name, _UNITS[str(field.transform)])
+        )
+    return partitions
+
+
+def _arrow_schema(found: Table) -> Any:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    # With the ids by which readers find the columns in a file.
+    return schema_to_pyarrow(found.schema(), include_field_ids=True)
+
+
+def _spark_schema(schema: Any) -> StructType:
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+@dataclass(frozen=True)
+class _IcebergCommit:
+    """The commit of one attempt at a batch."""
+
+    catalog: Catalog
+    table: str
+    outcomes: Outcomes
+    where: str
+
+    def add(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Add files to the table, in place of those of earlier attempts."""
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            CommitStateUnknownException,
+            ValidationException,
+        )
+
+        lost = (CommitFailedException, CommitStateUnknownException, ValidationException)
+        for attempt in Retrying(
+            stop=stop_after_attempt(_TRIES),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            retry=retry_if_exception_type(lost),
+            reraise=True,
+        ):
+            with attempt:
+                found = self.catalog.load_table(self.table)
+                paths = {f"{found.location()}/{file['path']}" for file in files}
+                earlier = self._earlier(found) if self.refuse_older(found) == self.outcomes.txid else []
+                if earlier and {file.file_path for file in earlier} == paths:
+                    # The answer to the attempt before was lost.
+                    return
+                self._commit(found, files, earlier)
+
+    def refuse_older(self, found: Table) -> int:
+        """Return the last txid of this application in the table, unless a newer run or a later batch has written.
+
+        Raises:
+            FencedError, StaleBatchError: one has.
+        """
+        said = self._said(found)
+        refuse_older(self.outcomes, self.where, f"its property {self._key}", said["epoch"], said["txid"])
+        return said["txid"]
+
+    @property
+    def _key(self) -> str:
+        return f"{MARK}.{self.outcomes.application}"
+
+    def _said(self, found: Table) -> dict[str, int]:
+        said: dict[str, int] = json.loads(found.properties.get(self._key, "{}"))
+        return {"epoch": 0, "txid": 0, "files": 0} | said
+
+    def _earlier(self, found: Table) -> list[DataFile]:
+        """Return the files that earlier attempts at this batch have added.
+
+        Raises:
+            SinkError: they are there no more, because another operation has put their rows into other files.
+        """
+        folder = f"{found.location()}/data/{batch_folder(self.outcomes)}/"
+        tasks = [task for task in found.scan().plan_files() if task.file.file_path.startswith(folder)]
+        if len(tasks) != self._said(found)["files"] or any(task.delete_files for task in tasks):
+            mine = self._summary
+            snapshots = [
+                one.snapshot_id
+                for one in found.snapshots()
+                if one.summary is not None and mine.items() <= one.summary.additional_properties.items()
+            ]
+            msg = (
+                f"batch {self.outcomes.txid} of application {self.outcomes.application!r} is to be written again, but "
+                f"another operation (compaction, DELETE, ...) has changed its files in {self.where} since. Set the "
+                f"table back to snapshot {snapshots[-1] if snapshots else 'of before (expired)'}, with which they were "
+                "added, and start the query again; what others have written since is then to be done again"
+            )
+            raise SinkError(msg)
+        return [task.file for task in tasks]
+
+    @property
+    def _summary(self) -> dict[str, str]:
+        return {f"{MARK}.application": self.outcomes.application, f"{MARK}.txid": str(self.outcomes.txid)}
+
+    def _commit(self, found: Table, files: Sequence[Mapping[str, Any]], earlier: Sequence[DataFile]) -> None:
+        outcomes = self.outcomes
+        # pyiceberg commits again by itself, on what others have committed since.
+        found.catalog = _CheckedCatalog(self.catalog, self.refuse_older)  # type: ignore[assignment]
+        said = {"epoch": outcomes.epoch, "txid": outcomes.txid, "files": len(files)}
+        with found.transaction() as transaction:
+            transaction.set_properties({self._key: json.dumps(said)})
+            summary = self._summary | {f"{MARK}.epoch": str(outcomes.epoch)}
+            updating = transaction.update_snapshot(snapshot_properties=summary)
+            with updating.overwrite() if earlier else updating.merge_append() as snapshot:
+                for file in files:
+                    snapshot.append_data_file(_data_file(found, file))
+                for one in earlier:
+                    snapshot.delete_data_file(one)
+
+
+@dataclass(frozen=True)
+class _CheckedCatalog:
+    """A catalog that looks at the table's state before each commit that requires this state."""
+
+    catalog: Catalog
+    check: Callable[[Table], object]
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> Any:
+        self.check(table)
+        return self.catalog.commit_table(table, requirements, updates)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.catalog, name)
+
+
+def _data_file(found: Table, file: Mapping[str, Any]) -> DataFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.io import pyarrow as iceberg_files
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    schema = found.schema()
+    statistics = iceberg_files.data_file_statistics_from_parquet_metadata(
+        pq.read_metadata(pa.BufferReader(file["footer"])),
+        iceberg_files.compute_statistics_plan(schema, found.properties),
+        iceberg_files.parquet_path_to_id_mapping(schema),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{found.location()}/{file['path']}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*_partition_values(found, json.loads(file["partition"]))),
+        file_size_in_bytes=file["size"],
+        sort_order_id=None,
+        spec_id=found.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _partition_values(found: Table, values: Sequence[Any]) -> list[Any]:
+    """Return partition values as Iceberg stores them: a day is a number."""
+    from pyiceberg.types import DateType
+
+    kinds = [found.schema().find_type(field.source_id) for field in found.spec().fields]
+    return [
+        (date.fromisoformat(value) - _EPOCH).days
+        if isinstance(kind, DateType) and isinstance(value, str)
+        else value
+        for kind, value in zip(kinds, values, strict=True)
+    ]

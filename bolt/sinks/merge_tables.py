@@ -1,0 +1,489 @@
+"""The SQL of `merge_into`: the table that is written to, and beside it one of each application's last batch.
+
+The second one, `kt_<table>_...`, holds the rows that tasks have loaded and no transaction has merged yet, and of the
+last merged batch each row as it was written, and as it was before. So a batch that comes again is first taken back:
+which of its records fail may have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import sqlalchemy as sa
+from pyarrow.csv import WriteOptions, write_csv
+from pyspark.sql.types import DecimalType, StructType
+from sqlalchemy.dialects import mysql
+
+from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.sinks.fence import describe, describe_error, make_table
+
+MESSAGE_ID = "messageId"
+"""The column by which single records fail; it is written only into a table that has it too."""
+
+INSERTED, UPDATED = "inserted", "updated"
+"""What was done with a merged row, in place of the name of its load."""
+
+_OURS = "kt_"
+_BEFORE = "kt_before_"
+
+_WHOLE, _BROKEN = (int, Decimal), (float, Decimal)
+_FITTING: dict[str, tuple[type, ...]] = {
+    "string": (str, UUID),
+    "tinyint": _WHOLE,
+    "smallint": _WHOLE,
+    "int": _WHOLE,
+    "bigint": _WHOLE,
+    "decimal": (Decimal,),
+    "float": _BROKEN,
+    "double": _BROKEN,
+    "boolean": (bool,),
+    "date": (date,),
+    "timestamp": (datetime,),
+    "timestamp_ntz": (datetime,),
+    "binary": (bytes,),
+}
+"""By Spark's type: the Python types of the values of a database's columns that take it."""
+
+_TEXT_OF_MYSQL = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+_NEW: dict[str, Any] = {
+    # The default collations of MySQL compare "a" equal to "A".
+    "string": sa.Text().with_variant(mysql.LONGTEXT(**_TEXT_OF_MYSQL), "mysql", "mariadb"),
+    "tinyint": sa.SmallInteger(),
+    "smallint": sa.SmallInteger(),
+    "int": sa.Integer(),
+    "bigint": sa.BigInteger(),
+    "float": sa.Double(),
+    "double": sa.Double(),
+    "boolean": sa.Boolean(),
+    "date": sa.Date(),
+    "timestamp": sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"),
+    "timestamp_ntz": sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"),
+    "binary": sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
+}
+"""By Spark's type: the type of a column of a table that is created."""
+
+_NEW_KEY: dict[str, Any] = {
+    # An index of MySQL needs a length.
+    "string": sa.Text().with_variant(mysql.VARCHAR(255, **_TEXT_OF_MYSQL), "mysql", "mariadb"),
+    "binary": sa.LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb"),
+}
+
+
+class ChangedMeanwhileError(SinkError):
+    """Another writer has changed rows that a transaction was about to update."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeTables:
+    """The tables of one application's `merge_into`.
+
+    Attributes:
+        target: the table, with all of its columns.
+        batch: beside it, with those of the rows.
+        earlier: as `batch`, from when the rows or the target had other columns.
+        key: columns by which the target's rows are found.
+        order_by: columns by which the newest row of a key is found.
+        required: columns of the rows that must not be null.
+    """
+
+    target: sa.Table
+    batch: sa.Table
+    earlier: Sequence[sa.Table]
+    key: Sequence[str]
+    order_by: Sequence[str]
+    required: Sequence[str]
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the columns that are written."""
+        return [column.name for column in _written(self.batch)]
+
+    def merge(
+        self,
+        connection: sa.Connection,
+        outcomes: Outcomes,
+        loads: Mapping[str, int],
+        load: Callable[[sa.Connection], str | None],
+    ) -> None:
+        """Merge a batch in a transaction that holds the fence; take back what an earlier attempt at it has merged.
+
+        Args:
+            connection: in the transaction.
+            outcomes: of the batch.
+            loads: the names and numbers of the rows that tasks have loaded.
+            load: loads further rows, and returns the name of that load.
+        """
+        for table in (*self.earlier, self.batch):
+            self._take_back(connection, table, outcomes.txid)
+            connection.execute(
+                table.delete().where(table.c.kt_epoch <= outcomes.epoch, table.c.kt_load.not_in(list(loads)))
+            )
+        self._refuse_lost_rows(connection, loads)
+        mine = [*loads, *filter(None, [load(connection)])]
+        if not mine:
+            return
+        batch, target = self.batch, self.target
+        connection.execute(self._select_newest(mine, outcomes))
+        changed = connection.execute(
+            target.update()
+            .where(self._same_key(batch), batch.c.kt_load == UPDATED, *self._as_before())
+            .values(self._values(batch, [batch.c[name] for name in self.columns]))
+        )
+        updated = sa.select(sa.func.count()).select_from(batch).where(batch.c.kt_load == UPDATED)
+        if changed.rowcount != connection.execute(updated).scalar_one():
+            msg = (
+                f"another writer keeps changing rows of batch {outcomes.txid} in table {target.fullname} of "
+                f"{describe(connection.engine)}. Let one application write a key; start the query again"
+            )
+            raise ChangedMeanwhileError(msg)
+        inserted = sa.select(*(batch.c[name] for name in self.columns)).where(batch.c.kt_load == INSERTED)
+        connection.execute(target.insert().from_select(self.columns, inserted))
+        connection.execute(batch.delete().where(batch.c.kt_load.in_(mine)))
+
+    def _select_newest(self, loads: Sequence[str], outcomes: Outcomes) -> sa.Insert:
+        """Return the statement that keeps the rows that count, each with the values of before.
+
+        A row counts if no other of its key is newer, neither in the batch nor in the table.
+        """
+        batch, target = self.batch.c, self.target.c
+        place = sa.func.row_number().over(
+            partition_by=[batch[name] for name in self.key],
+            order_by=[batch[name].desc() for name in self.order_by],
+        )
+        rows = (
+            sa.select(*(batch[name] for name in self.columns), place.label("kt_place"))
+            .where(batch.kt_load.in_(loads))
+            .subquery()
+        )
+        is_new = target[self.key[0]].is_(None)
+        ours, theirs = ([of[name] for name in self.order_by] for of in (rows.c, target))
+        is_newer = sa.or_(*(column.is_(None) for column in theirs), sa.tuple_(*ours) > sa.tuple_(*theirs))
+        counts = (
+            sa.select(
+                *(rows.c[name] for name in self.columns),
+                *(target[name] for name in self.columns),
+                sa.case((is_new, INSERTED), else_=UPDATED),
+                sa.literal(outcomes.epoch, sa.BigInteger),
+                sa.literal(outcomes.txid, sa.BigInteger),
+            )
+            .select_from(rows.outerjoin(self.target, self._same_key(rows)))
+            .where(rows.c.kt_place == 1, sa.or_(is_new, is_newer))
+        )
+        marks = ["kt_load", "kt_epoch", "kt_txid"]
+        before = [column.name for column in _before(self.batch)]
+        return self.batch.insert().from_select([*self.columns, *before, *marks], counts)
+
+    def _as_before(self) -> Iterator[sa.ColumnElement[bool]]:
+        """Yield the conditions that nobody has changed a row since it was looked at."""
+        before = dict(zip(self.columns, _before(self.batch), strict=True))
+        for name in self.order_by:
+            column = self.target.c[name]
+            yield sa.or_(column == before[name], sa.and_(column.is_(None), before[name].is_(None)))
+
+    def _refuse_lost_rows(self, connection: sa.Connection, loads: Mapping[str, int]) -> None:
+        if not loads:
+            return
+        rows = self.batch.c
+        counted = sa.select(rows.kt_load, sa.func.count()).where(rows.kt_load.in_(list(loads)))
+        found = dict(map(tuple, connection.execute(counted.group_by(rows.kt_load))))
+        if found != dict(loads):
+            msg = (
+                f"{describe(connection.engine)} has {sum(found.values()):,} of the {sum(loads.values()):,} rows that "
+                f"tasks have loaded into {self.batch.name}: it was restored, or failed over to a server behind. Start "
+                "the query again, which loads them again"
+            )
+            raise SinkError(msg)
+
+    def _take_back(self, connection: sa.Connection, table: sa.Table, txid: int) -> None:
+        """Give rows that this batch has written their values of before, unless others have changed them since."""
+        is_written = sa.and_(table.c.kt_load.in_([INSERTED, UPDATED]), table.c.kt_txid == txid)
+        if connection.execute(sa.select(table.c.kt_row).where(is_written).limit(1)).first() is None:
+            return
+        if lacking := [name for name in (*self.key, *self.order_by) if name not in table.c]:
+            msg = (
+                f"batch {txid} is to be written again, and was written to {self.target.name} without the column "
+                f"{lacking[0]!r}. Start the query with the `key` and `order_by` of before, until this batch is done"
+            )
+            raise SinkError(msg)
+        target, marks = self.target, [*self.key, *self.order_by]
+        ours, theirs = ([of.c[name] for name in marks] for of in (table, target))
+        is_own: sa.ColumnElement[bool] = sa.and_(*map(operator.eq, theirs, ours))
+        is_inserted = sa.and_(is_written, table.c.kt_load == INSERTED)
+        connection.execute(
+            # MySQL runs a subquery for each row of the table; SQLite deletes by nothing else.
+            target.delete().where(sa.tuple_(*theirs).in_(sa.select(*ours).where(is_inserted)))
+            if connection.dialect.name == "sqlite"
+            else target.delete().where(is_own, is_inserted)
+        )
+        connection.execute(
+            target.update()
+            .where(is_own, is_written, table.c.kt_load == UPDATED)
+            .values(self._values(table, _before(table)))
+        )
+
+    def _values(self, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> dict[str, sa.Column[Any]]:
+        names = [column.name for column in _written(table)]
+        return {
+            name: column
+            for name, column in zip(names, columns, strict=True)
+            # Where there is nothing but the key, it is set to what it is.
+            if name in self.target.c and (name not in self.key or len(names) == len(self.key))
+        }
+
+    def _same_key(self, rows: sa.FromClause) -> sa.ColumnElement[bool]:
+        return sa.and_(*(self.target.c[name] == rows.c[name] for name in self.key))
+
+
+def open_tables(
+    engine: sa.Engine,
+    name: str,
+    application: str,
+    schema: StructType,
+    key: Sequence[str],
+    order_by: Sequence[str],
+) -> MergeTables:
+    """Open the tables of an application; what does not exist is created, with the columns of the rows.
+
+    Raises:
+        SinkError: the table does not have the columns, or not the key; or the database refuses to create it.
+    """
+    folder, _, table_name = name.rpartition(".")
+    where = f"table {name} of {describe(engine)}"
+    _refuse_missing({field.name for field in schema.fields}, key, order_by)
+    with engine.connect() as connection:
+        if not sa.inspect(connection).has_table(table_name, folder or None):
+            connection.rollback()
+            make_table(connection, _new_table(table_name, folder or None, schema, key, order_by, where))
+        target = sa.Table(table_name, sa.MetaData(), schema=folder or None, autoload_with=connection)
+        names = [
+            field.name
+            for field in schema.fields
+            if field.name in target.c or field.name in (*key, *order_by) or field.name != MESSAGE_ID
+        ]
+        _refuse_other_columns(schema, target, names, where)
+        _refuse_other_key(connection, target, key, where)
+        batch = _batch_table(target, names, application)
+        inspector = sa.inspect(connection)
+        beside = inspector.get_table_names(folder or None)
+        family = batch.name.rpartition("_")[0]
+        earlier = [
+            sa.Table(other, sa.MetaData(), schema=folder or None, autoload_with=connection)
+            for other in beside
+            if other.startswith(f"{family}_") and other != batch.name
+        ]
+        connection.rollback()
+        if batch.name not in beside:
+            make_table(connection, batch)
+    return MergeTables(
+        target=target,
+        batch=batch,
+        earlier=earlier,
+        key=key,
+        order_by=order_by,
+        required=[column for column in names if column in (*key, *order_by) or not target.c[column].nullable],
+    )
+
+
+def _new_table(
+    name: str,
+    folder: str | None,
+    schema: StructType,
+    key: Sequence[str],
+    order_by: Sequence[str],
+    where: str,
+) -> sa.Table:
+    columns = []
+    for field in schema.fields:
+        kind = field.dataType.simpleString().partition("(")[0]
+        if field.name == MESSAGE_ID and field.name not in (*key, *order_by):
+            continue
+        type_: Any = (_NEW_KEY if field.name in key else {}).get(kind) or _NEW.get(kind)
+        if isinstance(field.dataType, DecimalType):
+            type_ = sa.Numeric(field.dataType.precision, field.dataType.scale)
+        if type_ is None:
+            msg = (
+                f"{where} cannot be created: the column {field.name!r} is {field.dataType.simpleString()}. Turn it "
+                "into columns of numbers, text, times or bytes, for example by to_json"
+            )
+            raise SinkError(msg)
+        columns.append(
+            sa.Column(
+                field.name,
+                type_,
+                primary_key=field.name in key,
+                nullable=field.name not in (*key, *order_by),
+                autoincrement=False,
+            )
+        )
+    return sa.Table(
+        name, sa.MetaData(), *columns, schema=folder, mysql_engine="InnoDB", mariadb_engine="InnoDB"
+    )
+
+
+def _refuse_missing(names: set[str], key: Sequence[str], order_by: Sequence[str]) -> None:
+    for what, columns in (("key", key), ("order_by", order_by)):
+        lacking = [name for name in columns if name not in names]
+        if lacking or not columns:
+            msg = (
+                f"merge_into: {what} names {lacking[0]!r}, which is not a column of the rows"
+                if lacking
+                else f"merge_into: {what} names no column"
+            )
+            msg += f". The rows have {', '.join(sorted(names))}"
+            raise SinkError(msg)
+
+
+def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[str], where: str) -> None:
+    wrong = []
+    for name in names:
+        kind = schema[name].dataType.simpleString()
+        if name.startswith(_OURS):
+            wrong.append(f"column {name!r} begins with kt_, as those of merge_into itself do")
+        elif name not in target.c:
+            wrong.append(f"column {name!r} is {kind}, in the table missing")
+        elif not _fits(kind, target.c[name].type):
+            wrong.append(f"column {name!r} is {kind}, in the table {target.c[name].type!r}")
+    wrong += [
+        f"column {column.name!r} of the table must not be null, and the rows do not have it"
+        for column in target.columns
+        if column.name not in names
+        and not column.nullable
+        and column is not target.autoincrement_column
+        and (column.server_default, column.identity, column.computed) == (None, None, None)
+    ]
+    if wrong:
+        msg = (
+            f"the rows do not fit into {where}: {'; '.join(wrong)}. Select and cast the table's columns, or alter the "
+            "table"
+        )
+        raise SinkError(msg)
+
+
+def _fits(kind: str, column: Any) -> bool:
+    """Return whether a column takes values of one of Spark's types."""
+    try:
+        python_type = column.python_type
+    except NotImplementedError:
+        return False
+    if kind == "timestamp_ntz" and getattr(column, "timezone", False):
+        return False
+    if kind == "boolean" and isinstance(column, mysql.TINYINT):
+        return True
+    return python_type in _FITTING.get(kind.partition("(")[0], ())
+
+
+def _refuse_other_key(connection: sa.Connection, target: sa.Table, key: Sequence[str], where: str) -> None:
+    inspector = sa.inspect(connection)
+    of = (target.name, target.schema)
+    unique: list[Any] = [
+        inspector.get_pk_constraint(*of)["constrained_columns"],
+        *(one["column_names"] for one in inspector.get_unique_constraints(*of)),
+        *(
+            one["column_names"]
+            for one in inspector.get_indexes(*of)
+            if one["unique"] and not one.get("dialect_options", {}).get("postgresql_where")
+        ),
+    ]
+    if set(key) not in [set(columns) for columns in unique]:
+        quote = connection.dialect.identifier_preparer
+        statement = (
+            f"CREATE UNIQUE INDEX {quote.quote(f'{target.name}_key')} ON {quote.format_table(target)} "
+            f"({', '.join(quote.quote(name) for name in key)})"
+        )
+        msg = f"{where} can have several rows of one {', '.join(key)}. Give it a unique index: {statement}"
+        raise SinkError(msg)
+
+
+def _batch_table(target: sa.Table, names: Sequence[str], application: str) -> sa.Table:
+    """Return the table beside the target; its name tells applications and columns apart."""
+    columns = [sa.Column(name, _as_text(target.c[name].type)) for name in names]
+    whose = hashlib.sha256(f"{application}\0{target.name}".encode()).hexdigest()[:12]
+    shape = hashlib.sha256("".join(f"{one.name} {one.type!r},".encode().hex() for one in columns).encode())
+    return sa.Table(
+        f"kt_{target.name[:30]}_{whose}_{shape.hexdigest()[:8]}",
+        sa.MetaData(),
+        # Some clusters of MySQL take no table without a key.
+        sa.Column("kt_row", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+        sa.Column("kt_load", sa.String(32), nullable=False),
+        sa.Column("kt_epoch", sa.BigInteger, nullable=False),
+        sa.Column("kt_txid", sa.BigInteger, nullable=False),
+        *columns,
+        *(sa.Column(f"{_BEFORE}{place}", one.type) for place, one in enumerate(columns)),
+        schema=target.schema,
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )
+
+
+def _written(table: sa.Table) -> list[sa.Column[Any]]:
+    """Return the columns of a table of a batch that are written into the target."""
+    return [column for column in table.columns if not column.name.startswith(_OURS)]
+
+
+def _before(table: sa.Table) -> list[sa.Column[Any]]:
+    """Return, in the same order, those with the values of before."""
+    return [column for column in table.columns if column.name.startswith(_BEFORE)]
+
+
+def _as_text(column: Any) -> Any:
+    """Return a type that takes Spark's values."""
+    return sa.Uuid(as_uuid=False) if isinstance(column, sa.Uuid) else column
+
+
+def load_rows(
+    connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]
+) -> dict[int, str]:
+    """Insert rows into a table of a batch; return those that the database does not take, by place, with its reason."""
+    refused: dict[int, str] = {}
+    insert = _copy if _takes_csv(connection, rows) else _insert
+
+    def load(first: int, last: int) -> None:
+        try:
+            with connection.begin_nested():
+                insert(connection, table, rows.slice(first, last - first), marks)
+        except (sa.exc.DataError, connection.dialect.loaded_dbapi.DataError) as error:
+            if connection.invalidated:
+                raise
+            if last - first == 1:
+                refused[first] = describe_error(error) if isinstance(error, sa.exc.DataError) else str(error)
+                return
+            middle = (first + last) // 2
+            load(first, middle)
+            load(middle, last)
+
+    if rows.num_rows:
+        load(0, rows.num_rows)
+    return refused
+
+
+def _takes_csv(connection: sa.Connection, rows: pa.RecordBatch) -> bool:
+    # Arrow writes bytes into CSV as they are.
+    has_bytes = any(pa.types.is_binary(one) or pa.types.is_large_binary(one) for one in rows.schema.types)
+    return connection.dialect.driver == "psycopg" and not has_bytes
+
+
+def _insert(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]) -> None:
+    connection.execute(table.insert(), [row | marks for row in rows.to_pylist()])
+
+
+def _copy(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]) -> None:
+    """Insert rows by PostgreSQL's COPY, as psycopg offers it: https://www.psycopg.org/psycopg3/docs/basic/copy.html."""
+    for name, value in marks.items():
+        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    buffer = pa.BufferOutputStream()
+    # Null is nothing, and a text that is empty is quoted: as PostgreSQL reads it.
+    write_csv(rows, buffer, WriteOptions(include_header=False, quoting_style="all_valid"))
+    names = map(connection.dialect.identifier_preparer.quote, rows.schema.names)
+    place = connection.dialect.identifier_preparer.format_table(table)
+    cursor: Any = connection.connection.cursor()
+    with cursor, cursor.copy(f"COPY {place} ({', '.join(names)}) FROM STDIN (FORMAT csv)") as copy:
+        copy.write(buffer.getvalue().to_pybytes())

@@ -1,0 +1,156 @@
+"""Writes the rows of a task as Parquet files below a table's folder, which count once a commit has added them.
+
+Each attempt of a task writes files of names of its own, so what a cancelled or repeated attempt has written harms
+nothing: nobody adds it. It stays in the table's folder until somebody removes files that no commit names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.spout.failed_records.folders import filesystem
+
+MARK = "kinesis-trident"
+"""The folder of our files below a table's, and the key of what we say in a commit."""
+
+WRITTEN = "path string, size bigint, partition string, footer binary"
+"""The rows that a task gives instead of its own: a file each, with the JSON of its partition values, and its footer."""
+
+
+def batch_folder(outcomes: Outcomes) -> str:
+    """Return the folder below the table's of the files of a batch, of all attempts."""
+    application = hashlib.sha256(outcomes.application.encode()).hexdigest()[:16]
+    return f"{MARK}/{application}/{outcomes.txid}"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A value by which rows go to files of their own: of a column, or of a time in whole units since 1970.
+
+    Attributes:
+        column: its name.
+        unit: Y, M, D or h, as in numpy's datetime64; none for the value itself.
+    """
+
+    column: str
+    unit: str | None = None
+
+    def compute(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Return the value of each row."""
+        column = rows[self.column]
+        if self.unit is None:
+            return column
+        times = column.to_numpy()
+        units = times.astype(f"datetime64[{self.unit}]").astype("int64")
+        return pa.chunked_array([pa.array(units, mask=np.isnat(times))])
+
+
+@dataclass(frozen=True)
+class FileWriter:
+    """Writes the batches of a task; give it to `mapInArrow` with the schema `WRITTEN`.
+
+    Attributes:
+        table: the table's folder, as an address of pyarrow's file systems.
+        folder: below it, of the batch.
+        schema: of the table.
+        partition_by: of the table.
+        leaves_out: the partitions' columns are not in the files.
+    """
+
+    table: str
+    folder: str
+    schema: pa.Schema
+    partition_by: Sequence[Partition]
+    leaves_out: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows, and yield what a commit says of the files."""
+        system, root = filesystem(self.table)
+        files: dict[tuple[Any, ...], _ParquetFile] = {}
+        with ExitStack() as opened:
+            for batch in batches:
+                for values, rows in self._partitions(pa.Table.from_batches([batch])):
+                    if values not in files:
+                        path = f"{self.folder}/{uuid.uuid4().hex}.parquet"
+                        if system.type_name == "local":
+                            system.create_dir(f"{root}/{self.folder}", recursive=True)
+                        sink = opened.enter_context(system.open_output_stream(f"{root}/{path}"))
+                        files[values] = _ParquetFile(path, sink, rows.schema)
+                    files[values].write(rows)
+            written = [file.close(values) for values, file in files.items()]
+        yield pa.RecordBatch.from_pylist(written, _WRITTEN)
+
+    def _partitions(self, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+        """Yield the rows as the table has them, for each combination of partition values."""
+        rows = self._as_in_table(rows)
+        if not self.partition_by:
+            yield (), rows
+            return
+        names = [f"{index}" for index in range(len(self.partition_by))]
+        keys = pa.table([one.compute(rows) for one in self.partition_by], names)
+        numbers = pa.array(range(rows.num_rows), pa.int64())
+        if self.leaves_out:
+            rows = rows.drop_columns([one.column for one in self.partition_by])
+        for one in (
+            keys.append_column("row", numbers).group_by(names).aggregate([("row", "list")]).to_pylist()
+        ):
+            yield tuple(one[name] for name in names), rows.take(pa.array(one["row_list"]))
+
+    def _as_in_table(self, rows: pa.Table) -> pa.Table:
+        columns = []
+        for field in self.schema:
+            if field.name in rows.column_names:
+                column = rows[field.name].cast(field.type)
+            else:
+                column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+            if column.null_count and not field.nullable:
+                msg = (
+                    f"column {field.name!r} of the table must not be null, and is in {column.null_count} rows"
+                )
+                raise ValueError(msg)
+            columns.append(column)
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+_WRITTEN = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("partition", pa.string()), ("footer", pa.binary())]
+)
+
+
+class _ParquetFile:
+    """A Parquet file that is being written."""
+
+    def __init__(self, path: str, sink: pa.NativeFile, schema: pa.Schema) -> None:
+        self._path = path
+        self._sink = sink
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            sink, schema, compression="snappy", coerce_timestamps="us", metadata_collector=self._metadata
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
+
+    def close(self, partition: Sequence[Any]) -> dict[str, Any]:
+        """End the file; return what a commit says of it, as a row of `WRITTEN`."""
+        self._writer.close()
+        footer = pa.BufferOutputStream()
+        self._metadata[0].write_metadata_file(footer)
+        return {
+            "path": self._path,
+            "size": self._sink.tell(),
+            # Days as text.
+            "partition": json.dumps(partition, default=str),
+            "footer": footer.getvalue().to_pybytes(),
+        }
