@@ -82,6 +82,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "resharding.md": [(4, GUIDES)],
     "retries.md": [(1, check_json), (3, EXPLAINING)],
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],
+    "schema-registry.md": [(1, "e2e/test_schema_registry.py")],
     "security.md": [(3, GUIDES)],
     "sinks.md": [(4, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
