@@ -89,6 +89,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "sinks.md": [(4, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
     "states.md": [(4, "trident/test_states_doc.py")],
+    "spark.md": [(4, "e2e/test_spark_ways.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],
     "storm-parts.md": [(2, "trident/test_bolts_on_states.py")],
     "testing.md": [
