@@ -8,7 +8,7 @@ The encoding is that of https://avro.apache.org/docs/1.12.0/specification/#binar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,9 +75,7 @@ def _key(kind: str, logical: str) -> str:
 
 def plan_of(schema: Mapping[str, Any]) -> dict[str, Field] | None:
     """Return the fields of a record's schema, parsed by fastavro; None if one of them cannot be passed here."""
-    if schema.get("type") != "record":
-        return None
-    named = schema.get("__named_schemas", {})
+    named = schema["__named_schemas"]
     planned = {field["name"]: _field(field["type"], named, ()) for field in schema["fields"]}
     found = {name: field for name, field in planned.items() if field is not None}
     return found if len(found) == len(planned) else None
@@ -87,7 +85,7 @@ def _field(schema: Any, named: Mapping[str, Any], above: tuple[str, ...]) -> Fie
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         inner = _field(others[0], named, above) if len(schema) == 2 and len(others) == 1 else None
-        return None if inner is None or inner.null is not None else _nullable(inner, schema.index("null"))
+        return None if inner is None or inner.null is not None else replace(inner, null=schema.index("null"))
     if isinstance(schema, str):
         if schema not in named:
             return Field(schema) if schema in _TARGETS or schema == "null" else None
@@ -103,10 +101,6 @@ def _field(schema: Any, named: Mapping[str, Any], above: tuple[str, ...]) -> Fie
         # fastavro may refuse what it converts, such as a text that is no UUID: all of it is left to it.
         return None
     return Field(kind, logical, size=schema.get("size", 0), symbols=tuple(schema.get("symbols", ())))
-
-
-def _nullable(field: Field, null: int) -> Field:
-    return Field(field.kind, field.logical, null, field.size, field.symbols, field.fields)
 
 
 def read_columns(

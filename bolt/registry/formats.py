@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from kinesis_trident.bolt.errors import FailedException, SchemaRegistryError
+from kinesis_trident.bolt.errors import SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field, plan_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def avro_decoder(definition: str) -> tuple[Decoder, Mapping[str, Field] | None]:
         SchemaRegistryError: fastavro is not installed.
         Exception: of many classes: it is no Avro schema, or not that of a record.
     """
-    require("fastavro", "fastavro", "Avro")
+    _require("fastavro", "fastavro", "Avro")
     import fastavro
 
     schema: Any = fastavro.parse_schema(json.loads(definition))
@@ -114,7 +114,7 @@ def protobuf_decoder(definition: str) -> Decoder:
         SchemaRegistryError: grpcio-tools is not installed.
         ValueError: protobuf's compiler refuses the schema.
     """
-    require("grpc_tools", "grpcio-tools", "Protobuf")
+    _require("grpc_tools", "grpcio-tools", "Protobuf")
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     pool = descriptor_pool.DescriptorPool()
@@ -201,7 +201,7 @@ def _single(field: Any, value: Any) -> Any:
     return _fields_of(value)
 
 
-def require(module: str, package: str, what: str) -> None:
+def _require(module: str, package: str, what: str) -> None:
     """Check that a module can be imported.
 
     Raises:
@@ -213,16 +213,3 @@ def require(module: str, package: str, what: str) -> None:
             "pip install 'kinesis-trident[glue]'"
         )
         raise SchemaRegistryError(msg)
-
-
-def decode_with(decoder: Decoder, payload: bytes, schema: str) -> Mapping[str, Any]:
-    """Return the fields of a record; `schema` names its schema in messages.
-
-    Raises:
-        FailedException: it does not fit its schema.
-    """
-    try:
-        return decoder(payload)
-    except Exception as error:
-        msg = f"the record does not fit its schema {schema}: {type(error).__name__}: {error}"
-        raise FailedException(msg) from error

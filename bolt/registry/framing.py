@@ -51,7 +51,9 @@ def frames_of(column: pa.Array) -> Frames:
     count = len(column)
     _, offsets, values = column.buffers()
     content = np.frombuffer(values or b"", np.uint8)
-    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + count + 1].astype(np.int64)
+    bounds = np.frombuffer(offsets or b"", np.int32)[column.offset : column.offset + count + 1].astype(
+        np.int64
+    )
     starts, ends = bounds[:-1], bounds[1:]
     long_enough = np.flatnonzero(ends - starts >= HEADER_BYTES)
     heads = content[starts[long_enough, None] + np.arange(HEADER_BYTES)]

@@ -8,12 +8,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from kinesis_trident.bolt.errors import SchemaRegistryError
+from kinesis_trident.bolt.errors import FailedException, SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field
 from kinesis_trident.bolt.registry.formats import (
     Decoder,
     avro_decoder,
-    decode_with,
     json_decoder,
     protobuf_decoder,
 )
@@ -48,7 +47,11 @@ class RegisteredSchema:
         Raises:
             FailedException: it does not fit the schema.
         """
-        return decode_with(self.decoder, payload, self.name)
+        try:
+            return self.decoder(payload)
+        except Exception as error:
+            msg = f"the record does not fit its schema {self.name}: {type(error).__name__}: {error}"
+            raise FailedException(msg) from error
 
 
 class SchemaRegistry:
