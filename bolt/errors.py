@@ -36,6 +36,10 @@ class BatchFailedError(BoltError):
     """The batch failed as a whole: it is tried again in place, then the query stops."""
 
 
+class SchemaRegistryError(BoltError):
+    """The schema registry cannot be asked, or what reads its schemas is not installed."""
+
+
 class SinkError(BoltError):
     """A sink cannot be written to as asked, or has ended a transaction."""
 

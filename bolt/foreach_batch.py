@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.cancelling import cancelling, is_cancelled
-from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError, WorkerDiedError
+from kinesis_trident.bolt.errors import BatchFailedError, OperatorError, StaleBatchError, WorkerDiedError
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
@@ -293,7 +293,18 @@ def start_query(
         checkpointLocation: the folder of Spark's checkpoint.
         queryName: a name, unique among the running queries of the session.
         trigger: the arguments of `DataStreamWriter.trigger`.
+
+    Raises:
+        OperatorError: the trigger runs no micro-batches.
     """
+    for mode in ("realTime", "continuous"):
+        if (trigger or {}).get(mode) is not None:
+            msg = (
+                f"trigger({mode}={(trigger or {})[mode]!r}) runs no micro-batches, but batches are what is acked, "
+                "replayed and checkpointed here. Use processingTime or availableNow, or no trigger: a batch begins as "
+                "soon as there are records"
+            )
+            raise OperatorError(msg)
     writer = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
     if queryName is not None:
         writer = writer.queryName(queryName)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.steps.functions import Step
+from kinesis_trident.bolt.steps.functions import Decodes, Step
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -63,7 +63,7 @@ class Reliable:
     options: SourceOptions
     steps: tuple[Step, ...] = ()
 
-    def map(self, function: Callable[..., Any], schema: StructType | str) -> Reliable:
+    def map(self, function: Callable[..., Any] | Decodes, schema: StructType | str) -> Reliable:
         """Apply a function to each record; an exception fails that record, with the error as its reason.
 
         The type hint of the function's parameter decides what it gets: one record by default (`record.data`, any
@@ -71,10 +71,12 @@ class Reliable:
         the record; a `pandas.DataFrame`, whose index it must keep; or a `pyarrow.RecordBatch`, of which it must
         keep every row. Vectorised functions may fail single records with a reason in a column `__failed`.
 
+        A `GlueDecoder` decodes records by their schemas in a registry.
+
         Raises:
             OperatorError: the schema cannot be used.
         """
-        return replace(self, steps=(*self.steps, step_for(function, schema)))
+        return replace(self, steps=(*self.steps, step_for(function, schema, self.options)))
 
     def for_each_batch(self, write: Write, *, batch_retries: int | None = None) -> ReliableSink:
         """Give `write(df, txid)` the rows that succeeded, batch by batch.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TopologyError as TopologyError,
     )
     from kinesis_trident.bolt.outcomes import Outcomes as Outcomes
+    from kinesis_trident.bolt.registry.glue import GlueDecoder as GlueDecoder
     from kinesis_trident.bolt.reliable import (
         Reliable as Reliable,
         ReliableSink as ReliableSink,

@@ -53,7 +53,7 @@ OPTIONS = {
     for option in table
     for name in (option.key, *option.aliases)
 }
-SHELL = {".", "curl", "export", "java", "spark-submit", "venv-pack", "zkCli.sh"}
+SHELL = {".", "curl", "export", "java", "spark-pipelines", "spark-submit", "venv-pack", "zkCli.sh"}
 """Programs of others, of which only the shell's grammar is checked."""
 PROGRAMS = SHELL | {"aws", "docker", "kinesis-trident", "make", "pip", "python", "python3"}
 

@@ -56,7 +56,39 @@ def option_row(option: Option) -> tuple[str, ...]:
     return f"`{option.key}`", default, quoted(option.aliases), option.sentence
 
 
-OPTIONS_TABLE = DocTable(
+OPTION_GROUPS = {
+    "streamName": "The stream",
+    "region": "Connection and credentials",
+    "applicationName": "Application and ZooKeeper",
+    "startingPosition": "Where it starts and ends",
+    "spout": "Guarantee and acks",
+    "retryLimit": "Retries and dead letters",
+    "deaggregate": "The size of a batch",
+    "maxFetchTime": "Reading a shard",
+    "shardsPerTask": "Tasks",
+    "consumerMode": "Enhanced fan-out",
+    "describeShardInterval": "Shards that split and merge",
+    "failOnDataLoss": "When something is lost, and the log",
+}
+"""The first option of each group, which ends where the next begins."""
+
+
+class OptionsByGroup(DocTable):
+    """The options as a section each, which has an anchor, fits a phone, and is what a search for its name finds."""
+
+    def render(self) -> str:
+        """Return the sections as Markdown."""
+        lines = []
+        for key, default, aliases, sentence in self.rows:
+            group = OPTION_GROUPS.get(key.strip("`"))
+            lines += [f"## {group}", ""] if group else []
+            lines += [f"### {key}", "", sentence, ""]
+            facts = [f"Default: {default}" * bool(default), f"Also accepted as: {aliases}" * bool(aliases)]
+            lines += [f"{'. '.join(filter(None, facts))}.", ""] if any(facts) else []
+        return "\n".join(lines)
+
+
+OPTIONS_TABLE = OptionsByGroup(
     "options.md",
     "options: rendered from spout/options/source.py",
     "end of options",

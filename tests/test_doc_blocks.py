@@ -66,6 +66,8 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "deploying.md": [(2, EXPLAINING), (1, check_commands), (1, check_shown), (1, check_commands)],
     "examples.md": [(2, check_commands)],
     "fan-out.md": [(1, EXPLAINING), (1, check_commands)],
+    "http.md": [(1, "e2e/test_http.py")],
+    "index.md": [(1, check_commands), (1, check_python)],
     "joins.md": [(2, "e2e/test_joins.py")],
     "metrics.md": [
         (2, check_commands),
@@ -88,10 +90,12 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "resharding.md": [(4, GUIDES)],
     "retries.md": [(1, check_json), (3, EXPLAINING)],
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],
+    "schema-registry.md": [(1, "e2e/test_schema_registry.py")],
     "security.md": [(3, GUIDES)],
     "sinks.md": [(6, "test_sinks.py")],
     "several-streams.md": [(2, GUIDES)],
     "states.md": [(4, "trident/test_states_doc.py")],
+    "spark.md": [(4, "e2e/test_spark_ways.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],
     "storm-parts.md": [(2, "trident/test_bolts_on_states.py")],
     "testing.md": [

@@ -35,6 +35,13 @@ DIAGRAMS = [
     for source in re.findall(r"^```mermaid\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 ]
 
+DEFINED = {
+    "delta": "sinks.html",
+    "postgres": "sinks.html",
+    "retryLimit": "#retrylimit",
+}
+"""The page, or section, that a search for a word finds first."""
+
 
 class Html(HTMLParser):
     """The links, the ids, and what a browser loads of one page."""
@@ -155,6 +162,16 @@ def test_a_browser_finds_a_word_and_asks_nobody_else(site: Path, chromium: Path,
             expect(result).to_be_visible(timeout=60_000)
             result.click()
             expect(view.locator(".md-content", has_text="maxRetryingRecords")).to_be_visible()
+            for word, page in DEFINED.items():
+                view.goto(f"{address}/index.html?q={word}")
+                # A page comes with those of its sections that have the word.
+                first = view.locator(".md-search-result__item").first.locator(f'a[href*="{page}"]').first
+                expect(first).to_be_attached(timeout=60_000)
+            view.set_viewport_size({"width": 390, "height": 844})
+            for path in ("index", "options", "comparison", "runbook", "runbook/records-fail", "sinks"):
+                view.goto(f"{address}/{path}.html")
+                view.screenshot(path=tmp_path / f"{path.replace('/', '-')}-phone.png")
+                assert view.evaluate("document.documentElement.scrollWidth") <= 390, path
             browser.close()
         server.shutdown()
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []

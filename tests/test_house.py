@@ -41,7 +41,7 @@ FLOORS = {
     "bolt": [
         "errors",
         "cancelling outcomes steps",
-        "sinks tracking",
+        "registry sinks tracking",
         "foreach_batch",
         "reliable storm",
         "testing",

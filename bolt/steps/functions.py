@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,8 @@ from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from kinesis_trident.spout.options.connection import ConnectionOptions
 
 FAILED = "__failed"
 """A column of strings that a vectorised function may add: a value fails the record, with that reason."""
@@ -58,6 +60,15 @@ class Step(Protocol):
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Judge every row of a batch."""
+        ...
+
+
+@runtime_checkable
+class Decodes(Protocol):
+    """A decoder of records, which makes its own step: it needs the columns, and how the stream is connected."""
+
+    def make_step(self, schema: pa.Schema, connection: ConnectionOptions) -> Step:
+        """Return the step that makes columns of this schema."""
         ...
 
 

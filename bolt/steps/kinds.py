@@ -12,19 +12,24 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import OperatorError
-from kinesis_trident.bolt.steps.functions import ArrowStep, PandasStep, RowStep, Step
+from kinesis_trident.bolt.steps.functions import ArrowStep, Decodes, PandasStep, RowStep, Step
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.common.arrow_schemas import arrow_schema
+from kinesis_trident.spout.options.connection import ConnectionOptions
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _BY_NAME = {kind.__name__: kind for kind in (pa.RecordBatch, pa.Table)}
 
 
-def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
+def step_for(
+    function: Callable[..., Any] | Decodes,
+    schema: StructType | str,
+    connection: ConnectionOptions | None = None,
+) -> Step:
     """Make a step of a function; the type hint of its parameter decides if it is vectorised.
 
     `pandas.DataFrame`: a pandas function; `pyarrow.RecordBatch` or `pyarrow.Table`: an Arrow function; anything
-    else, or no hint: a function of one record.
+    else, or no hint: a function of one record. A decoder makes its own step, and may need the stream's `connection`.
 
     Raises:
         OperatorError: the schema cannot be parsed or uses a reserved name, or the function does not take one
@@ -45,6 +50,8 @@ def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
         )
         raise OperatorError(msg)
     arrow = arrow_schema(parsed)
+    if isinstance(function, Decodes):
+        return function.make_step(arrow, connection or ConnectionOptions())
     kind = _first_hint(function, name)
     if _is_data_frame(kind):
         return PandasStep(function, arrow)

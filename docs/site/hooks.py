@@ -18,6 +18,52 @@ PROJECT = ("CHANGELOG", "SECURITY")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+RUNBOOK = "runbook.md"
+BOOSTS = {"sinks.md": 4, "options.md": 4, "project/CHANGELOG.md": 0.1, "architecture.md": 0.5}
+"""How much more, or less, a page counts in the search: where a thing is defined comes first."""
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@cache
+def runbook_parts() -> dict[str, str]:
+    """Return the file of the part that each heading of the runbook is in, by its anchor."""
+    text = (ROOT / "docs" / RUNBOOK).read_text(encoding="utf-8")
+    parts, part = {}, RUNBOOK
+    for level, heading in re.findall(r"^(#{2,3}) (.+)$", text, re.MULTILINE):
+        if level == "##" and heading != "Contents":
+            part = f"runbook/{anchor_of(heading)}.md"
+        parts[anchor_of(heading)] = part
+    return parts
+
+
+def place_of(anchor: str) -> str:
+    """Return the link to a heading of the runbook, from a page at the top."""
+    return f"{runbook_parts()[anchor]}#{anchor}"
+
+
+def runbook_pages(text: str) -> dict[str, str]:
+    """Return the pages of the runbook: the first has the contents, which lead to one for each part."""
+    first, *parts = re.split(r"^## (?!Contents)", text, flags=re.MULTILINE)
+    pages = {RUNBOOK: re.sub(r"\]\(#([\w-]+)\)", lambda found: f"]({place_of(found[1])})", first)}
+    for part in parts:
+        heading, _, body = part.partition("\n")
+        path = f"runbook/{anchor_of(heading)}.md"
+
+        def link(found: re.Match[str], path: str = path) -> str:
+            target = runbook_parts()[found[1]]
+            return f"](#{found[1]})" if target == path else f"](../{target}#{found[1]})"
+
+        # Entries become the second level: they are the contents of the page.
+        body = re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
+        body = re.sub(r"\]\(#([\w-]+)\)", link, re.sub(r"\]\((?=[\w-]+\.md|\.\./)", "](../", body))
+        pages[path] = f"# {heading}\n{body}"
+    return pages
+
+
 def cell_text(cell: dict[str, Any]) -> str:
     """Return a cell of a notebook as Markdown: its text, or its code and what that has shown."""
     source = "".join(cell["source"])
@@ -46,6 +92,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in PROJECT:
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8").replace("](docs/", "](../")
         files.append(File.generated(config, f"project/{name}.md", content=text))
+    runbook = files.get_file_from_path(RUNBOOK)
+    assert runbook is not None
+    for path, text in runbook_pages(runbook.content_string).items():
+        if path == RUNBOOK:
+            files.remove(runbook)
+        files.append(File.generated(config, path, content=text))
     for file in list(files.documentation_pages()):
         for number, source in enumerate(DIAGRAM.findall(file.content_string)):
             files.append(File.generated(config, picture(file, number), content=draw(source)))
@@ -63,8 +115,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def image(found: re.Match[str]) -> str:
         (title,) = re.findall(r"^ *accTitle: (.*)$", found[1], re.MULTILINE)
-        return f"![{title}]({picture(page.file, next(numbers))}){{ .diagram }}"
+        drawn = picture(page.file, next(numbers))
+        return f"[![{title}]({drawn}){{ .diagram }}]({drawn})"
 
     markdown = DIAGRAM.sub(image, markdown)
+    markdown = re.sub(r"\]\(runbook\.md#([\w-]+)\)", lambda found: f"]({place_of(found[1])})", markdown)
+    if page.file.src_uri in BOOSTS:
+        page.meta["search"] = {"boost": BOOSTS[page.file.src_uri]}
     markdown = re.sub(r"\]\(\.\./examples/(\w+)\.(?:py|ipynb)\)", r"](examples/\1.md)", markdown)
     return re.sub(rf"\]\(\.\./({'|'.join(PROJECT)})\.md", r"](project/\1.md", markdown)

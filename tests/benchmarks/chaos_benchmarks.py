@@ -52,6 +52,7 @@ CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
     ("stages", (), {"DECODED": 1, "LARGE": 40}, ["Where the time of a record goes"]),
     ("states", (), {"KEYS": 10_000, "ONE_BY_ONE": 200}, ["Updating states"]),
     ("task_memory", (), {}, ["Memory of a task"]),
+    ("registry", (), {"RECORDS": 2_000, "BATCH": 1_000}, ["Records of a schema registry"]),
     ("tracker", (), {"RECORDS": 50_000, "ONE_BY_ONE": 2_000}, ["Tracking what is in flight"]),
     ("word_count", (), {"ROUNDS": 1}, ["Streaming word count", "Where a batch of the word count"]),
     ("branches", (), {"ROUNDS": 1}, ["Several states on one stream"]),

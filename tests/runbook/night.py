@@ -82,6 +82,7 @@ UNTRIED_WORDS = {
     "FencedError": {"a new `applicationName` writes beside": "tests/bolt/test_fence.py"},
     "KinesisError": {"Codes that begin with `KMS`": "it recommends nothing"},
     "NotOurSourceError": {"Under Spark Connect": "tests/e2e/test_connect.py"},
+    "SchemaRegistryError": {"install the extra `glue`": "tests install no packages"},
     "SinkError": {"raise its `timeout`": _PATIENCE},
     "SparkException": {"`kinesis-trident doctor`": _DOCTOR},
     "StateMissingError": {"`zookeeper.hosts` and `zookeeper.root`": "it recommends to compare two texts"},

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import boto3
 import numpy as np
 import pyarrow as pa
 import pytest
 import samples
 import sqlalchemy as sa
+from job_environment import REGION
 from night import Night, entry
 from pyspark.sql import DataFrame
 from servers import MariaDBServer
@@ -20,6 +23,7 @@ from servers import MariaDBServer
 from kinesis_trident import (
     BasicBolt,
     FailedException,
+    GlueDecoder,
     KinesisSpout,
     Outcomes,
     TopologyBuilder,
@@ -33,6 +37,7 @@ from kinesis_trident.bolt.errors import (
     NotCoveredError,
     NotOfThisBatchError,
     OperatorError,
+    SchemaRegistryError,
     SinkError,
     StaleBatchError,
     WorkerDiedError,
@@ -40,13 +45,15 @@ from kinesis_trident.bolt.errors import (
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.outcomes import outcome
 from kinesis_trident.bolt.reliable import _Writer
+from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.coverage import SOURCE
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import (
@@ -268,3 +275,25 @@ def test_workers_that_end_again_and_again(night: Night) -> None:
     )
     with night.raises(WorkerDiedError):
         handler.process(cast(DataFrame, None), cast(CurrentBatch, batch))
+
+
+@entry("SchemaRegistryError")
+def test_a_registry_that_does_not_answer(night: Night, kinesis_server: EmbeddedKinesis) -> None:
+    glue = boto3.client("glue", endpoint_url=kinesis_server.endpoint_url, region_name=REGION)
+    definition = '{"properties": {"order_id": {"type": "string"}}}'
+    answer = glue.create_schema(
+        SchemaName=f"orders-{uuid.uuid4().hex}",
+        DataFormat="JSON",
+        Compatibility="NONE",
+        SchemaDefinition=definition,
+    )
+    record = b"\3\0" + uuid.UUID(answer["SchemaVersionId"]).bytes + b'{"order_id": "a"}'
+    batch = pa.RecordBatch.from_pydict({"data": [record]})
+    night.names = {answer["SchemaVersionId"]: "0d4c7a50-6e5a-4a1e-8f0e-3f9a8a5c1b2d"}
+    away = GlueDecoder(region=REGION, endpoint_url="http://127.0.0.1:9")
+    with night.raises(SchemaRegistryError):
+        step_for(away, "order_id string", ConnectionOptions(client_num_retries=0))(batch)
+    night.tries("Give `GlueDecoder` the registry's `region` and `endpoint_url`")
+    there = GlueDecoder(region=REGION, endpoint_url=kinesis_server.endpoint_url)
+    judged = step_for(there, "order_id string", ConnectionOptions())(batch)
+    assert judged.rows.to_pylist() == [{"order_id": "a"}]

@@ -519,4 +519,4 @@ def test_the_documentation_is_the_table() -> None:
     text = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
     assert OPTIONS_TABLE.read() == OPTIONS_TABLE.render()
     for option in TABLE:
-        assert f"| `{option.key}` |" in text
+        assert f"\n### `{option.key}`\n" in text

@@ -1,0 +1,230 @@
+"""Decodes the records of a stream by their schemas in AWS Glue Schema Registry, as a step of `reliable(...).map`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError
+
+from kinesis_trident.bolt.errors import FailedException, OperatorError, SchemaRegistryError
+from kinesis_trident.bolt.registry.avro_columns import read_columns
+from kinesis_trident.bolt.registry.framing import HEADER_BYTES, Frames, frames_of, split_frame
+from kinesis_trident.bolt.registry.schemas import RegisteredSchema, SchemaRegistry
+from kinesis_trident.bolt.steps.columns import Record, checked
+from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts
+from kinesis_trident.common.arrow_columns import column_of, numbers
+from kinesis_trident.common.per_process import PerProcess
+from kinesis_trident.spout.kinesis.aws_session import create_client
+from kinesis_trident.spout.options.connection import ConnectionOptions
+
+_REGISTRIES: PerProcess[tuple[ConnectionOptions, str | None, str | None], SchemaRegistry] = PerProcess()
+
+Schemas = Mapping[bytes, RegisteredSchema | str]
+
+
+@dataclass(frozen=True, slots=True)
+class GlueDecoder:
+    """Decodes records that AWS's serializers wrote with a schema of AWS Glue Schema Registry: Avro, JSON or Protobuf.
+
+        reliable(orders).map(GlueDecoder(), "order_id string, amount double").for_each_batch(write)
+
+    The columns are the fields of those names. Each record is decoded by the schema that its header names, which a
+    process asks the registry for once. A record fails, with the reason, if it has no header, its schema is unknown or
+    has no field of a column's name, it does not fit its schema, or a value does not fit its column. If the registry
+    does not answer, no record fails: the batch is tried again, then the query stops.
+
+    Args:
+        region: of the registry; by default the stream's.
+        endpoint_url: of AWS Glue; by default the region's.
+        defaults: values of columns for records whose schema has no field of that name, such as
+            `{"discount": None}`.
+        keep: columns of the source that are in the schema too, such as `["approximateArrivalTimestamp"]`.
+
+    The credentials are those of the stream, with the permission glue:GetSchemaVersion. Install the extra `glue` on the
+    executors.
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    keep: Sequence[str] = ()
+
+    def make_step(self, schema: pa.Schema, connection: ConnectionOptions) -> GlueStep:
+        """Return the step that makes columns of this schema.
+
+        Raises:
+            OperatorError: a name in `defaults` or `keep` is no column of the schema.
+        """
+        stray = [name for name in (*self.defaults, *self.keep) if name not in schema.names]
+        if stray:
+            msg = (
+                f"GlueDecoder names {', '.join(map(repr, stray))} in defaults or keep, but the schema has only "
+                f"{', '.join(schema.names)}. Add the column, or remove the name"
+            )
+            raise OperatorError(msg)
+        return GlueStep(self, schema, connection)
+
+
+@dataclass(frozen=True, slots=True)
+class GlueStep:
+    """A `GlueDecoder` as a step."""
+
+    decoder: GlueDecoder
+    schema: pa.Schema
+    connection: ConnectionOptions
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Decode a batch.
+
+        Raises:
+            OperatorError: it is not the source's.
+            SchemaRegistryError: the registry does not answer.
+        """
+        return join_parts(self.parts(batch))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        """Yield the same in parts: records that have been compressed can become large."""
+        if "data" not in batch.schema.names:
+            columns = ", ".join(batch.schema.names)
+            msg = f"GlueDecoder needs the column 'data', but gets {columns}. Make it the first map"
+            raise OperatorError(msg)
+        frames = frames_of(batch.column("data"))
+        registry = self._registry()
+        schemas = {one: registry.find(one) for one in frames.schemas}
+        bulk, rows = self._in_bulk(batch, frames, schemas)
+        rest = np.setdiff1d(np.arange(batch.num_rows), rows, assume_unique=True)
+        if not len(rest):
+            yield Judged(bulk, rows, {})
+            return
+        one_by_one = RowStep(_OneRecord(self, schemas), self.schema)
+        start = 0
+        for part in one_by_one.parts(batch.take(numbers(rest))):
+            end = None if part.end is None else int(rest[part.end - 1]) + 1
+            first, last = np.searchsorted(rows, [start, batch.num_rows if end is None else end])
+            source = np.concatenate([rows[first:last], rest[part.source]])
+            order = np.argsort(source, kind="stable")
+            found = pa.concat_batches([bulk.slice(first, last - first), part.rows]).take(numbers(order))
+            failed = {int(rest[row]): reason for row, reason in part.failed.items()}
+            yield Judged(found, source[order], failed, end)
+            start = batch.num_rows if end is None else end
+
+    def missing_value(self, name: str, schema: RegisteredSchema) -> Any:
+        """Return the value of a column for records whose schema has no such field.
+
+        Raises:
+            FailedException: it has no default.
+        """
+        if name not in self.decoder.defaults:
+            msg = (
+                f"the schema {schema.name} has no field {name!r}. Give the column a value in "
+                "GlueDecoder(defaults=...), or correct its name"
+            )
+            raise FailedException(msg)
+        return self.decoder.defaults[name]
+
+    def _registry(self) -> SchemaRegistry:
+        key = (self.connection, self.decoder.region, self.decoder.endpoint_url)
+        try:
+            return _REGISTRIES.get(
+                key,
+                lambda: SchemaRegistry(
+                    create_client("glue", key[0], region=key[1], endpoint_url=key[2]), time.monotonic
+                ),
+            )
+        except BotoCoreError as error:
+            msg = (
+                f"AWS Glue cannot be asked for schemas: {error}. Give the executors credentials and a region"
+            )
+            raise SchemaRegistryError(msg) from error
+
+    def _in_bulk(
+        self, batch: pa.RecordBatch, frames: Frames, schemas: Schemas
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Return the records that are read column by column, and their rows, ascending."""
+        found = []
+        for number, name in enumerate(frames.schemas):
+            schema = schemas[name]
+            rows = np.flatnonzero((frames.ids == number) & frames.plain)
+            if isinstance(schema, RegisteredSchema) and schema.plan is not None and len(rows):
+                read = self._read(batch, frames, schema, rows)
+                if read is not None:
+                    found.append(read)
+        if not found:
+            return pa.RecordBatch.from_arrays(
+                [pa.nulls(0, one.type) for one in self.schema], schema=self.schema
+            ), np.empty(0, np.int64)
+        if len(found) == 1:
+            return found[0]
+        source = np.concatenate([rows for _, rows in found])
+        order = np.argsort(source)
+        return pa.concat_batches([one for one, _ in found]).take(numbers(order)), source[order]
+
+    def _read(
+        self, batch: pa.RecordBatch, frames: Frames, schema: RegisteredSchema, rows: np.ndarray
+    ) -> tuple[pa.RecordBatch, np.ndarray] | None:
+        """Return the records of one schema that are read at once; None if a column has to be decoded one by one."""
+        assert schema.plan is not None
+        wanted = [one for one in self.schema if one.name in schema.plan and one.name not in self.decoder.keep]
+        read = read_columns(
+            frames.content,
+            frames.starts[rows] + HEADER_BYTES,
+            frames.ends[rows],
+            schema.plan,
+            pa.schema(wanted),
+        )
+        if read is None:
+            return None
+        columns, good = read
+        rows = rows[good]
+        of_fields = dict(zip([one.name for one in wanted], columns, strict=True))
+        try:
+            return checked(
+                [self._column(batch, one, schema, of_fields, rows) for one in self.schema], self.schema
+            ), rows
+        except Exception:
+            # One by one the record fails whose value it is.
+            return None
+
+    def _column(
+        self,
+        batch: pa.RecordBatch,
+        column: pa.Field,
+        schema: RegisteredSchema,
+        of_fields: Mapping[str, pa.Array],
+        rows: np.ndarray,
+    ) -> pa.Array:
+        if column.name in self.decoder.keep:
+            return batch.column(column.name).take(numbers(rows)).cast(column.type)
+        found = of_fields.get(column.name)
+        if found is None:
+            found = column_of([self.missing_value(column.name, schema)] * len(rows), column.type)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _OneRecord:
+    """Decodes one record, by schemas that have been looked up."""
+
+    step: GlueStep
+    schemas: Schemas
+
+    def __call__(self, record: Record) -> tuple[Any, ...]:
+        name, payload = split_frame(record.data)
+        schema = self.schemas[name]
+        if isinstance(schema, str):
+            raise FailedException(schema)
+        fields = schema.decode(payload)
+        keep = self.step.decoder.keep
+        return tuple(
+            record[column]
+            if column in keep
+            else fields[column]
+            if column in fields
+            else self.step.missing_value(column, schema)
+            for column in self.step.schema.names
+        )

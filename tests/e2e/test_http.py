@@ -1,0 +1,90 @@
+"""docs/http.md as it stands: what a service refuses, or does not answer in time, comes back alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow.dataset as ds
+import pytest
+from stage import Stage, ended
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
+
+
+class Customers(BaseHTTPRequestHandler):
+    """Knows all customers; one is always missing, one first fails, one never answers before the test ends."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+    over = threading.Event()
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/")
+        self.asked[name] += 1
+        if name == "hangs":
+            self.over.wait(300)
+        wrong = 404 if name == "missing" else 503 if name == "flaky" and self.asked[name] == 1 else None
+        body = b"" if wrong else json.dumps({"name": name.title()}).encode()
+        self.send_response(wrong or 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Customers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        Customers.over.set()
+        server.shutdown()
+
+
+def test_the_page_enriches_a_stream(stage: Stage, service: str) -> None:
+    customers = ["ada", "ada", "bob", "missing", "flaky", "hangs"]
+    stage.put(
+        json.dumps({"order_id": str(number), "customer_id": name}) for number, name in enumerate(customers)
+    )
+    ours = {
+        '"streamName", "orders"': f'"streamName", {stage.stream!r}',
+        '"region", "eu-west-1"': f'"endpointUrl", {stage.endpoint!r}',
+        '"enriched-orders"': repr(stage.app),
+        "zk1:2181,zk2:2181,zk3:2181": stage.hosts,
+        ".load())": '.option("startingPosition", "TRIM_HORIZON").load())',
+        '"retryLimit", 10': '"retryLimit", 1',
+        "1s..60s x2": "100ms..200ms x2",
+        "SECONDS = 32, 2.0": "SECONDS = 32, 0.5",
+        "http://customers.internal/": f"{service}/",
+        "s3a://my-bucket": str(stage.folder),
+        "s3://my-bucket": str(stage.folder),
+        'enriched-orders")': 'enriched-orders", trigger={"availableNow": True})',
+    }
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for theirs, mine in ours.items():
+        assert theirs in code
+        code = code.replace(theirs, mine)
+    names: dict[str, Any] = {"__name__": "__main__", "spark": stage.spark}
+    exec(compile(code, "http.md", "exec"), names)
+    ended(names["query"])
+    rows = ds.dataset(stage.folder / "enriched", partitioning="hive").to_table().to_pylist()
+    assert sorted((row["order_id"], row["name"]) for row in rows) == [
+        ("0", "Ada"),
+        ("1", "Ada"),
+        ("2", "Bob"),
+        ("4", "Flaky"),
+    ]
+    letters = {json.loads(letter.data or b"")["order_id"]: letter for letter in stage.letters("dead-letters")}
+    assert {order: letter.reasons[-1].reason for order, letter in letters.items()} == {
+        "3": "customers.internal: HTTP 404",
+        "5": "customers.internal: ReadTimeoutError",
+    }
+    assert Customers.asked == {"ada": 1, "bob": 1, "missing": 2, "flaky": 2, "hangs": 2}
