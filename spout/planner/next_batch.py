@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -13,6 +14,7 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import few_tasks
+from kinesis_trident.spout.planner.alignment import HOLD_MS, Alignment, Step, known_upto, oldest_unread
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
@@ -73,6 +75,10 @@ class BatchPlanner:
         )
         self._listings = Listings(state, self._probe, options, around.steady, around.rng)
         self._tip = TipWatch(state.is_closed, self._pace)
+        skew = options.max_shard_skew
+        self._alignment: Alignment | None = None
+        if skew is None or math.isfinite(skew):
+            self._alignment = Alignment(None if skew is None else round(1000 * skew))
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
             self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, state.sizes, around)
@@ -116,6 +122,8 @@ class BatchPlanner:
         replayed = not self.has_made(plan)
         now, calls = self._steady_ms(), self._state.turn_calls
         self._tip.note_batch(plan, self._state.shards, now, replayed=replayed, calls=calls)
+        if self._alignment is not None:
+            self._alignment.note_batch(plan, self._state.shards, self._state.ahead)
 
     def used_of(self, shard: str) -> Used:
         """Return what the task that reads a shard next has to count as used up of its limits."""
@@ -193,6 +201,42 @@ class BatchPlanner:
                 raise
             return self._known_to_have_more(now) if changed else []
 
+    def _next_step(self, wanted: Collection[str], *, bounded: bool) -> Step:
+        """Return what the next batch reads of the shards that have new records, so that all keep in step.
+
+        `bounded`: the batch has a bound that other shards share, so that a turn may end anywhere.
+        """
+        if self._alignment is None:
+            return Step(list(wanted))
+        state, looks, options = self._state, self._probe.looks, self._options
+        shards, lineage = state.shards, state.lineage
+        most = options.max_inflight_records if options.ack_mode == "explicit" else None
+        closed_to = {
+            shard for shard in wanted if shards[shard].blocked or (most and shards[shard].held >= most)
+        }
+        can_be_read = [shard for shard in wanted if shard not in closed_to]
+        oldest: dict[str, int | None] = {}
+        for shard in state.positions():
+            if not self._tip.has_ended(shard):
+                look = looks.get(shard)
+                parents = [shards[one].checkpoint for one in lineage[shard].parents if one in shards]
+                oldest[shard] = oldest_unread(shards[shard], look, state.ahead.get(shard), parents)
+                if shard not in wanted and (look is None or look.more is not False):
+                    closed_to.add(shard)
+        for shard in state.childless():
+            closed_to.add(shard)
+            at = known_upto(shards[shard].checkpoint)
+            if at is not None:
+                oldest[shard] = at
+        sure: dict[str, int] = {}
+        if not (bounded or most or options.prefetch):
+            sure = {shard: state.ahead[shard][1] for shard in can_be_read if shard in state.ahead}
+        now = max(self._now(), max((look.at for look in looks.values()), default=0))
+        step = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
+        if step.passed:
+            state.life.passed(step.passed, HOLD_MS / 1000)
+        return step
+
     def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
         """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
@@ -228,7 +272,10 @@ class BatchPlanner:
         if timed_out:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
-        read = self._shards_to_read()
+        step = self._next_step(
+            self._shards_to_read(), bounded=bool(max_records or options.max_bytes_per_trigger)
+        )
+        read = step.read
         positions = state.positions()
         if any(isinstance(positions[shard], TrimHorizon | AtTimestamp) for shard in read):
             self._listings.describe()
@@ -245,9 +292,12 @@ class BatchPlanner:
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
+            upto=step.upto,
         )
         if plan is None:
             return None
+        if self._alignment is not None:
+            self._alignment.planned(self._steady_ms())
         self._made = plan.plan
         whole = with_all_due(plan, states, now)
         enough = few_tasks(len(whole.shards), state.sizes.expected(whole, now), options)

@@ -117,6 +117,15 @@ class LifeLog:
         if ended:
             log.info("%s: Kinesis answers again after %.0f s", self._names(ended), longest / 1000)
 
+    def passed(self, shards: Sequence[str], seconds: float) -> None:
+        """Tell of shards that the others wait for no longer."""
+        log.warning(
+            "%s: could not be read for %.0f s, so the other shards wait no longer (maxShardSkew). What is unread there "
+            "will be late for a watermark",
+            self._names(shards),
+            seconds,
+        )
+
     def flush(self) -> None:
         """Write what is still to be said, at the end of the run."""
         self._failed_due = self._dead_due = self._steady()
