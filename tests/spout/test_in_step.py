@@ -1,0 +1,105 @@
+"""Shards with unequal backlogs are read in step, over reshards, restarts and replays: without Spark and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from by_hand import Row, SparkCheckpoint
+from model.zookeeper import MemoryZooKeeper
+from stepped import SteppedQuery
+
+from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+
+HOUR = 3600
+MINUTE = 60
+
+
+class Backlog:
+    """Ten hours of records whose number says when they arrived, in seconds.
+
+    Args:
+        time: that passes.
+        rates: records an hour of each shard.
+    """
+
+    def __init__(self, time: FakeTime, rates: Iterable[int], hours: int = 10) -> None:
+        self.time = time
+        self.kinesis = MemoryKinesis(shards=len(tuple(rates)), clock=time.milliseconds)
+        self._begun = time.now
+        rng = Random(1)
+        open_shards = self.kinesis.open_shards
+        puts = sorted(
+            (rng.random() * hours * HOUR, n) for n, rate in enumerate(rates) for _ in range(rate * hours)
+        )
+        for at, n in puts:
+            if at > hours * HOUR / 3 and len(open_shards) == len(self.kinesis.open_shards):
+                # The fullest shard goes on in one child.
+                self._at(at)
+                open_shards[0] = self.kinesis.split(open_shards[0])[0]
+            self.put(open_shards[n], at)
+        self._at(hours * HOUR)
+        self.count = len(puts)
+
+    def put(self, shard: str, at: float) -> None:
+        self._at(at)
+        self.kinesis.put(shard, str(int(at * 1000)).encode())
+
+    def _at(self, at: float) -> None:
+        self.time.now = max(self.time.now, self._begun + at)
+
+
+def late(batches: Iterable[list[Row]], margin: float) -> int:
+    """Count the rows that are older than the newest row of the batches before, minus a margin."""
+    count, newest = 0, 0
+    for rows in batches:
+        count += sum(row[0] < newest - margin * 1000 for row in rows)
+        newest = max([newest, *(row[0] for row in rows)])
+    return count
+
+
+RATES = (300, 30, 3, 90, 3, 120, 3, 60)
+
+
+def read_all(
+    backlog: Backlog, checkpoint: SparkCheckpoint, kinesis: Kinesis | None = None, **options: str
+) -> list[list[Row]]:
+    """Read a backlog; lives end in the middle of batches, before and after they have pinned theirs."""
+    time, rng = backlog.time, Random(2)
+    zookeeper = MemoryZooKeeper(time.milliseconds)
+
+    def start() -> SteppedQuery:
+        return SteppedQuery(
+            kinesis or backlog.kinesis, time, zookeeper, checkpoint, minFetchPeriod="0ms", **options
+        )
+
+    query, batches = start(), []
+    while sum(map(len, batches)) < backlog.count:
+        query.planned()
+        if rng.random() < 0.15:
+            first = query.rows() if rng.random() < 0.5 else None
+            query.end()
+            time.sleep(MINUTE)
+            query = start()
+            batches.append(query.batch())
+            assert first is None or first == batches[-1]
+        else:
+            batches.append(query.batch())
+        time.sleep(1)
+    query.end()
+    return batches
+
+
+def test_no_row_of_a_backlog_is_late(time: FakeTime) -> None:
+    backlog = Backlog(time, RATES)
+    checkpoint = SparkCheckpoint()
+    batches = read_all(backlog, checkpoint, maxShardSkew="30m", maxFetchRecordsPerShard="100")
+    assert late(batches, 31 * MINUTE) == 0
+    # A page is cut where the bound is.
+    plans = [checkpoint.at(count) for count in range(1, len(checkpoint.offsets) + 1)]
+    assert any(plan.upto for plan in plans)
+    assert len({row[1] for rows in batches for row in rows}) == backlog.count
+    free = read_all(backlog, SparkCheckpoint(), maxShardSkew="off", maxFetchRecordsPerShard="100")
+    assert late(free, 31 * MINUTE) > 100
+    assert len(batches) <= 1.25 * len(free)
