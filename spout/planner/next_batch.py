@@ -235,6 +235,8 @@ class BatchPlanner:
         step = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
         if step.passed:
             state.life.passed(step.passed, HOLD_MS / 1000)
+        if step.upto is not None and self._alignment.pace > self._alignment.bound:
+            state.life.too_seldom(self._alignment.bound / 1000, self._alignment.pace / 1000)
         return step
 
     def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from doc_blocks import PAGES, blocks_of
 from harness import PATIENCE
 from pyspark.sql import functions as F
 
@@ -49,7 +50,7 @@ def backlog() -> Iterator[ScriptedKinesis]:
 def test_a_watermark_drops_nothing_of_a_backlog(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: ScriptedKinesis, app: str, tmp_path: Path
 ) -> None:
-    df = (
+    stream = (
         spark.readStream.format("kinesis-trident")
         .option("streamName", "orders")
         .option("region", "us-east-1")
@@ -62,13 +63,13 @@ def test_a_watermark_drops_nothing_of_a_backlog(
         .option("minFetchPeriod", "0ms")
         .load()
     )
-    counts = (
-        df.withWatermark("approximateArrivalTimestamp", "121 minutes")
-        .groupBy(F.window("approximateArrivalTimestamp", "10 minutes"))
-        .count()
-    )
+    (block,) = blocks_of(PAGES["watermarks.md"])
+    # A minute more than the option.
+    names = {"stream": stream, "F": F}
+    exec(block.text.replace("10 minutes", "121 minutes"), names)
     query = (
-        counts.writeStream.format("memory")
+        names["counts"]
+        .writeStream.format("memory")
         .queryName(app.replace("-", "_"))
         .outputMode("update")
         .trigger(availableNow=True)
