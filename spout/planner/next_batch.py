@@ -14,10 +14,16 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import few_tasks
-from kinesis_trident.spout.planner.alignment import HOLD_MS, Alignment, Step, known_upto, oldest_unread
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
+from kinesis_trident.spout.planner.shards.alignment import (
+    HOLD_MS,
+    AlignedRead,
+    Alignment,
+    known_upto,
+    oldest_unread,
+)
 from kinesis_trident.spout.planner.shards.discovery import Listings
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.look_pace import LookPace
@@ -201,13 +207,13 @@ class BatchPlanner:
                 raise
             return self._known_to_have_more(now) if changed else []
 
-    def _next_step(self, wanted: Collection[str], *, bounded: bool) -> Step:
+    def _aligned(self, wanted: Collection[str], *, bounded: bool) -> AlignedRead:
         """Return what the next batch reads of the shards that have new records, so that all keep in step.
 
         `bounded`: the batch has a bound that other shards share, so that a turn may end anywhere.
         """
         if self._alignment is None:
-            return Step(list(wanted))
+            return AlignedRead(list(wanted))
         state, looks, options = self._state, self._probe.looks, self._options
         shards, lineage = state.shards, state.lineage
         most = options.max_inflight_records if options.ack_mode == "explicit" else None
@@ -232,12 +238,12 @@ class BatchPlanner:
         if not (bounded or most or options.prefetch):
             sure = {shard: state.ahead[shard][1] for shard in can_be_read if shard in state.ahead}
         now = max(self._now(), max((look.at for look in looks.values()), default=0))
-        step = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
-        if step.passed:
-            state.life.passed(step.passed, HOLD_MS / 1000)
-        if step.upto is not None and self._alignment.pace > self._alignment.bound:
+        found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
+        if found.passed:
+            state.life.passed(found.passed, HOLD_MS / 1000)
+        if found.upto is not None and self._alignment.pace > self._alignment.bound:
             state.life.too_seldom(self._alignment.bound / 1000, self._alignment.pace / 1000)
-        return step
+        return found
 
     def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
         """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
@@ -274,10 +280,10 @@ class BatchPlanner:
         if timed_out:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
-        step = self._next_step(
+        aligned = self._aligned(
             self._shards_to_read(), bounded=bool(max_records or options.max_bytes_per_trigger)
         )
-        read = step.read
+        read = aligned.read
         positions = state.positions()
         if any(isinstance(positions[shard], TrimHorizon | AtTimestamp) for shard in read):
             self._listings.describe()
@@ -294,7 +300,7 @@ class BatchPlanner:
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
-            upto=step.upto,
+            upto=aligned.upto,
         )
         if plan is None:
             return None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from random import Random
 
 from by_hand import Row, SparkCheckpoint
+from memory_streams import MemoryStreams
 from model.zookeeper import MemoryZooKeeper
 from stepped import SteppedQuery
 
@@ -89,6 +90,33 @@ def read_all(
         time.sleep(1)
     query.end()
     return batches
+
+
+def test_streams_that_are_read_together_are_in_step(time: FakeTime) -> None:
+    kinesis = MemoryStreams("orders", "payments", clock=time.milliseconds)
+    for minute in range(0, 600, 10):
+        time.sleep(10 * MINUTE)
+        kinesis.put("orders", minute)
+        kinesis.put("orders", minute)
+        if minute % 60 == 0:
+            kinesis.put("payments", minute)
+    query = SteppedQuery(
+        kinesis,
+        time,
+        streamName="orders,payments",
+        minFetchPeriod="0ms",
+        maxFetchRecordsPerShard="5",
+        maxShardSkew="1h",
+    )
+    rows: list[Row] = []
+    newest = 0
+    while len(rows) < 130:
+        batch = query.batch()
+        assert min(row[0] for row in batch) >= newest - 61
+        newest = max(newest, *(row[0] for row in batch))
+        rows += batch
+        time.sleep(1)
+    assert len({row[1] for row in rows}) == 130
 
 
 def test_no_row_of_a_backlog_is_late(time: FakeTime) -> None:

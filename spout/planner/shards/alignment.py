@@ -30,7 +30,7 @@ HOLD_MS = 5 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AlignedRead:
     """What a batch reads: records of the shards `read` that arrived by `upto`, or all if that is None.
 
     `passed`: the shards that the others wait for no longer, from now on, though their unread records are that old.
@@ -138,7 +138,7 @@ class Alignment:
         closed_to: Collection[str],
         now: int,
         steady: int,
-    ) -> Step:
+    ) -> AlignedRead:
         """Return what the next batch reads.
 
         Args:
@@ -165,12 +165,12 @@ class Alignment:
         counted = {shard: at for shard, at in oldest.items() if shard not in left and shard not in silent}
         known = {shard: at for shard, at in counted.items() if at is not None}
         if len(known) < len(counted):
-            return Step([])
+            return AlignedRead([])
         bound = self.bound
         if not known or min(known.values()) + bound // 2 >= now:
-            return Step(list(wanted), None, self._newly_passed(left, oldest, now - bound))
+            return AlignedRead(list(wanted), None, self._newly_passed(left, oldest, now - bound))
         read, upto = align(known, {s: at for s, at in sure.items() if s in known}, wanted, bound)
-        return Step(read, upto, self._newly_passed(left, oldest, upto - 2 * bound))
+        return AlignedRead(read, upto, self._newly_passed(left, oldest, upto - 2 * bound))
 
     def _newly_passed(
         self, left: Collection[str], oldest: Mapping[str, int | None], before: int

@@ -11,15 +11,15 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.planner.alignment import (
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.alignment import (
     BOUND_MS,
     HOLD_MS,
+    AlignedRead,
     Alignment,
-    Step,
     align,
     oldest_unread,
 )
-from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp
 from kinesis_trident.tracker.records import RecordPosition
@@ -79,7 +79,7 @@ class Stream:
                 self.listed.add(name)
                 shard.look()
 
-    def batch(self, step: Step, most: int) -> None:
+    def batch(self, step: AlignedRead, most: int) -> None:
         watermark = self.newest - self.margin
         for name in step.read:
             if rows := self.shards[name].read(step.upto, most):
@@ -124,7 +124,7 @@ def play(stream: Stream, rng: Random, bound: int | None, most: int, restarts: fl
         steady += 100
         readable = stream.readable
         if bound is None:
-            step = Step(list(readable))
+            step = AlignedRead(list(readable))
         else:
             if rng.random() < restarts:
                 alignment = Alignment(bound)
@@ -221,22 +221,22 @@ LATE = BEGUN + 10 * HOUR
 
 def step_of(
     alignment: Alignment, oldest: dict[str, int | None], wanted: str, *, steady: int = 0, closed_to: str = ""
-) -> Step:
+) -> AlignedRead:
     return alignment.step(oldest, {}, wanted, closed_to, LATE, steady)
 
 
 def test_nothing_is_bounded_while_no_shard_is_behind() -> None:
     alignment = Alignment()
     near = LATE - BOUND_MS // 2
-    assert step_of(alignment, {"a": near, "b": LATE}, "ab") == Step(["a", "b"])
-    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == Step(["a"], near - 1 + BOUND_MS)
-    assert step_of(alignment, {}, "") == Step([])
+    assert step_of(alignment, {"a": near, "b": LATE}, "ab") == AlignedRead(["a", "b"])
+    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(["a"], near - 1 + BOUND_MS)
+    assert step_of(alignment, {}, "") == AlignedRead([])
 
 
 def test_the_others_wait_for_a_shard_of_which_nothing_is_known() -> None:
-    assert step_of(Alignment(), {"a": BEGUN, "b": None}, "a") == Step([])
+    assert step_of(Alignment(), {"a": BEGUN, "b": None}, "a") == AlignedRead([])
     # A server that does not say when records arrive: there is nothing to wait for.
-    assert step_of(Alignment(), {"a": BEGUN, "b": None}, "ab") == Step(["a", "b"], BEGUN + BOUND_MS)
+    assert step_of(Alignment(), {"a": BEGUN, "b": None}, "ab") == AlignedRead(["a", "b"], BEGUN + BOUND_MS)
 
 
 @pytest.mark.parametrize("why", ["blocked", "refused", "unknown"])
@@ -246,7 +246,7 @@ def test_a_shard_that_cannot_be_read_holds_the_others_for_a_time(why: str) -> No
     closed_to, wanted = ("a", "b") if why == "blocked" else ("", "ab" if why == "refused" else "b")
     state = shard(3, arrival=BEGUN)
 
-    def step(steady: int) -> Step:
+    def step(steady: int) -> AlignedRead:
         if why == "refused":
             plan = Plan(txid=1, plan="", streams={}, positions={"a": str(state.position)}, read=("a",))
             alignment.note_batch(plan, {"a": state}, {})
@@ -268,15 +268,19 @@ def test_a_shard_that_cannot_be_read_holds_the_others_for_a_time(why: str) -> No
             {"a": state},
             {},
         )
-        assert step_of(alignment, oldest, wanted, steady=3000 + HOLD_MS) == Step(["a"], BEGUN + 1 + BOUND_MS)
+        assert step_of(alignment, oldest, wanted, steady=3000 + HOLD_MS) == AlignedRead(
+            ["a"], BEGUN + 1 + BOUND_MS
+        )
 
 
 def test_shards_that_can_all_not_be_read_do_not_go_apart() -> None:
     alignment = Alignment()
     oldest: dict[str, int | None] = {"a": BEGUN, "b": BEGUN + HOUR}
     for steady in (0, HOLD_MS):
-        assert step_of(alignment, oldest, "", closed_to="ab", steady=steady) == Step([], BEGUN + BOUND_MS)
-    assert step_of(alignment, oldest, "ab", steady=HOLD_MS + 1) == Step(["a"], BEGUN + BOUND_MS)
+        assert step_of(alignment, oldest, "", closed_to="ab", steady=steady) == AlignedRead(
+            [], BEGUN + BOUND_MS
+        )
+    assert step_of(alignment, oldest, "ab", steady=HOLD_MS + 1) == AlignedRead(["a"], BEGUN + BOUND_MS)
 
 
 def test_auto_lets_a_query_catch_up_whose_batches_are_seldom() -> None:
