@@ -214,9 +214,13 @@ class BatchPlanner:
         """
         if self._alignment is None:
             return AlignedRead(list(wanted))
+        if not wanted:
+            self._alignment.rest()
+            return AlignedRead([])
         state, looks, options = self._state, self._probe.looks, self._options
         shards, lineage = state.shards, state.lineage
         most = options.max_inflight_records if options.ack_mode == "explicit" else None
+        has_more = set(wanted)
         closed_to = {
             shard for shard in wanted if shards[shard].blocked or (most and shards[shard].held >= most)
         }
@@ -224,10 +228,11 @@ class BatchPlanner:
         oldest: dict[str, int | None] = {}
         for shard in state.positions():
             if not self._tip.has_ended(shard):
-                look = looks.get(shard)
-                parents = [shards[one].checkpoint for one in lineage[shard].parents if one in shards]
-                oldest[shard] = oldest_unread(shards[shard], look, state.ahead.get(shard), parents)
-                if shard not in wanted and (look is None or look.more is not False):
+                here, look = shards[shard], looks.get(shard)
+                parents = () if here.checkpoint else lineage[shard].parents
+                ends = [shards[one].checkpoint for one in parents if one in shards]
+                oldest[shard] = oldest_unread(here, look, state.ahead.get(shard), ends)
+                if shard not in has_more and (look is None or look.more is not False):
                     closed_to.add(shard)
         for shard in state.childless():
             closed_to.add(shard)

@@ -384,7 +384,8 @@ class SourceState:
 
     def childless(self) -> list[str]:
         """Return the shards that were read to their end and whose children were not listed yet."""
-        return [shard for shard in childless(self.lineage) if shard in self.active]
+        active = self.active
+        return [shard for shard in childless(self.lineage) if shard in active]
 
     def is_closed(self, shard: str) -> bool:
         """Tell whether a shard was listed as closed: it gets no new records, and an answer shows its end."""

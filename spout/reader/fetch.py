@@ -205,7 +205,7 @@ class ShardFetcher:
     def _ahead(self, bounds: Bounds | None, rest: pa.RecordBatch, tip: int | None) -> tuple[int, int] | None:
         """Return `Pin.ahead` of records that a turn has left; where reads are refused, another turn may read none."""
         first = arrival_at(rest, 0)
-        if not first or bounds is None:
+        if not first or bounds is None or bounds.upto is None:
             return None
         if self.calls.throttles:
             return first, first

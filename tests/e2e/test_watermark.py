@@ -83,7 +83,4 @@ def test_a_watermark_drops_nothing_of_a_backlog(
     last = spark.table(app.replace("-", "_")).groupBy("window").agg(F.max("count").alias("count"))
     counted = last.agg(F.sum("count")).collect()[0][0]
     dropped = sum(p["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress)
-    print(
-        [(p["batchId"], p["numInputRows"], p["batchDuration"], p["eventTime"]) for p in query.recentProgress]
-    )
     assert (counted, dropped) == (sum(RATES) * HOURS, 0)

@@ -408,7 +408,7 @@ def half_expired(start: Start, stream: Stream, **given: str) -> tuple[Query, lis
     stream.put(24)
     stream.server.advance(13 * HOUR)
     left = stream.put(24)
-    life = start(**given)
+    life = start(maxShardSkew="off", **given)
     life.planned()
     assert len(life.rows()) == 48
     life.end()

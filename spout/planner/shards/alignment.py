@@ -119,6 +119,10 @@ class Alignment:
         """Note that a batch was planned."""
         self._planned.append(steady)
 
+    def rest(self) -> None:
+        """Note that there is nothing to read: nobody waits for anybody."""
+        self._stuck = {}
+
     def note_batch(
         self, plan: Plan, states: Mapping[str, ShardState], ahead: Mapping[str, tuple[int, int]]
     ) -> None:
