@@ -246,8 +246,8 @@ class BatchPlanner:
         found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
         if found.passed:
             state.life.passed(found.passed, HOLD_MS / 1000)
-        if found.upto is not None and self._alignment.pace > self._alignment.bound:
-            state.life.too_seldom(self._alignment.bound / 1000, self._alignment.pace / 1000)
+        if found.upto is not None and found.span < self._alignment.pace:
+            state.life.too_seldom(found.span / 1000, self._alignment.pace / 1000)
         return found
 
     def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:

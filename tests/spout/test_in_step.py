@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from by_hand import Row, SparkCheckpoint
+import pytest
+from by_hand import Row, SparkCheckpoint, numbers
 from memory_streams import MemoryStreams
 from model.zookeeper import MemoryZooKeeper
 from stepped import SteppedQuery
@@ -117,6 +118,46 @@ def test_streams_that_are_read_together_are_in_step(time: FakeTime) -> None:
         rows += batch
         time.sleep(1)
     assert len({row[1] for row in rows}) == 130
+
+
+def two_shards(time: FakeTime) -> MemoryKinesis:
+    """One with a record an hour, one with two records of ten hours later."""
+    kinesis = MemoryKinesis(shards=2, clock=time.milliseconds)
+    first, other = kinesis.open_shards
+    for number in range(10):
+        kinesis.put(first, str(number).encode())
+        time.sleep(HOUR)
+    for number in (10, 11):
+        kinesis.put(other, str(number).encode())
+    return kinesis
+
+
+def test_a_blocked_shard_holds_the_others_for_five_minutes_and_the_log_says_so(
+    time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinesis = two_shards(time)
+    query = SteppedQuery(
+        kinesis, time, maxRetryingRecords="1", retryLimit="9", retryBackoff="1h..1h x1", minFetchPeriod="0ms"
+    )
+    assert numbers(query.batch(failing=[0])) == [0]
+    begun = time.now
+    query.planned()
+    assert 5 * MINUTE <= time.now - begun < 6 * MINUTE
+    assert numbers(query.rows()) == [10, 11]
+    assert "could not be read for 300 s, so the other shards wait no longer (maxShardSkew)" in caplog.text
+
+
+def test_a_trigger_that_is_too_slow_for_a_given_bound_is_said(
+    time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    # With a bound on all shards together, no answer tells how far the next turn reads at least.
+    query = SteppedQuery(
+        two_shards(time), time, maxShardSkew="1m", minFetchPeriod="0ms", maxBytesPerTrigger="1GiB"
+    )
+    for number in range(6):
+        assert numbers(query.batch()) == [number]
+        time.sleep(10 * MINUTE)
+    assert caplog.text.count("the query does not catch up. Set maxShardSkew") == 1
 
 
 def test_no_row_of_a_backlog_is_late(time: FakeTime) -> None:

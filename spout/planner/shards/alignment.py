@@ -33,12 +33,14 @@ HOLD_MS = 5 * 60_000
 class AlignedRead:
     """What a batch reads: records of the shards `read` that arrived by `upto`, or all if that is None.
 
-    `passed`: the shards that the others wait for no longer, from now on, though their unread records are that old.
+    `span`: the milliseconds of the stream that this is at most. `passed`: the shards that the others wait for no
+    longer, from now on, though they have records that are older.
     """
 
     read: list[str]
     upto: int | None = None
     passed: list[str] = field(default_factory=list)
+    span: int = field(default=0, compare=False)
 
 
 def align(
@@ -174,7 +176,8 @@ class Alignment:
         if not known or min(known.values()) + bound // 2 >= now:
             return AlignedRead(list(wanted), None, self._newly_passed(left, oldest, now - bound))
         read, upto = align(known, {s: at for s, at in sure.items() if s in known}, wanted, bound)
-        return AlignedRead(read, upto, self._newly_passed(left, oldest, upto - 2 * bound))
+        passed = self._newly_passed(left, oldest, upto - 2 * bound)
+        return AlignedRead(read, upto, passed, upto - min(known.values()))
 
     def _newly_passed(
         self, left: Collection[str], oldest: Mapping[str, int | None], before: int
