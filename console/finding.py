@@ -24,6 +24,7 @@ Code = Literal[
     "rejected-requests",
     "retention",
     "retrying",
+    "shards-apart",
     "slow-batch",
     "takeover",
     "throttled",

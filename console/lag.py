@@ -71,6 +71,22 @@ def shard_lags(snapshot: Snapshot, now: int) -> dict[str, Lag]:
     return {shard: _lag(snapshot, shard, now) for shard in snapshot.shard_ids}
 
 
+def shard_skew(snapshot: Snapshot) -> int:
+    """Return by how many milliseconds the oldest unread record is older than the newest one that was read.
+
+    A watermark with a shorter delay drops it. Only records of which the run or a turn has said that they are unread
+    count; 0 if there are none.
+    """
+    nodes = snapshot.checkpoints
+    newest = max((node.arrival for node in nodes.values() if node.arrival is not None), default=0)
+    oldest = newest
+    for shard in filter(lambda one: is_read(snapshot, one), snapshot.shard_ids):
+        sight, node = sight_of(snapshot, shard), nodes.get(shard)
+        at = node.arrival if node is not None and node.behind_ms > 0 else None
+        oldest = min([oldest, *(one for one in (sight.arrival or at,) if one is not None)])
+    return newest - oldest
+
+
 def retention_left(snapshot: Snapshot, shard: str, lag: Lag) -> int | None:
     """Return the milliseconds until the oldest unread record of a shard expires, 0 if it has; None if unknown."""
     hours = snapshot.status.retention.get(_stream_of(snapshot, shard)) if snapshot.status else None

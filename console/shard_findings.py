@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kinesis_trident.checkpoint.model.run_status import Lag
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
-from kinesis_trident.console.lag import is_read, retention_left, sight_of, totals
+from kinesis_trident.console.lag import is_read, retention_left, shard_skew, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import count_noun, duration
 from kinesis_trident.tracker.reasons import is_held_run
@@ -17,6 +17,7 @@ _REFUSED_MS = 15_000
 _REFUSED_LONG_MS = 5 * 60_000
 _ENDS_MS = 5 * 60_000
 _BEHIND_MS = 2 * 60_000
+_APART_MS = 15 * 60_000
 _FRESH_MS = 15 * 60_000
 _GROWTH = 0.05
 """Seconds by which the lag of a query that falls behind grows in a second, at least."""
@@ -71,6 +72,15 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             + (f"; unread records expire in {duration(int(left / growth))}" if left is not None else ""),
             "look for another cause in this list; without one the query is too slow for the stream: more executors, a "
             "higher maxRecordsPerTrigger, a faster sink, or more shards",
+        )
+    apart = shard_skew(snapshot)
+    if apart > _APART_MS:
+        yield Finding(
+            Level.NOTE,
+            "shards-apart",
+            f"the shards are {duration(apart)} apart: what is unread will be late for a watermark of less than that",
+            "nothing, if no watermark is set; otherwise start the query with maxShardSkew=auto, which lets the shards "
+            "ahead wait, and look why others cannot be read",
         )
     ends: dict[str, int] = {}
     for shard, lag in lags.items():

@@ -20,7 +20,7 @@ from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-PROTOCOL = 11
+PROTOCOL = 12
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -79,7 +79,7 @@ class TurnsPartition(InputPartition):
     this one, so that it can say what is wrong: a partition of another version has only its `protocol`.
     `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is
     what the option says now, while `options` have what the plan says. `described`: each stream as it was when
-    it was the one that the layout names. `told`: when the turns were made, in epoch milliseconds.
+    it was the one that the layout names. `told`: when the turns were made, in epoch milliseconds. `upto`: as in `Plan`.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class TurnsPartition(InputPartition):
         deaggregate: bool | None = None,
         described: Mapping[str, StreamInfo] = MappingProxyType({}),
         told: int = 0,
+        upto: int | None = None,
     ) -> None:
         super().__init__(txid)
         self.protocol = PROTOCOL
@@ -111,6 +112,7 @@ class TurnsPartition(InputPartition):
         self.consumers = dict(consumers or {})
         self.described = dict(described)
         self.told = told
+        self.upto = upto
         self.deaggregate = options.deaggregate if deaggregate is None else deaggregate
 
     def as_the_option_says(self) -> TurnsPartition | None:
@@ -236,6 +238,7 @@ def tasks_of(
             deaggregate=deaggregate,
             described=described,
             told=told,
+            upto=plan.upto,
         )
         for part in tasks_for(turns, options.shards_per_task, options.max_partitions, plan.tasks)
     ]

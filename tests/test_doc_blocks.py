@@ -54,7 +54,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "CONTRIBUTING.md": [(1, check_commands)],
     "acks.md": [(3, EXPLAINING)],
     "api.md": [(4, "test_public_pages.py")],
-    "backfill.md": [(2, GUIDES)],
+    "backfill.md": [(3, GUIDES)],
     "checkpoints.md": [(6, GUIDES)],
     "console.md": [
         (1, EXPLAINING),
@@ -108,6 +108,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "trident.md": [(1, "e2e/test_trident_document.py"), (1, "trident/test_windows_doc.py")],
     "trident-state.md": [(9, "e2e/test_trident_document.py")],
     "tutorial.md": [(1, check_commands), (21, "guides/test_tutorial.py")],
+    "watermarks.md": [(1, "e2e/test_watermark.py")],
     "writing.md": [(2, EXPLAINING), (1, check_python)],
     "zookeeper.md": [
         (2, check_json),

@@ -98,7 +98,8 @@ TESTS = {
     "Two queries with": "e2e/test_takeover.py two_loads_of_one_query |"
     "checkpoint/store/test_fencing.py runs_that_keep_taking_over_are_refused",
     "- **Order across": "spout/reader/test_task.py rows_come_in_the_order_of_the_plan",
-    "- **Order between": "spout/test_reshard.py any_history_is_read_once_and_in_order",
+    "- **Order between": "spout/test_reshard.py any_history_is_read_once_and_in_order |"
+    "spout/test_in_step.py no_row_of_a_backlog_is_late",
     "- **Any order in": "spout/test_unreadable.py rows_without_a_partition_key",
     "- **A single dead": "spout/reader/test_task.py a_task_that_is_repeated_or_cut_otherwise |"
     "spout/failed_records/test_dead_letters.py a_replay_replaces_its_file",

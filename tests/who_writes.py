@@ -51,7 +51,7 @@ READS = frozenset(
         "owner",
         "past",
         "read",
-        "rejected",
+        "list_rejected",
         "runs",
         "settled",
         "start",

@@ -231,7 +231,8 @@ class Plan(Node, frozen=True, kw_only=True):
     if the batch splits aggregates, however often it is read; None in plans of older releases, and if nothing is
     read. `tasks`: the number of tasks that are enough for what is expected, the same however often the batch is read;
     None if the options alone decide. `plan`: the mark of this plan, as `mark_of` makes it. `adopter`: the run that has
-    given this plan to another Spark checkpoint than that for which it was made; 0 for none.
+    given this plan to another Spark checkpoint than that for which it was made; 0 for none. `upto`: each turn ends
+    before the first record that arrived later, in epoch milliseconds; None if it reads whatever there is.
     """
 
     txid: Ordinal
@@ -249,6 +250,7 @@ class Plan(Node, frozen=True, kw_only=True):
     deaggregate: bool | None = None
     tasks: TaskCount | None = None
     adopter: Ordinal = 0
+    upto: Time | None = None
 
     @property
     def epoch(self) -> int:
@@ -312,7 +314,8 @@ class Pin(Node, frozen=True, kw_only=True):
     position. `lost`: records an earlier pin of this turn held that a replay no longer found. `positions`: with
     `ackMode=explicit`, those of all records in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`:
     retention had removed the shard before the turn. `cost`: bytes of the new records, throttled reads, renewed
-    iterators, GetRecords calls, without zeros at its end.
+    iterators, GetRecords calls, without zeros at its end. `ahead`: of the records that the turn has seen behind its
+    end, when the first one arrived, and the time up to which another turn reads them at least.
     """
 
     txid: Ordinal
@@ -338,6 +341,7 @@ class Pin(Node, frozen=True, kw_only=True):
     cost: tuple[Number, ...] = ()
     unreadable: tuple[NotDone, ...] = ()
     first: PositionText | None = None
+    ahead: tuple[Time, Time] | None = None
 
     @property
     def rows(self) -> int:

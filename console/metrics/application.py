@@ -8,7 +8,7 @@ from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.console.finding import Level
 from kinesis_trident.console.findings import find
-from kinesis_trident.console.lag import is_read, retention_left, shard_lags, sight_of, trend
+from kinesis_trident.console.lag import is_read, retention_left, shard_lags, shard_skew, sight_of, trend
 from kinesis_trident.console.metrics.readings import Readings
 from kinesis_trident.console.snapshot import Snapshot
 
@@ -25,6 +25,7 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     # A query that was stopped in a batch is not slow, and nobody refuses what it does not ask for.
     readings.set("batch_age_seconds", _age(snapshot.planned_at if snapshot.owner else None, now), *home)
     readings.set("lag_growth", trend(snapshot), *home)
+    readings.set("shard_skew_seconds", _seconds(shard_skew(snapshot)), *home)
     findings = Counter((one.level, one.code) for one in find(snapshot, now))
     for (level, code), count in findings.items():
         readings.set("findings", count, *home, _word(level), code)

@@ -87,6 +87,13 @@ METRICS: tuple[Metric, ...] = (
         "Seconds by which the lag grows in a second, over the last minutes; negative while the query catches up.",
         COMMAND,
     ),
+    _gauge(
+        "shard_skew_seconds",
+        _HOME,
+        "By how much the oldest unread record is older than the newest one that was read: a watermark with a shorter "
+        "delay drops it.",
+        COMMAND,
+    ),
     _gauge("look_age_seconds", _SHARD, "Since the end of the shard was last looked at.", COMMAND),
     _gauge("retention_left_seconds", _SHARD, "Until the oldest unread record expires; absent where unknown."),
     _gauge(

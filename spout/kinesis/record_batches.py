@@ -138,6 +138,15 @@ def _count_before(records: pa.RecordBatch, position: Position, arrival_if_unknow
     return 0
 
 
+def count_arrived(batch: pa.RecordBatch, upto: int) -> int:
+    """Count the records before the first one that arrived after `upto`, in epoch milliseconds.
+
+    One whose arrival is not known is never after it.
+    """
+    late = np.flatnonzero(values_of(batch.column(_ARRIVAL)) >= (upto + 1) * 1000)
+    return int(late[0]) if len(late) else int(batch.num_rows)
+
+
 def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.RecordBatch]:
     """Return the records of all batches up to and including `last`."""
     kept = []

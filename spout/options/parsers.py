@@ -6,6 +6,7 @@ the option's name and the given value.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -126,6 +127,19 @@ def duration(given: str) -> float:
         msg = "a duration of at most 100 years"
         raise ValueError(msg)
     return float(seconds)
+
+
+def skew(given: str) -> float | None:
+    """Parse `auto` (None), `off` (infinite), or a positive duration; return seconds."""
+    known = {"auto": None, "off": math.inf}
+    name = given.strip().lower()
+    if name in known:
+        return known[name]
+    try:
+        return timeout(given)
+    except ValueError:
+        msg = "auto, off, or a positive duration, such as 5m"
+        raise ValueError(msg) from None
 
 
 def milliseconds(given: str) -> float:

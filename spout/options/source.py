@@ -189,6 +189,14 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "128MiB",
         "The memory of one task for the shards it reads in parallel, all columns counted (docs/deploying.md, Memory).",
     )
+    max_shard_skew: float | None = option(
+        "maxShardSkew",
+        parsers.skew,
+        "auto",
+        "How far, by arrival, a shard is read ahead of the oldest unread record of all shards; a watermark has to "
+        "allow for it (docs/watermarks.md). `auto`: 5 minutes, or three times the time between two batches if that is "
+        "longer; `off`: any distance.",
+    )
     max_fetch_time: float = option(
         "maxFetchTime",
         parsers.duration,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -16,6 +17,13 @@ from kinesis_trident.spout.partition import few_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
+from kinesis_trident.spout.planner.shards.alignment import (
+    HOLD_MS,
+    AlignedRead,
+    Alignment,
+    known_upto,
+    oldest_unread,
+)
 from kinesis_trident.spout.planner.shards.discovery import Listings
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.look_pace import LookPace
@@ -73,6 +81,10 @@ class BatchPlanner:
         )
         self._listings = Listings(state, self._probe, options, around.steady, around.rng)
         self._tip = TipWatch(state.is_closed, self._pace)
+        skew = options.max_shard_skew
+        self._alignment: Alignment | None = None
+        if skew is None or math.isfinite(skew):
+            self._alignment = Alignment(None if skew is None else round(1000 * skew))
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
             self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, state.sizes, around)
@@ -116,6 +128,8 @@ class BatchPlanner:
         replayed = not self.has_made(plan)
         now, calls = self._steady_ms(), self._state.turn_calls
         self._tip.note_batch(plan, self._state.shards, now, replayed=replayed, calls=calls)
+        if self._alignment is not None:
+            self._alignment.note_batch(plan, self._state.shards, self._state.ahead)
 
     def used_of(self, shard: str) -> Used:
         """Return what the task that reads a shard next has to count as used up of its limits."""
@@ -193,6 +207,49 @@ class BatchPlanner:
                 raise
             return self._known_to_have_more(now) if changed else []
 
+    def _aligned(self, wanted: Collection[str], *, bounded: bool) -> AlignedRead:
+        """Return what the next batch reads of the shards that have new records, so that all keep in step.
+
+        `bounded`: the batch has a bound that other shards share, so that a turn may end anywhere.
+        """
+        if self._alignment is None:
+            return AlignedRead(list(wanted))
+        if not wanted:
+            self._alignment.rest()
+            return AlignedRead([])
+        state, looks, options = self._state, self._probe.looks, self._options
+        shards, lineage = state.shards, state.lineage
+        most = options.max_inflight_records if options.ack_mode == "explicit" else None
+        has_more = set(wanted)
+        closed_to = {
+            shard for shard in wanted if shards[shard].blocked or (most and shards[shard].held >= most)
+        }
+        can_be_read = [shard for shard in wanted if shard not in closed_to]
+        oldest: dict[str, int | None] = {}
+        for shard in state.positions():
+            if not self._tip.has_ended(shard):
+                here, look = shards[shard], looks.get(shard)
+                parents = () if here.checkpoint else lineage[shard].parents
+                ends = [shards[one].checkpoint for one in parents if one in shards]
+                oldest[shard] = oldest_unread(here, look, state.ahead.get(shard), ends)
+                if shard not in has_more and (look is None or look.more is not False):
+                    closed_to.add(shard)
+        for shard in state.childless():
+            closed_to.add(shard)
+            at = known_upto(shards[shard].checkpoint)
+            if at is not None:
+                oldest[shard] = at
+        sure: dict[str, int] = {}
+        if not (bounded or most or options.prefetch):
+            sure = {shard: state.ahead[shard][1] for shard in can_be_read if shard in state.ahead}
+        now = max(self._now(), max((look.at for look in looks.values()), default=0))
+        found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
+        if found.passed:
+            state.life.passed(found.passed, HOLD_MS / 1000)
+        if found.upto is not None and found.span < self._alignment.pace:
+            state.life.too_seldom(found.span / 1000, self._alignment.pace / 1000)
+        return found
+
     def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
         """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
@@ -228,7 +285,10 @@ class BatchPlanner:
         if timed_out:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
-        read = self._shards_to_read()
+        aligned = self._aligned(
+            self._shards_to_read(), bounded=bool(max_records or options.max_bytes_per_trigger)
+        )
+        read = aligned.read
         positions = state.positions()
         if any(isinstance(positions[shard], TrimHorizon | AtTimestamp) for shard in read):
             self._listings.describe()
@@ -245,9 +305,12 @@ class BatchPlanner:
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
+            upto=aligned.upto,
         )
         if plan is None:
             return None
+        if self._alignment is not None:
+            self._alignment.planned(self._steady_ms())
         self._made = plan.plan
         whole = with_all_due(plan, states, now)
         enough = few_tasks(len(whole.shards), state.sizes.expected(whole, now), options)

@@ -133,13 +133,14 @@ def make_plan(
     max_inflight: int | None = None,
     max_turn: int = 0,
     deaggregate: bool | None = None,
+    upto: int | None = None,
 ) -> Plan | None:
     """Return the plan of the next batch, or None if there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
     `max_inflight` the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
-    turn. `deaggregate`: whether aggregates are split.
+    turn. `deaggregate`: whether aggregates are split. `upto`: as in `Plan`.
     """
     ordered = sorted(states.items())
     retries, dead = _by_kind(fitting(_all_due(states, now), due_bytes(len(ordered)), txid))
@@ -171,6 +172,7 @@ def make_plan(
         limitBytes=limit_bytes,
         room={shard: room[shard] for shard in chosen if shard in room},
         deaggregate=deaggregate,
+        upto=upto if chosen else None,
     )
     return add_waiting(made, states)
 

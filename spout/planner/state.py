@@ -38,6 +38,7 @@ from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
 from kinesis_trident.spout.planner.shards.lineage import (
     Lineage,
+    childless,
     drained,
     left_out,
     parents_of,
@@ -77,6 +78,7 @@ class SourceState:
         sizes: of the last turns.
         ended: how many shards were read to their end so far whose children are not known: they are to be listed.
         turn_calls: the GetRecords calls of each turn of the batch that was settled last.
+        ahead: `Pin.ahead` of the last turn of each shard, where it has seen records that it has left.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class SourceState:
         self.untidy_upto = 0
         self.ended = 0
         self.turn_calls: dict[str, TurnCalls] = {}
+        self.ahead: dict[str, tuple[int, int]] = {}
         self._settled_at = self._now()
         self.losses = DataLossLog(options.fail_on_data_loss)
         what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
@@ -299,6 +302,11 @@ class SourceState:
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
         self.sizes.learn(plan, pins, now)
+        for shard in plan.read:
+            self.ahead.pop(shard, None)
+            pin = pins.get(shard)
+            if pin is not None and pin.ahead is not None:
+                self.ahead[shard] = pin.ahead
         seconds = time.monotonic() - begun
         self._counter.spend(seconds, self._store.requests, self._store.written)
         self.life.settled(
@@ -373,6 +381,11 @@ class SourceState:
             for shard in readable(self.lineage, self._options.shard_ordering)
             if shard not in self._parked
         }
+
+    def childless(self) -> list[str]:
+        """Return the shards that were read to their end and whose children were not listed yet."""
+        active = self.active
+        return [shard for shard in childless(self.lineage) if shard in active]
 
     def is_closed(self, shard: str) -> bool:
         """Tell whether a shard was listed as closed: it gets no new records, and an answer shows its end."""

@@ -173,8 +173,10 @@ class ShardFetcher:
             self.answered = page.server_time or self.answered
             taken = held.take(records, page.records.num_rows)
             if taken < records.num_rows:
-                pager.give_back(records.slice(taken))
-                return _cut_short(held, page, records)
+                rest = records.slice(taken)
+                tip = (page.server_time or self._wall()) if pager.at_tip else None
+                pager.give_back(rest)
+                return self._cut_short(held, page, rest, position, tip)
             if pager.at_tip:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
@@ -185,6 +187,31 @@ class ShardFetcher:
         if self._fan_out is None and following is not None:
             self.cursor = ShardCursor(end, following)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
+
+    def _cut_short(
+        self, held: TurnBuffer, page: Page, rest: pa.RecordBatch, start: Position, tip: int | None
+    ) -> Turn:
+        """Return the turn after a page that did not fit: the next turn reads the `rest` again.
+
+        `tip`: when that was all that the shard had, in epoch milliseconds; None if there was more.
+        """
+        end = After(position_at(held.batches[-1], -1)) if held.batches else start
+        read = arrival_at(held.batches[-1], -1) if held.batches else 0
+        lag = max(1, arrival_at(rest, -1) - read) if read else 1
+        return held.turn(
+            end, behind_ms=(page.behind_ms or 0) + lag, ahead=self._ahead(held.bounds, rest, tip)
+        )
+
+    def _ahead(self, bounds: Bounds | None, rest: pa.RecordBatch, tip: int | None) -> tuple[int, int] | None:
+        """Return `Pin.ahead` of records that a turn has left; where reads are refused, another turn may read none."""
+        first = arrival_at(rest, 0)
+        if not first or bounds is None or bounds.upto is None:
+            return None
+        if self.calls.throttles:
+            return first, first
+        count = TurnBuffer(replace(bounds, upto=None)).take(rest, rest.num_rows)
+        sure = tip if tip is not None and count == rest.num_rows else arrival_at(rest, count - 1)
+        return first, max(first, sure)
 
     def _behind(self, page: Page, held: TurnBuffer) -> int:
         """Return the lag after a page; if no answer reports it, the age of the last record, which is an upper bound."""
@@ -355,14 +382,6 @@ class ShardFetcher:
                 continue
             if records is not None:
                 return records
-
-
-def _cut_short(held: TurnBuffer, page: Page, records: pa.RecordBatch) -> Turn:
-    """Return the turn after a page that did not fit: the next turn reads the rest again."""
-    last = held.batches[-1]
-    read = arrival_at(last, -1)
-    lag = max(1, arrival_at(records, -1) - read) if read else 1
-    return held.turn(After(position_at(last, -1)), behind_ms=(page.behind_ms or 0) + lag)
 
 
 def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:

@@ -277,6 +277,7 @@ class TurnReader:
                 fetcher.calls.reads,
                 fetcher.busy_ms if fetcher.calls.reads else 0,
             ),
+            ahead=fresh.ahead if fresh else None,
         )
         return rows, pin, letters
 

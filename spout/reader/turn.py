@@ -10,6 +10,7 @@ import pyarrow as pa
 from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
     compact,
+    count_arrived,
     fitting,
     memory_of,
     payload_size,
@@ -42,12 +43,14 @@ class Bounds:
         bytes: of their payloads.
         seconds: since it began.
         memory: bytes of all their columns.
+        upto: their arrival, in epoch milliseconds; None for any.
     """
 
     records: int
     bytes: int
     seconds: float
     memory: int = _ALL
+    upto: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Turn:
         behind_ms: the lag at the end of the turn, 0 if unknown.
         arrival: of the last record, epoch milliseconds; None if it is not known.
         seen: when the shard was seen at its tip (epoch milliseconds by the server's clock), else None.
+        ahead: of records that were seen behind it: as in `Pin`.
     """
 
     batches: list[pa.RecordBatch]
@@ -75,6 +79,7 @@ class Turn:
     behind_ms: int = 0
     arrival: int | None = None
     seen: int | None = None
+    ahead: tuple[int, int] | None = None
 
 
 def cut(turn: Turn, last: RecordPosition) -> Turn:
@@ -128,7 +133,10 @@ class TurnBuffer:
         return max(1, min(by_count, by_size, by_memory))
 
     def take(self, records: pa.RecordBatch, answered: int) -> int:
-        """Add the records that fit, at least one in total, from an answer of `answered`; return their number."""
+        """Add the records that fit, from an answer of `answered`; return their number.
+
+        At least one in total fits, unless it arrived after the bound.
+        """
         if records.num_rows == 0 or self.bounds is None:
             return 0
         taken = fitting(
@@ -141,6 +149,8 @@ class TurnBuffer:
         odd = unreadable_in(records)[: _UNREADABLE - self.unreadable]
         if self.unreadable + len(odd) == _UNREADABLE:
             taken = min(taken, int(odd[-1]) + 1)
+        if self.bounds.upto is not None:
+            taken = min(taken, count_arrived(records, self.bounds.upto))
         if taken:
             self.unreadable += int((odd < taken).sum())
             held = records.slice(0, taken)
@@ -155,9 +165,15 @@ class TurnBuffer:
         return taken
 
     def turn(
-        self, end: Position, *, closed: bool = False, behind_ms: int = 0, seen: int | None = None
+        self,
+        end: Position,
+        *,
+        closed: bool = False,
+        behind_ms: int = 0,
+        seen: int | None = None,
+        ahead: tuple[int, int] | None = None,
     ) -> Turn:
         """The turn of what is held."""
         last = position_at(self.batches[-1], -1) if self.batches else None
         arrival = (arrival_at(self.batches[-1], -1) or None) if self.batches else None
-        return Turn(self.batches, self.count, self.size, last, end, closed, behind_ms, arrival, seen)
+        return Turn(self.batches, self.count, self.size, last, end, closed, behind_ms, arrival, seen, ahead)

@@ -136,6 +136,7 @@ class TurnSource:
             bytes=size,
             memory=memory // self.at_a_time,
             seconds=options.max_fetch_time,
+            upto=self._partition.upto,
         )
 
     def rows(self, turn: ShardTurn, segments: Sequence[Segment | Retried]) -> TurnRows:

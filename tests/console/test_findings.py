@@ -70,6 +70,14 @@ def test_nothing_is_wrong_with_a_query_that_waits_for_records() -> None:
     assert codes(HEALTHY, lag_ms=5 * MINUTE, retrying=0, dead=0) == {}
 
 
+def apart(by: int) -> Snapshot:
+    """A shard with an unread record so much older than the newest one that was read."""
+    read = msgspec.structs.replace(TIP, arrival=NOW)
+    return replace(
+        with_status(shards={CHILD: Sight(NOW, NOW - by)}), checkpoints={**HEALTHY.checkpoints, NEW: read}
+    )
+
+
 def lags_of(growth: float, minutes: int = 15) -> tuple[tuple[int, int], ...]:
     """Samples of a lag that grows by `growth` seconds a second, and within each batch of five minutes besides."""
     return tuple(
@@ -219,6 +227,8 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
             f"for 41m 00s: shard {NEW} waits for that",
         ),
         (endless(MINUTE * 4), {}, ""),
+        (apart(3 * HOUR), {"shards-apart": Level.NOTE}, "The shards are 3h 00m apart"),
+        (apart(10 * MINUTE), {}, ""),
         # Something of the parent is unread; the child is read.
         (endless(MINUTE * 41, parent=Sight(NOW, NOW - MINUTE)), {}, ""),
         (endless(MINUTE * 41, child=Sight(seen=NOW)), {}, ""),

@@ -43,7 +43,7 @@ def test_several_streams(spark: SparkSession, tmp_path: Path, hosts: str, kinesi
 
 def test_a_backfill(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: ScriptedKinesis) -> None:
     page("backfill", tmp_path, hosts, kinesis).check()
-    for folder in ("backfill", "again"):
+    for folder in ("backfill", "again", "past"):
         rows = spark.read.parquet(str(tmp_path / folder)).collect()
         assert sorted(row.json for row in rows) == [f"orders {number}" for number in range(3)]
 

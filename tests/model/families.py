@@ -161,6 +161,14 @@ def _prefetching(world: World) -> dict[str, str]:
     }
 
 
+def _in_step(world: World) -> dict[str, str]:
+    return {
+        "maxShardSkew": world.rng.choice(["1ms", "50ms", "1s", "auto", "off"]),
+        "maxRecordsPerTrigger": world.rng.choice(["2", "1000", "1000"]),
+        "prefetch": world.rng.choice(["true", "false"]),
+    }
+
+
 def _stopping_or_going_on(world: World) -> dict[str, str]:
     return world.rng.choice([{}, _GO_ON]) | {"maxFetchRecordsPerShard": "100000"}
 
@@ -281,6 +289,7 @@ FAMILIES: dict[str, Family] = {
     "prefetch": Family(
         "the next records are read beside the batches, now and then", _prefetching, expire=0.005
     ),
+    "in-step": Family("shards are read in step, turns end at a time", _in_step),
     "lagging-tasks": Family("the tasks' servers lag", lags=frozenset({"tasks"})),
     "lagging-driver": Family("the driver's server lags", lags=frozenset({"driver", "tasks"})),
     "lagging-reader": Family("the planning process' server lags", lags=frozenset({"reader", "tasks"})),

@@ -448,6 +448,28 @@ def test_a_query_that_is_too_slow(
     assert night.is_over(command, app)
 
 
+@entry("shards-apart")
+def test_shards_that_went_apart(night: Night, begin: Begin, command: Command, app: str, clock: Clock) -> None:
+    kinesis = MemoryKinesis(shards=2, clock=lambda: int(clock() * 1000))
+    full, other = kinesis.open_shards
+    for number in range(4):
+        kinesis.put(full, b"%d" % number)
+    clock.ahead = 3 * HOUR
+    for number in (10, 11, 12):
+        kinesis.put(other, b"%d" % number)
+    query = begin(kinesis, maxShardSkew="off", maxFetchRecordsPerShard="1")
+    assert numbers(query.batch()) == [0, 10]
+    looked(query)
+    night.finds(command, app, "shards-apart")
+    query.end()
+    night.tries("start the query with `maxShardSkew=auto`: the shards ahead wait")
+    query = begin(kinesis, query.checkpoint, maxFetchRecordsPerShard="1")
+    # The first one was planned before; the last record that is so old can come together with the next one.
+    assert [numbers(query.batch()) for _ in range(3)] == [[1, 11], [2], [3, 12]]
+    looked(query)
+    assert night.is_over(command, app)
+
+
 @entry("parent-does-not-end")
 def test_a_closed_shard_that_does_not_end(
     night: Night, begin: Begin, command: Command, app: str, clock: Clock

@@ -225,7 +225,7 @@ def test_a_replay_whose_records_are_gone(night: Night, lives: Lives) -> None:
         server.put("orders", server.shards("orders")[0], b"1")
         server.advance(13 * HOUR)
         server.put("orders", server.shards("orders")[0], b"2")
-        given = {"endpointUrl": server.endpoint_url, "clientNumRetries": "0"}
+        given = {"endpointUrl": server.endpoint_url, "clientNumRetries": "0", "maxShardSkew": "off"}
         strict = given | {"spout": "transactional", "onExhausted": "fail"}
         query = lives.begin(**strict)
         query.planned()

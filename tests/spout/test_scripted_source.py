@@ -408,7 +408,7 @@ def half_expired(start: Start, stream: Stream, **given: str) -> tuple[Query, lis
     stream.put(24)
     stream.server.advance(13 * HOUR)
     left = stream.put(24)
-    life = start(**given)
+    life = start(maxShardSkew="off", **given)
     life.planned()
     assert len(life.rows()) == 48
     life.end()
@@ -605,3 +605,23 @@ def test_explicit_acks_over_a_split_and_a_restart(
         acks.ack([row[1] for row in found])
         assert again.drain() == []
     assert again.run.report()["inflight"] == 0
+
+
+@BOTH_MODES
+def test_shards_are_read_in_step(start: Start, server: ScriptedKinesis) -> None:
+    begun = server.now
+    full, other = server.shards("orders")
+    for number in range(24):
+        server.put("orders", full, str(number).encode())
+        if number % 12 == 0:
+            server.put("orders", other, str(number).encode())
+        server.advance(HOUR / 2)
+    query = start(maxShardSkew="2h", maxFetchRecordsPerShard="3")
+    found: list[int] = []
+    while len(found) < 26:
+        rows = numbers(query.batch())
+        # In half hours, which took some moments besides.
+        assert min(rows) >= max([0, *found]) - 5
+        found += rows
+    assert sorted(found) == sorted([*range(24), 0, 12])
+    assert server.now - begun >= 12 * HOUR * 1000

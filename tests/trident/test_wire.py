@@ -18,7 +18,7 @@ from kinesis_trident.trident.stores.memcached.protocol import (
     sets,
     stored,
 )
-from kinesis_trident.trident.stores.redis.protocol import command, join_items, packed
+from kinesis_trident.trident.stores.redis.protocol import command, join_items, pack_items
 
 raws = st.one_of(st.binary(max_size=300), st.sampled_from([b"\r\n", b"EN\r\n", b"VA 1 c2\r\nx", b"MN\r\n"]))
 lengths = st.integers(0, 300).map(lambda size: b"x" * size)
@@ -35,7 +35,7 @@ def test_a_command_is_what_a_client_of_redis_reads(words: list[bytes]) -> None:
 @given(st.lists(st.one_of(st.none(), st.text(max_size=300))))
 def test_an_array_is_what_msgpack_reads(texts: list[str | None]) -> None:
     items = [None if text is None else text.encode() for text in texts]
-    assert msgspec.msgpack.decode(packed(items)) == [text or "" for text in texts]
+    assert msgspec.msgpack.decode(pack_items(items)) == [text or "" for text in texts]
 
 
 @given(st.lists(st.one_of(st.none(), raws)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
+from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.planner.tip.looks import Look
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class LifeLog:
         self._blocked_due = steady()
         self._refused_since: dict[str, int] = {}
         self._say_again_at: dict[str, int] = {}
+        self._seldom = Seldom(_SAID_AGAIN_MS / 1000, steady)
 
     def settled(
         self,
@@ -116,6 +118,25 @@ class LifeLog:
             log.warning("%s: Kinesis %s, for %.0f s now", self._names(shards), what, seconds)
         if ended:
             log.info("%s: Kinesis answers again after %.0f s", self._names(ended), longest / 1000)
+
+    def passed(self, shards: Sequence[str], seconds: float) -> None:
+        """Tell of shards that the others wait for no longer."""
+        log.warning(
+            "%s: could not be read for %.0f s, so the other shards wait no longer (maxShardSkew). What is unread there "
+            "will be late for a watermark",
+            self._names(shards),
+            seconds,
+        )
+
+    def too_seldom(self, bound: float, pace: float) -> None:
+        """Tell, now and then, that batches begin so seldom that the query cannot catch up."""
+        if self._seldom("pace"):
+            log.warning(
+                "a batch reads %.0f s of the stream at most (maxShardSkew), and batches are %.0f s apart: the query "
+                "does not catch up. Set maxShardSkew to three times that, or to auto",
+                bound,
+                pace,
+            )
 
     def flush(self) -> None:
         """Write what is still to be said, at the end of the run."""

@@ -122,6 +122,12 @@ def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
     )
 
 
+def childless(lineage: Lineage) -> list[str]:
+    """Return the drained shards of which no child is known: AWS lists the children of each soon."""
+    parents = {parent for node in lineage.values() for parent in node.parents}
+    return [shard for shard, node in lineage.items() if node.state == "drained" and shard not in parents]
+
+
 def ancestors(parents: Mapping[str, Sequence[str]], of: Iterable[str]) -> set[str]:
     """Return the ancestors of some shards, as far as the parents of each shard are known."""
     found: set[str] = set()

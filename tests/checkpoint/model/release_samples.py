@@ -140,6 +140,10 @@ SAMPLES: dict[str, Node] = {
         xor=2**64 - 1, closed=True, arrival=NOW, seen=NOW, behind_ms=7, served=(1, 0), missing=(1,), through="7",
         lost=1, positions=("1x11:eJxLTEpOSU1LzwAAD0ADdQ==",), gone=True, cost=(100, 1, 2, 3),
     ),
+    "pin cut at a time": nodes.Pin(
+        txid=3, plan="p", epoch=1, start="TRIM_HORIZON", end="AFTER_SEQUENCE_NUMBER 9", last="9", count=3, fresh=3,
+        digest="aa", xor=1, arrival=NOW, ahead=(NOW + 1, NOW + 2),
+    ),
     "outcome of nothing": nodes.BatchOutcome(txid=3, plan="p", epoch=1, not_done={}),
     "outcome of 16 pieces": nodes.BatchOutcome(txid=3, plan="p", epoch=1, not_done={SHARD: pieces(16)}),
     "outcome of 40 pieces": nodes.BatchOutcome(

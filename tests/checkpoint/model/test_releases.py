@@ -28,10 +28,12 @@ NEW_FIELDS: dict[str, str] = {
     "DeadLettersNode.replays": "an older release has replayed all that somebody asked for",
     "ExternalNode.again": "an older release has replayed all that somebody asked for",
     "JudgingNode.earlier": "an older release asks for the outcome of more batches: it stops where it need not",
+    "Pin.ahead": "an older release plans without it",
     "Pin.first": "an older release reads the records of such a turn again where it cannot name the first",
     "Pin.unreadable": "a pin that names such records is of version 2",
     "Plan.adopter": "an older release does not tell apart who has committed a batch that two checkpoints have begun",
     "StopNode.drain": "an older release ends after the current batch: the next start reads the rest",
+    "Plan.upto": "an older release reads the batch on, and its shards may drift apart",
     "StatusNode.reads": "shows how fast a query reads; a run of the older release replaces the node",
     "StatusNode.lags": "shows whether a query falls behind; a run of the older release replaces the node",
 }

@@ -153,6 +153,32 @@ def test_the_bound_on_records_is_exact_and_the_rest_comes_next() -> None:
     assert second.seen is not None
 
 
+def test_a_turn_ends_before_what_arrived_later_inside_a_page_and_tells_when_that_was() -> None:
+    rig = Rig(page=7)
+    begun = rig.time.milliseconds()
+    for number in range(9):
+        rig.put(b"%d" % number)
+        rig.time.sleep(60)
+    minute = 60_000
+    turn = rig.fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, upto=begun + 2 * minute))
+    assert payloads(turn.batches) == [b"0", b"1", b"2"]
+    assert (turn.seen, turn.closed, turn.behind_ms > 0) == (None, False, True)
+    # Another turn reads what is left of the page, at least.
+    assert turn.ahead == (begun + 3 * minute, begun + 6 * minute)
+    nothing = rig.fetcher.fetch_new(turn.end, replace(PLENTY, upto=begun + 3 * minute - 1))
+    assert (nothing.count, nothing.end, nothing.last) == (0, turn.end, None)
+    assert nothing.ahead == (begun + 3 * minute, rig.time.milliseconds())
+    # Fewer, if it has other bounds besides; and nothing for sure where reads are refused.
+    few = rig.fetcher.fetch_new(turn.end, replace(PLENTY, upto=begun, records=2))
+    assert few.ahead == (begun + 3 * minute, begun + 4 * minute)
+    rig.fetcher.calls.throttles = 1
+    refused = rig.fetcher.fetch_new(turn.end, replace(PLENTY, upto=begun))
+    assert refused.ahead == (begun + 3 * minute,) * 2
+    rest = rig.fetcher.fetch_new(turn.end, replace(PLENTY, upto=begun + 8 * minute))
+    assert payloads(rest.batches) == [b"%d" % number for number in range(3, 9)]
+    assert (rest.seen, rest.ahead) == (rig.time.milliseconds(), None)
+
+
 def test_the_bound_on_bytes_is_kept_but_one_record_is_always_taken() -> None:
     rig = Rig()
     rig.put(b"x" * 600, b"y" * 300, b"z" * 300)
