@@ -11,7 +11,6 @@ from pathlib import Path
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.partition import TurnsPartition
-from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
@@ -60,7 +59,7 @@ def play(family: str, seed: int) -> Told:
     rng = random.Random(f"{family} {seed}")
     if plays := FAMILIES[family].plays:
         return Told(family, seed, plays(rng))
-    with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder, collections_paused():
+    with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder:
         story = _Story(FAMILIES[family], rng, Path(folder))
         try:
             story.play()

@@ -1,0 +1,578 @@
+"""The unfinished records of one shard as sorted runs, and the safe checkpoint below them.
+
+Events mark runs: as done, as changed, or as replaced by their parts. One pass over the list, `OpenRuns.tidy`, then
+drops what is done, joins changed runs with neighbours of the same fate, and moves the checkpoint.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from itertools import islice
+from operator import attrgetter, lt
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kinesis_trident.tracker.errors import OrderError, UnknownRunError
+from kinesis_trident.tracker.records import (
+    PARSED,
+    Failure,
+    Place,
+    Places,
+    RecordPosition,
+    Run,
+    are_comparable,
+)
+from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue
+
+Positions = Sequence[RecordPosition] | Sequence[str]
+"""Positions by ordinal, looked up only where runs begin or end: a list, an Arrow or numpy array of texts."""
+
+_LAST = attrgetter("last")
+
+_LINGERING = 64
+"""Done runs that stay in the list although few are open."""
+
+
+class State(Enum):
+    """The state of a run's records. All but ACKED hold the checkpoint back."""
+
+    PENDING = "delivered, no outcome yet"
+    WAITING = "failed, to be delivered again"
+    ACKED = "done"
+    DEAD = "exhausted or expired, to be dead-lettered"
+
+
+Fate = tuple[State, int, int, tuple[Failure, ...]]
+"""State, attempt, due time and failures of records."""
+
+
+class Rows(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Records that were delivered as an array: `positions[i]` is that of row i, whose ordinal is `base + i`.
+
+    `txid`: of the batch that delivered them, and `keys` the same positions as keys, where they are acked by key.
+    """
+
+    positions: Positions
+    base: int
+    txid: int = 0
+    keys: Any = None
+
+    def position(self, row: int) -> RecordPosition:
+        """Return the position of a row."""
+        return as_position(self.positions[row])
+
+
+# Very many of these exist at a time, and none can be part of a cycle: the garbage collector need not look at them.
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One record, or a run of neighbours that share their fate.
+
+    `first` is None where only the record before the run is known; `prev` is that record, where known. `attempt`
+    counts the deliveries made. `stored` is the entry as it is stored, while it is that. `value` is the XOR of the ids
+    outstanding in the entry, None when it is not kept.
+
+    Entries emitted as arrays know their records one by one: `rows` has them, from row `start` on; `bits[i]` is 1 once
+    record i is done.
+
+    `floor`: everything between the open run before and this record is done, where more is known than by `prev`.
+    `touched`: the round in which the entry got its fate. `parts`: of an acked entry, those that are not.
+    """
+
+    last: Place
+    first: Place | None = None
+    count: int = 1
+    prev: Place | None = None
+    state: State = State.PENDING
+    attempt: int = 1
+    due: int = 0
+    failures: tuple[Failure, ...] = ()
+    stored: Run | None = None
+    value: int | None = 0
+    rows: Rows | None = None
+    start: int = 0
+    bits: bytearray | None = None
+    floor: Place | None = None
+    touched: int = 0
+    parts: Sequence[Entry] = ()
+
+    @property
+    def base(self) -> int:
+        """The ordinal of the first record."""
+        assert self.rows is not None
+        return self.rows.base + self.start
+
+    def run(self) -> Run:
+        """Return the entry as it is stored."""
+        if self.stored is None:
+            first, last, prev = self.first, str(self.last), self.prev
+            self.stored = Run(
+                "" if first is None else last if first is self.last else str(first),
+                last,
+                self.count,
+                None if prev is None else str(prev),
+                self.attempt,
+                self.due,
+                self.failures,
+            )
+        return self.stored
+
+    def become(self, state: State, attempt: int, due: int, failures: tuple[Failure, ...]) -> None:
+        """Give all records another fate."""
+        self.state, self.attempt, self.due, self.failures, self.stored = state, attempt, due, failures, None
+
+    def position(self, index: int) -> RecordPosition:
+        """Return the position of record `index` of an entry with rows."""
+        assert self.rows is not None
+        return self.rows.position(self.start + index)
+
+    def is_open(self) -> npt.NDArray[np.bool_]:
+        """Return for each record of an entry with rows whether it is not done."""
+        if self.bits is None:
+            return np.ones(self.count, np.bool_)
+        return np.logical_not(np.frombuffer(self.bits, np.uint8))
+
+    def drop_done(self) -> None:
+        """Leave out the first records, as far as they are done."""
+        if self.bits is not None and (done := self.bits.find(0)) > 0:
+            self.first, self.prev = self.position(done), self.position(done - 1)
+            self.start, self.count, self.stored = self.start + done, self.count - done, None
+            self.bits = self.bits[done:]
+
+    def covers(self, position: Place) -> bool:
+        """Return True if a position lies within the run, as far as its ends are known."""
+        if position > self.last:
+            return False
+        if self.first is not None:
+            return bool(position >= self.first)
+        return bool(position == self.last or (self.prev is not None and position > self.prev))
+
+    def part(self, start: int, until: int, fate: Entry) -> Entry:
+        """Return the records from `start` until `until` of an entry with rows, with the fate of another."""
+        return Entry(
+            self.position(until - 1),
+            self.position(start),
+            until - start,
+            self.position(start - 1) if start else self.prev,
+            fate.state,
+            fate.attempt,
+            fate.due,
+            fate.failures,
+            value=None,
+            rows=self.rows,
+            start=self.start + start,
+            bits=self.bits[start:until] if fate is self and self.bits is not None else None,
+            floor=None if start else self.floor,
+        )
+
+
+def as_position(value: object) -> RecordPosition:
+    """A position from what `Positions` hold: itself, its text, or an Arrow or numpy text scalar."""
+    if isinstance(value, RecordPosition):
+        return value
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    return RecordPosition.parse(value.decode() if isinstance(value, bytes) else str(value))
+
+
+def check_stored(runs: Sequence[Run]) -> None:
+    """Refuse stored runs of which one has no beginning.
+
+    Raises:
+        OrderError: one has not.
+    """
+    for run in runs:
+        if run.count < 1 or not (run.first or run.prev):
+            msg = f"stored run of {run.count} records up to {run.last}: no first record and none before it"
+            raise OrderError(msg)
+
+
+def stored_entries(runs: Sequence[Run], state: State, places: Places) -> list[Entry]:
+    """Return the entries of stored runs."""
+    lasts = places([run.last for run in runs])
+    befores = iter(places([run.prev for run in runs if run.prev is not None]))
+    return [
+        Entry(
+            last,
+            last if run.first == run.last else places([run.first])[0] if run.first else None,
+            run.count,
+            None if run.prev is None else next(befores),
+            state,
+            run.attempt,
+            run.due,
+            run.failures,
+            run,
+        )
+        for run, last in zip(runs, lasts, strict=True)
+    ]
+
+
+class OpenRuns:
+    """The runs of one shard that are not done. Its checkpoint is the last record of the done prefix.
+
+    Positions are held in a form in which they compare, see `Place`: as texts where all those of the shard compare so.
+    Then a waiting run that nothing happened to stays the `Run` that is stored: there may be very many.
+
+    Attributes:
+        policy: how failed records are retried.
+        places: brings texts into the form in which positions are held.
+        entries: the runs above the checkpoint, in shard order. Done ones stay in it until the next `tidy`, of a `Run`
+            only its last record.
+        behind: those at or below it, in shard order: there because somebody asked for them again.
+        high: the last record delivered or known to be done; None before the first.
+        round: the mark of the entries that got their fate since the last `tidy`.
+        changed: the last records of the stored runs that got their fate since the last `tidy`.
+        queue: of what waits for a retry; None until somebody asks for records one at a time, and after other changes.
+    """
+
+    def __init__(self, policy: RetryPolicy, checkpoint: Place | None, places: Places = PARSED) -> None:
+        self.policy = policy
+        self.places = places
+        self.entries: list[Any] = []
+        self.behind: list[Any] = []
+        self.high = self._checkpoint = checkpoint
+        self.round = 1
+        self.queue: RetryQueue | None = None
+        self._by_last: dict[Place, Entry] | None = None
+        self.changed: set[Place] = set()
+        self._head = self._done = 0
+        self._is_untidy = self._has_parts = False
+
+    def load(self, entries: list[Any], through: Place | None) -> None:
+        """Take in what is not done of a shard; everything else up to `through` is.
+
+        Raises:
+            OrderError: the entries overlap each other or the checkpoint.
+        """
+        entries.sort(key=_LAST)
+        checkpoint = self._checkpoint
+        lows = [entry.first or entry.last for entry in entries]
+        above = 0 if checkpoint is None else bisect_right(entries, checkpoint, key=_LAST)
+        rising = all(map(lt, map(_LAST, entries), islice(lows, 1, None)))
+        if not rising or (above < len(lows) and checkpoint is not None and lows[above] <= checkpoint):
+            for at, (low, entry) in enumerate(zip(lows, entries, strict=True)):
+                floors = (entries[at - 1].last if at else None, checkpoint if at >= above else None)
+                if any(floor is not None and low <= floor for floor in floors):
+                    msg = f"stored run from {low} to {entry.last} overlaps another, or the checkpoint {checkpoint}"
+                    raise OrderError(msg)
+        self.behind, self.entries = entries[:above], entries[above:]
+        ends = (self.high, entries[-1].last if entries else None, through)
+        self.high = max((end for end in ends if end is not None), default=None)
+        self.advance()
+
+    def parse(self) -> None:
+        """Hold positions as `RecordPosition` from now on."""
+        if self.places is PARSED:
+            return
+        self.tidy()
+        self.places, self._by_last = PARSED, None
+        for entries in (self.behind, self.entries):
+            stored = [entry for entry in entries if isinstance(entry, Run)]
+            parsed = iter(stored_entries(stored, State.WAITING, PARSED))
+            entries[:] = [next(parsed) if isinstance(entry, Run) else entry for entry in entries]
+        for entry in self:
+            entry.last, entry.first = map(as_parsed, (entry.last, entry.first))
+            entry.prev, entry.floor = map(as_parsed, (entry.prev, entry.floor))
+        self.high, self._checkpoint = as_parsed(self.high), as_parsed(self._checkpoint)
+
+    def admit(self, texts: Sequence[str]) -> None:
+        """Hold positions in a form in which they compare with these, too."""
+        if self.places is not PARSED and texts:
+            known = [self.high] if self.high is not None else []
+            if not are_comparable([*texts, *known]):
+                self.parse()
+
+    def place(self, position: RecordPosition | str) -> Place:
+        """Return a position in the form in which positions are held here."""
+        self.admit([str(position)])
+        return self.places([str(position)])[0]
+
+    @property
+    def checkpoint(self) -> Place | None:
+        """Everything up to this record is done; None before the first."""
+        self.tidy()
+        return self._checkpoint
+
+    @property
+    def by_last(self) -> dict[Place, Entry]:
+        """The runs that are not done by their last records, all of them as entries."""
+        if self._by_last is None:
+            self._by_last = {entry.last: entry for entry in self}
+        return self._by_last
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Return all runs that are not done, in shard order."""
+        self.parse()
+        self.tidy()
+        for entries in (self.behind, self.entries):
+            for entry in entries:
+                if isinstance(entry, Entry) and entry.state is not State.ACKED:
+                    yield entry
+
+    def runs(self, state: State) -> tuple[Run, ...]:
+        """Return the runs in a state, in shard order, as they are stored."""
+        self.tidy()
+        is_waiting = state is State.WAITING
+        return tuple(
+            [
+                one if isinstance(one, Run) else one.stored or one.run()
+                for one in (*self.behind, *self.entries)
+                if (is_waiting if isinstance(one, Run) else one.state is state)
+            ]
+        )
+
+    def find(self, last: Place) -> Entry | None:
+        """Return the run that ends with this record, and is not done."""
+        if self.places is PARSED:
+            self.tidy()
+            return self.by_last.get(last)
+        entries, at = self.find_from(last)
+        if at == len(entries) or entries[at].last != last:
+            return None
+        entry = entries[at] = as_entry(entries[at])
+        return entry if entry.state is not State.ACKED else None
+
+    def find_run(self, run: Run, state: State) -> Entry:
+        """Return the entry of a stored run.
+
+        Raises:
+            UnknownRunError: there is none in this state.
+        """
+        return self.check(run, state, self.find(self.places([run.last])[0]))
+
+    def check(self, run: Run, state: State, entry: Entry | None) -> Entry:
+        """Return the entry of a stored run if it is that.
+
+        Raises:
+            UnknownRunError: it is not.
+        """
+        if (
+            entry is None
+            or entry.state is not state
+            or entry.attempt != run.attempt
+            or entry.count != run.count
+        ):
+            msg = (
+                f"no {state.name.lower()} run of {run.count} records up to {run.last} after delivery "
+                f"{run.attempt} (checkpoint {self.checkpoint}): it was settled before, or planned elsewhere"
+            )
+            raise UnknownRunError(msg)
+        return entry
+
+    def served_until(
+        self, entry: Entry, served: int, through: RecordPosition | str | None, *, has_failed: bool = False
+    ) -> Place | None:
+        """Return the last of the first `served` records of a run, of which `through` says it; None if there are none.
+
+        Raises:
+            OrderError: these do not fit the run.
+        """
+        if not 0 <= served <= entry.count or (served == 0 and has_failed):
+            failed = ", some of which failed," if has_failed else ""
+            msg = f"{served} records served{failed} of the {entry.count} up to {entry.last}"
+            raise OrderError(msg)
+        if served in (0, entry.count):
+            return entry.last if served else None
+        last = None if through is None else self.place(through)
+        if last is None or last == entry.last or not entry.covers(last):
+            msg = f"{served} of {entry.count} records up to {entry.last} were served, but the last one is {through}"
+            raise OrderError(msg)
+        return last
+
+    def find_from(self, position: Place) -> tuple[list[Any], int]:
+        """Return the list that a position belongs to, and the index of the first run in it not ending before that."""
+        self.tidy()
+        is_behind = self._checkpoint is not None and position <= self._checkpoint
+        entries = self.behind if is_behind else self.entries
+        return entries, bisect_left(entries, position, key=_LAST)
+
+    def append(self, entry: Entry) -> None:
+        """Take in a run after all others."""
+        self.entries.append(entry)
+        self.high = entry.last
+        if self._by_last is not None and entry.state is not State.ACKED:
+            self._by_last[entry.last] = entry
+
+    def extend(self, parts: Sequence[Entry | Run], high: Place) -> None:
+        """Take in new runs after all others; everything else up to `high` is done."""
+        self.high = high
+        if parts:
+            self.entries += parts
+            self.changed.update([part.last for part in parts if isinstance(part, Run)])
+            self.index(parts)
+            self._is_untidy = True
+        self.advance()
+
+    def splice(self, entry: Entry, parts: Sequence[Entry]) -> None:
+        """Do what `replace` does, at once: in a list that is long this takes longer."""
+        entries, at = self.find_from(entry.last)
+        while entries[at] is not entry:
+            at += 1
+        self._drop(entry)
+        entries[at : at + 1] = parts
+        self.index(parts)
+        self.queue = None
+        self.advance()
+
+    def replace(self, entry: Entry, parts: Sequence[Entry]) -> None:
+        """Mark a run as done but for these parts, which stand in its place after the next `tidy`."""
+        self._drop(entry)
+        entry.parts = parts
+        self.index(parts)
+        self._is_untidy = self._has_parts = True
+
+    def leave_untidy(self) -> None:
+        """Leave it to the next `tidy` to take in changes: that takes less time where there are very many."""
+        self._is_untidy = True
+
+    def touch(self, entry: Entry) -> None:
+        """Let a run be joined with its neighbours, if they share its fate, in the next `tidy`."""
+        entry.touched = self.round
+        self._is_untidy = True
+
+    def done(self, entry: Entry) -> None:
+        """Mark all records of a run as done."""
+        self._drop(entry)
+        entry.bits = None
+        self._done += 1
+        if self._done > _LINGERING + 2 * len(self._by_last or ()):
+            self._is_untidy = True
+        self.advance()
+
+    def _drop(self, entry: Entry) -> None:
+        entry.state = State.ACKED
+        if self._by_last is not None:
+            del self._by_last[entry.last]
+
+    def index(self, parts: Sequence[Any]) -> None:
+        """Find new runs by their last records."""
+        if self._by_last is not None:
+            self._by_last.update([(part.last, part) for part in parts if part.state is not State.ACKED])
+
+    def advance(self) -> None:
+        """Move the checkpoint to the first record that is not done; `tidy` does it itself."""
+        if self._is_untidy:
+            return
+        entries, checkpoint = self.entries, self._checkpoint
+        while (
+            self._head < len(entries)
+            and isinstance(entry := entries[self._head], Entry)
+            and entry.state is State.ACKED
+        ):
+            checkpoint = entry.last
+            self._head += 1
+        ends = [checkpoint]
+        if self._head == len(entries):
+            ends.append(self.high)
+        else:
+            head = entries[self._head]
+            if isinstance(head, Run):
+                ends.append(head.prev)
+            else:
+                head.drop_done()
+                ends += head.prev, head.floor
+        self._checkpoint = max((end for end in ends if end is not None), default=None)
+
+    def tidy(self) -> None:
+        """Drop what is done, put parts in place, join neighbours with the same fate, and move the checkpoint."""
+        if not self._is_untidy:
+            return
+        if self.behind:
+            self.behind = self._join(self.behind)
+        self.entries = self._join(self.entries)
+        self._head = self._done = 0
+        self._is_untidy = self._has_parts = False
+        self.changed, self.queue, self._by_last = set(), None, None
+        self.round += 1
+        self.advance()
+
+    def _join(self, entries: Sequence[Any]) -> list[Any]:
+        """Return what is not done."""
+        kept: list[Any] = []
+        before: Any = None
+        done: Place | None = None
+        this_round, changed = self.round, self.changed
+        is_touched = was_touched = False
+        for entry in _with_parts(entries) if self._has_parts else entries:
+            kind = type(entry)
+            if kind is Run:
+                is_touched = entry.last in changed
+            elif kind is str:
+                done = entry
+                continue
+            elif entry.state is State.ACKED:
+                done = entry.last
+                continue
+            else:
+                is_touched = entry.touched == this_round
+            if (
+                (is_touched or was_touched)
+                and before is not None
+                and entry.prev == before.last
+                and _share_a_fate(before, entry)
+            ):
+                kept[-1] = before = as_entry(before)
+                before.last, before.count = entry.last, before.count + entry.count
+                before.touched, before.stored, was_touched = this_round, None, True
+                continue
+            before = entry
+            if done is not None:
+                if entry.prev is None:
+                    before = as_entry(entry)
+                    before.floor = done if before.floor is None else max(done, before.floor)
+                done = None
+            kept.append(before)
+            was_touched = is_touched
+        return kept
+
+
+def as_entry(run: Any) -> Any:
+    """Return the entry of a stored run that waits, whose positions are held as texts."""
+    if not isinstance(run, Run):
+        return run
+    first = run.last if run.first == run.last else run.first or None
+    return Entry(run.last, first, run.count, run.prev, State.WAITING, run.attempt, run.due, run.failures, run)
+
+
+def _with_parts(entries: Sequence[Any]) -> list[Any]:
+    """Return entries, each after its parts."""
+    found: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, Entry) and entry.parts:
+            found += _with_parts(entry.parts)
+        found.append(entry)
+    return found
+
+
+def _share_a_fate(one: Entry | Run, other: Entry | Run) -> bool:
+    """Return True if neighbours have failed alike, so that both are one run."""
+    return (
+        (one.attempt, one.due) == (other.attempt, other.due)
+        and (one.failures is other.failures or one.failures == other.failures)
+        and _joinable(one) is _joinable(other) is not None
+    )
+
+
+def failed_run(
+    first: str, last: str, count: int, prev: str | None, fate: Fate, this_round: int
+) -> Entry | Run:
+    """Return a run that has failed: it is stored as it stands if it waits."""
+    state, attempt, due, failures = fate
+    if state is State.WAITING:
+        return Run(first, last, count, prev, attempt, due, failures)
+    return Entry(last, first or None, count, prev, state, attempt, due, failures, touched=this_round)
+
+
+def _joinable(run: Entry | Run) -> State | None:
+    """Return the state of a run that may be joined with a neighbour."""
+    if isinstance(run, Run):
+        return State.WAITING
+    return run.state if run.state in (State.WAITING, State.DEAD) and run.rows is None else None
+
+
+def as_parsed(place: Place | None) -> RecordPosition | None:
+    """Return a position as such."""
+    return RecordPosition.parse(place) if isinstance(place, str) else place
