@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import xor_of
+from kinesis_trident.tracker.inflight.entries import Entry, Rows, State
 from kinesis_trident.tracker.inflight.fates import exhausted, with_failure
-from kinesis_trident.tracker.inflight.runs import Entry, OpenRuns, Rows, State
+from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import RecordPosition
 
 OrdinalArray = npt.NDArray[np.int64]

@@ -17,7 +17,8 @@ import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, OrdinalArray, runs_of
-from kinesis_trident.tracker.inflight.runs import Entry, OpenRuns, Rows, State
+from kinesis_trident.tracker.inflight.entries import Entry, Rows, State
+from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.position_keys import (
     KeyPositions,
     Keys,

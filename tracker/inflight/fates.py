@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kinesis_trident.tracker.inflight.runs import Fate, State
+from kinesis_trident.tracker.inflight.entries import Fate, State
 from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, make_reason, timed_out
 from kinesis_trident.tracker.records import Failure
 from kinesis_trident.tracker.retry import RetryPolicy

@@ -16,11 +16,8 @@ import numpy as np
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import signed
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
-from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
-from kinesis_trident.tracker.inflight.fates import with_failure
-from kinesis_trident.tracker.inflight.runs import (
+from kinesis_trident.tracker.inflight.entries import (
     Entry,
-    OpenRuns,
     Positions,
     Rows,
     State,
@@ -28,6 +25,9 @@ from kinesis_trident.tracker.inflight.runs import (
     check_stored,
     stored_entries,
 )
+from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
+from kinesis_trident.tracker.inflight.fates import with_failure
+from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.inflight.turns import TurnOutcomes
 from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import PARSED, PendingRun, RecordPosition, Run, are_comparable

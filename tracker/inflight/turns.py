@@ -11,8 +11,9 @@ from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
+from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, as_parsed, failed_run
 from kinesis_trident.tracker.inflight.fates import Fates, exhausted, with_failure
-from kinesis_trident.tracker.inflight.runs import Entry, OpenRuns, State, as_entry, failed_run
+from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import PARSED, NotDone, Place, RecordPosition, Run, in_shard_order
 
 EXPIRED = "EXPIRED"
@@ -191,7 +192,9 @@ class TurnOutcomes:
         last = runs.served_until(entry, served, through, has_failed=bool(failed))
         if last is not None:
             parts = self._failed_parts(entry, failed, served, last, now_ms, rng)
-            runs.replace(entry, [*parts, *_rest(entry, served, last)])
+            if served < entry.count:
+                parts += _rest(entry, served, last)
+            runs.replace(entry, parts)
 
     def dead_lettered(self, run: Run, served: int, through: RecordPosition | str | None) -> None:
         """A dead run was dead-lettered: `served` records of it, in shard order, up to `through`: done.
@@ -324,11 +327,12 @@ class TurnOutcomes:
             raise OrderError(msg)
         runs, after, attempt, failures = self._runs, self._fates.after, entry.attempt + 1, entry.failures
         places, this_round = runs.places, runs.round
-        starts = places([piece.first for piece in failed])
-        befores = iter(places([piece.prev for piece in failed if piece.prev is not None]))
-        known = [None if piece.prev is None else next(befores) for piece in failed]
+        starts: list[Place] = [piece.first for piece in failed]
+        known: list[Place | None] = [piece.prev for piece in failed]
+        if places is PARSED:
+            starts, known = PARSED(starts), list(map(as_parsed, known))
         order: Sequence[int] = range(len(starts))
-        if any(map(gt, starts, islice(starts, 1, None))):
+        if len(starts) > 1 and any(map(gt, starts, islice(starts, 1, None))):
             order = sorted(order, key=starts.__getitem__)
         first, end = entry.first, entry.prev
         as_stored = as_stored and places is not PARSED

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from kinesis_trident.checkpoint.model.nodes import InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.positions import After, ShardEnd
+from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.runs import Entry
 from kinesis_trident.tracker.position_keys import Keys, unpack
 from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import Place, RecordPosition, Run

@@ -16,8 +16,8 @@ from traced import traced
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight import bulk as bulk_module
+from kinesis_trident.tracker.inflight.entries import Positions
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.runs import Positions
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 

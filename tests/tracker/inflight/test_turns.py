@@ -11,8 +11,8 @@ from naive_shard import NaiveShard, Record, due, shard_positions
 from thorough import examples
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
+from kinesis_trident.tracker.inflight.entries import State
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.runs import State
 from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
