@@ -90,17 +90,18 @@ class InflightRecordTracker:
                 of the turns.
         """
         tracker = cls.__new__(cls)
-        check_stored((*waiting, *dead))
+        check_stored((*waiting, *dead) if dead else waiting)
         ends = [None if end is None else str(end) for end in (checkpoint, through)]
         texts = [end for end in ends if end is not None]
         for runs in (waiting, dead):
-            texts += [run.last for run in runs]
-            texts += [run.first for run in runs if run.first and run.first != run.last]
-            texts += [run.prev for run in runs if run.prev is not None]
+            if runs:
+                texts += [run.last for run in runs]
+                texts += [run.first for run in runs if run.first and run.first != run.last]
+                texts += [run.prev for run in runs if run.prev is not None]
         are_texts = not (turns or pending) and are_comparable(texts)
         low, high = ends if are_texts else (checkpoint, through)
         tracker._build(OpenRuns(policy or RetryPolicy(), low, list if are_texts else PARSED))
-        buried = stored_entries(dead, State.DEAD, tracker._runs.places)
+        buried = stored_entries(dead, State.DEAD, tracker._runs.places) if dead else []
         if are_texts:
             tracker._runs.load([*waiting, *buried], high)
             return tracker
@@ -288,7 +289,6 @@ class InflightRecordTracker:
         return runs.queue
 
     def _find(self, position: RecordPosition) -> Entry | None:
-        self._runs.parse()
         entry = self._runs.find(position)
         # The last record of an array is not the array.
         return entry if entry is None or entry.rows is None or entry.count == 1 else None

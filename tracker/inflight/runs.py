@@ -72,8 +72,7 @@ class OpenRuns:
                     msg = f"stored run from {low} to {entry.last} overlaps another, or the checkpoint {checkpoint}"
                     raise OrderError(msg)
         self.behind, self.entries = entries[:above], entries[above:]
-        ends = (self.high, entries[-1].last if entries else None, through)
-        self.high = max((end for end in ends if end is not None), default=None)
+        self.high = _later(_later(checkpoint, entries[-1].last if entries else None), through)
         self.advance()
 
     def parse(self) -> None:
@@ -137,16 +136,10 @@ class OpenRuns:
             ]
         )
 
-    def find(self, last: Place) -> Entry | None:
+    def find(self, last: RecordPosition) -> Entry | None:
         """Return the run that ends with this record, and is not done."""
-        if self.places is PARSED:
-            self.tidy()
-            return self.by_last.get(last)
-        entries, at = self.find_from(last)
-        if at == len(entries) or entries[at].last != last:
-            return None
-        entry = entries[at] = as_entry(entries[at])
-        return entry if entry.state is not State.ACKED else None
+        self.parse()
+        return self.by_last.get(last)
 
     def find_run(self, run: Run, state: State) -> Entry:
         """Return the entry of a stored run.
@@ -154,7 +147,7 @@ class OpenRuns:
         Raises:
             UnknownRunError: there is none in this state.
         """
-        return self.check(run, state, self.find(self.places([run.last])[0]))
+        return self.check(run, state, self.find(run.last_position))
 
     def check(self, run: Run, state: State, entry: Entry | None) -> Entry:
         """Return the entry of a stored run if it is that.
@@ -250,10 +243,14 @@ class OpenRuns:
         """Mark all records of a run as done."""
         self._drop(entry)
         entry.bits = None
+        if self._is_untidy:
+            return
         self._done += 1
         if self._done > _LINGERING + 2 * len(self._by_last or ()):
             self._is_untidy = True
-        self.advance()
+            self.tidy()
+        else:
+            self.advance()
 
     def _drop(self, entry: Entry) -> None:
         entry.state = State.ACKED
@@ -277,17 +274,11 @@ class OpenRuns:
         ):
             checkpoint = entry.last
             self._head += 1
-        ends = [checkpoint]
-        if self._head == len(entries):
-            ends.append(self.high)
-        else:
-            head = entries[self._head]
-            if isinstance(head, Run):
-                ends.append(head.prev)
-            else:
-                head.drop_done()
-                ends += head.prev, head.floor
-        self._checkpoint = max((end for end in ends if end is not None), default=None)
+        head = entries[self._head] if self._head < len(entries) else None
+        if isinstance(head, Entry):
+            head.drop_done()
+        floor = head.floor if isinstance(head, Entry) else None
+        self._checkpoint = _later(checkpoint, self.high if head is None else _later(head.prev, floor))
 
     def tidy(self) -> None:
         """Drop what is done, put parts in place, join neighbours with the same fate, and move the checkpoint."""
@@ -340,6 +331,10 @@ class OpenRuns:
             kept.append(before)
             was_touched = is_touched
         return kept
+
+
+def _later(one: Place | None, other: Place | None) -> Place | None:
+    return other if one is None or (other is not None and other > one) else one
 
 
 def _with_parts(entries: Sequence[Any]) -> list[Any]:

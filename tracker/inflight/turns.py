@@ -65,13 +65,15 @@ class TurnOutcomes:
         if given is not None or not all(due[index][0].first for index in missing):
             runs.parse()
         runs.admit(_positions_of(failed, through, fresh))
-        pieces = in_shard_order(failed)
-        read_until = None if through is None else runs.place(through)
-        buried, seen = self._settle_due(
-            due, served, pieces, set(missing), now_ms, rng, read_until=read_until, given=given
-        )
+        pieces = in_shard_order(failed) if len(failed) > 1 else failed
+        read_until = None if through is None else runs.places([through])[0]
+        buried, seen = list[Buried](), 0
+        if due:
+            buried, seen = self._settle_due(
+                due, served, pieces, set(missing), now_ms, rng, read_until=read_until, given=given
+            )
         if fresh is not None:
-            self.delivered(fresh[0], fresh[1], pieces[seen:], now_ms, rng)
+            self._deliver(runs.places([fresh[0]])[0], fresh[1], pieces[seen:], now_ms, rng)
         return buried
 
     def _settle_due(
@@ -149,13 +151,18 @@ class TurnOutcomes:
         Raises:
             OrderError: `last` is not after all that was delivered before, or the pieces do not fit.
         """
+        self._deliver(self._runs.place(last), count, failed, now_ms, rng)
+
+    def _deliver(
+        self, last: Place, count: int, failed: Sequence[NotDone], now_ms: int, rng: random.Random
+    ) -> None:
         runs = self._runs
-        until, high = runs.place(last), runs.high
-        if count < 1 or (high is not None and until <= high):
+        high = runs.high
+        if count < 1 or (high is not None and last <= high):
             msg = f"{count} new records up to {last}: expected some, after {high}"
             raise OrderError(msg)
-        whole = Entry(until, None, count, high, attempt=0)
-        runs.extend(self._failed_parts(whole, failed, count, until, now_ms, rng, as_stored=True), until)
+        whole = Entry(last, None, count, high, attempt=0)
+        runs.extend(self._failed_parts(whole, failed, count, last, now_ms, rng, as_stored=True), last)
 
     def redelivered(
         self,

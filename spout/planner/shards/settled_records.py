@@ -95,13 +95,14 @@ def inflight_of(
     few = FewReasons("shard")
     dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
     is_bound = explicit is not None and explicit.max_inflight is not None
+    turns = tracker.explicit.turns_in_use
     return InflightNode(
         txid=txid,
         dead=dead,
         waiting=waiting,
         blocked=blocked_by(len(dead) + len(waiting), tracker.held if is_bound else 0, max_retrying, explicit),
         pending=tracker.explicit.pending,
-        turns=tuple(sorted(tracker.explicit.turns_in_use)),
+        turns=tuple(sorted(turns)) if turns else (),
     )
 
 
