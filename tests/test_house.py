@@ -22,7 +22,7 @@ FLOORS = {
         "lazy_names",
     ],
     "tracker": [
-        "errors garbage spread",
+        "errors spread",
         "records",
         "ids packing position_keys reasons retry",
         "acker inflight",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice, repeat
 from operator import contains, le
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -127,13 +127,13 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prev: PositionText | None = None
 
 
-Place = TypeVar("Place", str, RecordPosition)
-"""A position in a form that compares as positions do."""
+Place: TypeAlias = Any
+"""A position in a form that compares as positions do: a text among others, see `are_comparable`, or parsed."""
 
 Places = Callable[[Sequence[str]], list[Place]]
 """Brings positions in text form into such a form."""
 
-PARSED: Places[RecordPosition] = RecordPosition.parse_all
+PARSED: Places = RecordPosition.parse_all
 
 
 def are_comparable(texts: Sequence[str]) -> bool:

@@ -29,7 +29,6 @@ from kinesis_trident.spout.planner.reconciliation import (
 )
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.tracker.garbage import collections_paused
 
 log = logging.getLogger(__name__)
 
@@ -198,8 +197,7 @@ class Reconciler:
         # This run's Spark asks for what comes after a plan that it got from this run once it has committed it.
         ours = self.planned is not None and self.planned.plan == plan.plan
         origin = Origin(ours=ours, same=ours or offset.adopter == plan.adopter, later=later)
-        with collections_paused():
-            self._state.settle(plan, self._now(), origin)
+        self._state.settle(plan, self._now(), origin)
         self._planner.learn(plan)
 
 

@@ -20,10 +20,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
 )
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.settled_records import Explicit, settle_in_one_pass, settle_tracked
+from kinesis_trident.spout.planner.shards.settled_records import Explicit, settle_records
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.position_keys import Keys
-from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.records import Failure, Place, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
 
@@ -68,13 +68,7 @@ def settle_shard(
     if done and pin is not None and pin.last is not None:
         node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
         return SettledShard(node, InflightNode(txid=plan.txid, waiting=()), drained=pin.closed)
-    settled = None
-    if pin is not None:
-        settled = settle_in_one_pass(
-            state, plan, shard, pin, not_done, policy, max_retrying, now, rng, explicit
-        )
-    if settled is None:
-        settled = settle_tracked(state, plan, shard, pin, not_done, policy, max_retrying, now, rng, explicit)
+    settled = settle_records(state, plan, shard, pin, not_done, policy, max_retrying, now, rng, explicit)
     failures = {run.last: run.failures for run in state.dead}
     return SettledShard(
         checkpoint=_checkpoint_after(plan, shard, pin, before, settled.checkpoint),
@@ -139,7 +133,7 @@ def _letter(
     failures: Sequence[Failure],
     source: str,
     count: int,
-    reached: RecordPosition,
+    reached: Place,
     *,
     txid: int,
     now: int,

@@ -12,7 +12,6 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.partition import TurnsPartition
-from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
@@ -62,7 +61,7 @@ def play(family: str, seed: int) -> Told:
     protocols = (("4.2",), ("4.0",), ("4.0", "4.2"))[seed % 3]
     if plays := FAMILIES[family].plays:
         return Told(family, seed, plays(rng, protocols))
-    with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder, collections_paused():
+    with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder:
         story = _Story(FAMILIES[family], rng, Path(folder), protocols)
         try:
             story.play()

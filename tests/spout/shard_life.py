@@ -14,9 +14,8 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
-from kinesis_trident.spout.planner.shards.settled_records import settle_in_one_pass, settle_tracked
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
-from kinesis_trident.tracker.inflight.ledger import EXPIRED
+from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
@@ -88,7 +87,7 @@ class ShardLife:
         self.read = 0
         self.horizon = 0
         self.drained = False
-        self.lettered = self.buried = self.in_one_pass = 0
+        self.lettered = self.buried = 0
         self.fail_share = 0.3
 
     def batch(self) -> Plan | None:
@@ -244,8 +243,6 @@ class ShardLife:
             failed += [segment[i] for i in sorted(bad)]
             pieces += self.pieces(segment, bad, plan.retries.get(SHARD, ()))
         self.r.shuffle(pieces)
-        if turn:
-            self.settle_both_ways(plan, turn.pin, pieces)
         settled = settle_shard(
             self.state,
             plan,
@@ -269,27 +266,6 @@ class ShardLife:
         self.drained = self.drained or settled.drained
         self.check(settled, before)
         return settled
-
-    def settle_both_ways(self, plan: Plan, pin: Pin, pieces: list[NotDone]) -> None:
-        """One pass over the runs gives what a tracker gives, wherever it gives anything."""
-        quick, tracked = (
-            settle(
-                self.state,
-                plan,
-                SHARD,
-                pin,
-                pieces,
-                self.policy,
-                self.max_retrying,
-                self.now,
-                random.Random(self.txid),
-                None,
-            )
-            for settle in (settle_in_one_pass, settle_tracked)
-        )
-        if quick is not None:
-            assert quick == tracked
-            self.in_one_pass += 1
 
     def before(self, kept: Kept, due: Sequence[Run]) -> str | None:
         """Return what a batch's outcome says of the record before the first one of a segment: of new ones, of a run."""

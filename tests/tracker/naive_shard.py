@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kinesis_trident.tracker.inflight.ledger import EXPIRED
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 

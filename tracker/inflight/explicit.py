@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.bulk import BulkTracking, OrdinalArray
-from kinesis_trident.tracker.inflight.deliveries import DeliveredTurn, entries_of, pending_runs, still_open
-from kinesis_trident.tracker.inflight.entries import Entry, State
-from kinesis_trident.tracker.inflight.ledger import Ledger
-from kinesis_trident.tracker.inflight.pieces import part_of, runs_of
-from kinesis_trident.tracker.inflight.turns import is_unreached
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, above, find, joined, key_of
+from kinesis_trident.tracker.inflight.bulk import BulkTracking, OrdinalArray, runs_of
+from kinesis_trident.tracker.inflight.entries import Entry, Rows, State
+from kinesis_trident.tracker.inflight.runs import OpenRuns
+from kinesis_trident.tracker.position_keys import (
+    KeyPositions,
+    Keys,
+    above,
+    find,
+    joined,
+    key_of,
+    keys_of_texts,
+)
 from kinesis_trident.tracker.reasons import TIMEOUT, is_held
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 
@@ -44,33 +50,32 @@ class ExplicitAcks:
     """The records of one shard that are acked and failed by name, after the batches that delivered them.
 
     Args:
-        ledger: the entries of the shard.
-        bulk: those of them that came in arrays, as all that are given here do.
+        runs: those of the shard.
+        bulk: the records of them that came in arrays, as all that are given here do.
     """
 
-    def __init__(self, ledger: Ledger, bulk: BulkTracking) -> None:
-        self._ledger = ledger
+    def __init__(self, runs: OpenRuns, bulk: BulkTracking) -> None:
+        self._runs = runs
         self._bulk = bulk
-        self._turns: dict[int, DeliveredTurn] = {}
+        self._turns: dict[int, Rows] = {}
 
-    def read_entries(
-        self,
-        waiting: Sequence[Run],
-        dead: Sequence[Run],
-        pending: Sequence[PendingRun],
-        turns: Mapping[int, Keys],
+    def read(
+        self, failed: Sequence[Entry], pending: Sequence[PendingRun], turns: Mapping[int, Keys]
     ) -> list[Entry]:
-        """Return the entries of stored runs, with their rows in these turns, by txid, as far as they have them.
+        """Return the entries of stored pending runs; those of failed ones get their rows, as far as turns have them.
+
+        `turns`: the keys of the rows of past batches, by txid.
 
         Raises:
-            OrderError: a run has no beginning, or a pending one is of none of the turns.
+            OrderError: a pending run is of none of the turns.
         """
         for txid, keys in sorted(turns.items()):
-            self._know(txid, keys)
-        entries = [*Entry.all_of(waiting, State.WAITING), *Entry.all_of(dead, State.DEAD)]
-        if turns:
-            entries = list(map(self._located, entries))
-        return entries + [entry for run in pending for entry in entries_of(run, self._turns.get(run.txid))]
+            self._rows_of(txid, keys)
+        left = sorted(failed, key=lambda entry: entry.last)
+        for turn in reversed(self._turns.values()):
+            if left:
+                left = _locate(left, turn)
+        return [entry for run in pending for entry in _entries_of(run, self._turns.get(run.txid))]
 
     def give(self, txid: int, keys: Keys, start: int, deadline: int) -> None:
         """New records were delivered: the rows from `start` on of a turn with these keys. They wait for their acks.
@@ -80,15 +85,13 @@ class ExplicitAcks:
         Raises:
             OrderError: they do not come after all that was delivered before.
         """
-        turn = self._know(txid, keys)
-        ordinals = range(turn.base + start, turn.base + len(keys))
-        self._bulk.emit(turn.positions, start, ordinals, due=deadline)
+        self._bulk.emit(self._rows_of(txid, keys), start, len(keys), due=deadline)
 
     def give_again(
         self,
         run: Run,
         served: int,
-        through: RecordPosition | None,
+        through: RecordPosition | str | None,
         *,
         txid: int,
         keys: Keys,
@@ -103,12 +106,27 @@ class ExplicitAcks:
             UnknownRunError: no such run waits here.
             OrderError: the numbers do not fit the run, or the rows are not its records.
         """
-        entry = self._ledger.find_run(run, State.WAITING)
-        if is_unreached(run, served, through, ()):
+        self._runs.parse()
+        entry = self._runs.find_run(run, State.WAITING)
+        self.hand_over(entry, served, through, txid=txid, keys=keys, start=start, deadline=deadline)
+
+    def hand_over(
+        self,
+        entry: Entry,
+        served: int,
+        through: RecordPosition | str | None,
+        *,
+        txid: int,
+        keys: Keys,
+        start: int,
+        deadline: int,
+    ) -> None:
+        """Do what `give_again` does, with the entry of the run."""
+        last = self._runs.served_until(entry, served, through)
+        if last is None:
             return
-        turn = self._know(txid, keys)
-        last = entry.last if served == run.count or through is None else through
-        found = turn.positions[start + served - 1] if start + served <= len(keys) else None
+        turn = self._rows_of(txid, keys)
+        found = turn.position(start + served - 1) if start + served <= len(keys) else None
         if found != last:
             msg = (
                 f"{served} records up to {last} came again in txid {txid}, whose rows there end with {found}"
@@ -117,21 +135,13 @@ class ExplicitAcks:
         given = Entry(
             last, None, served, entry.prev, attempt=entry.attempt + 1, due=deadline, failures=entry.failures
         )
-        parts = [turn.held_by(given, start)]
-        if served < entry.count and entry.positions is not None:
-            parts.append(part_of(entry, served, entry.count, entry))
+        parts = [_held_by(turn, given, start)]
+        if served < entry.count and entry.rows is not None:
+            parts.append(entry.part(served, entry.count, entry))
         elif served < entry.count:
-            rest = msgspec.structs.replace(
-                entry,
-                first=None,
-                count=entry.count - served,
-                prev=last,
-                stored=None,
-                before=None,
-                after=None,
-            )
-            parts.append(rest)
-        self._ledger.replace(entry, parts)
+            fate = entry.state, entry.attempt, entry.due, entry.failures
+            parts.append(Entry(entry.last, None, entry.count - served, last, *fate))
+        self._runs.replace(entry, parts)
         for part in parts:
             self._bulk.register(part)
 
@@ -160,111 +170,150 @@ class ExplicitAcks:
         an earlier one.
         """
         wanted = joined([keys])
-        pending, others = self._ledger.count_open()
-        for turn, rows in self._rows_of(wanted, attempt):
-            self._bulk.ack(rows + turn.base)
+        done, late = self._bulk.ack(self._ordinals_of(wanted), attempt=attempt)
         for entry in self._single(wanted) if attempt is None else ():
-            self._ledger.done(entry)
-        left = self._ledger.count_open()
-        return self._counts(wanted, pending - left[0], others - left[1])
+            self._runs.done(entry)
+            late += 1
+        return self._counts(wanted, done, late)
 
     def fail(
         self, keys: Keys, now_ms: int, reason: str, rng: random.Random, attempt: int | None = None
     ) -> AckCounts:
         """Pending records failed: they wait for a retry, or are dead. All others are left as they are."""
         wanted = joined([keys])
-        pending, _ = self._ledger.count_open()
-        for turn, rows in self._rows_of(wanted, attempt):
-            self._bulk.fail(rows + turn.base, now_ms, reason, rng)
-        return self._counts(wanted, pending - self._ledger.count_open()[0])
+        return self._counts(wanted, self._bulk.fail(self._ordinals_of(wanted), now_ms, reason, rng, attempt))
 
     def reset(self, keys: Keys, deadline: int, attempt: int | None = None) -> AckCounts:
         """Pending records have until `deadline`, in epoch milliseconds; all others are left as they are."""
         wanted = joined([keys])
-        changed = 0
-        for turn, rows in self._rows_of(wanted, attempt):
-            for entry in self._pending_of(turn):
-                offsets = np.intersect1d(rows - entry.start, still_open(entry))
-                if len(offsets):
-                    fate = Entry(entry.last, attempt=entry.attempt, due=deadline, failures=entry.failures)
-                    self._bulk.split(entry, runs_of(offsets), fate)
-                    changed += len(offsets)
-        return self._counts(wanted, changed)
+        return self._counts(wanted, self._bulk.postpone(self._ordinals_of(wanted), deadline, attempt))
 
     def time_out(self, now_ms: int, rng: random.Random) -> int:
         """Fail what nobody has acked in time, with the reason `TIMEOUT`; returns how many records."""
-        pending, _ = self._ledger.count_open()
-        for turn in self._turns.values():
-            late = [still_open(entry) + entry.base for entry in self._pending_of(turn) if entry.due <= now_ms]
-            if late:
-                self._bulk.fail(np.concatenate(late), now_ms, TIMEOUT, rng)
-        return pending - self._ledger.count_open()[0]
+        late = [
+            np.flatnonzero(entry.is_open()) + entry.base for entry in self._pending() if entry.due <= now_ms
+        ]
+        return self._bulk.fail(np.concatenate(late), now_ms, TIMEOUT, rng) if late else 0
 
     @property
     def turns_in_use(self) -> dict[int, Keys]:
         """The turns that hold the records that are not done, by txid: what must be kept for their acks."""
         if not self._turns:
             return {}
-        used = {id(entry.positions) for entry in self._ledger if entry.state is not State.ACKED}
-        return {txid: turn.keys for txid, turn in self._turns.items() if id(turn.positions) in used}
+        used = {entry.rows.txid for entry in self._runs if entry.rows is not None}
+        return {txid: turn.keys for txid, turn in self._turns.items() if txid in used}
 
     @property
     def pending(self) -> tuple[PendingRun, ...]:
         """Return the runs that nobody has acked or failed yet, as they are stored."""
+        found: list[PendingRun] = []
         if not self._turns:
             return ()
-        return pending_runs(self._ledger, self._ledger.entries.first, self._turns)
+        # What is at or below the checkpoint is kept apart when it is read again.
+        lowest = next((one for one in self._runs.entries if one.state is not State.ACKED), None)
+        for entry in self._pending():
+            run = _pending_run(entry)
+            if found and entry is not lowest and _goes_on(found[-1], run, entry):
+                bounds, more = found[-1].open, run.open
+                touching = bounds[-1] == more[0]
+                both = (*bounds[:-1], *more[1:]) if touching else (*bounds, *more)
+                run = msgspec.structs.replace(found.pop(), open=both)
+            found.append(run)
+        return tuple(found)
 
-    def _know(self, txid: int, keys: Keys) -> DeliveredTurn:
+    def _pending(self) -> Iterator[Entry]:
+        return (one for one in self._runs if one.state is State.PENDING and one.rows is not None)
+
+    def _rows_of(self, txid: int, keys: Keys) -> Rows:
         known = self._turns.get(txid)
         if known is None:
-            base = self._bulk.number(len(keys)).start
-            known = self._turns[txid] = DeliveredTurn(keys, KeyPositions(keys), base)
+            base = self._bulk.number(len(keys))
+            known = self._turns[txid] = Rows(KeyPositions(keys), base, txid, keys)
         return known
 
-    def _located(self, entry: Entry) -> Entry:
-        """An entry of a stored run, with its rows in the newest turn that has all of them."""
-        for turn in reversed(self._turns.values()):
-            start = turn.start_of(entry)
-            if start is not None:
-                return turn.held_by(entry, start)
-        return entry
-
-    def _rows_of(self, wanted: Keys, attempt: int | None) -> Iterator[tuple[DeliveredTurn, OrdinalArray]]:
-        """Each turn that has some of the keys, with the rows there; with an attempt, those that are pending in it."""
-        for turn in self._turns.values():
-            rows, _ = find(turn.keys, wanted)
-            if attempt is not None:
-                rows = self._pending_in(turn, rows, attempt)
-            if len(rows):
-                yield turn, rows
-
-    def _pending_in(self, turn: DeliveredTurn, rows: OrdinalArray, attempt: int) -> OrdinalArray:
-        found = [
-            np.intersect1d(rows, still_open(entry) + entry.start)
-            for entry in self._pending_of(turn)
-            if entry.attempt == attempt
-        ]
-        return np.concatenate(found) if found else rows[:0]
-
-    def _pending_of(self, turn: DeliveredTurn) -> list[Entry]:
-        return [
-            entry
-            for entry in self._ledger
-            if entry.state is State.PENDING and entry.positions is turn.positions
-        ]
+    def _ordinals_of(self, wanted: Keys) -> OrdinalArray:
+        """Return the ordinals of records, in each turn that has them: all but the newest of a record are done."""
+        rows = [find(turn.keys, wanted)[0] + turn.base for turn in self._turns.values()]
+        return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
     def _single(self, wanted: Keys) -> list[Entry]:
         """The entries of one record that no turn knows, of those wanted: there because of a replay."""
-        return [
-            entry
-            for entry in self._ledger
-            if entry.positions is None
-            and entry.count == 1
-            and entry.state is not State.ACKED
-            and len(find(wanted, key_of(entry.last))[0])
-        ]
+        alone = [entry for entry in self._runs if entry.rows is None and entry.count == 1]
+        _, are_wanted = find(wanted, keys_of_texts([str(entry.last) for entry in alone]))
+        return [entry for entry, is_wanted in zip(alone, are_wanted, strict=True) if is_wanted]
 
     def _counts(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:
-        unknown = above(wanted, self._ledger.high)
+        unknown = above(wanted, self._runs.high)
         return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)
+
+
+def _held_by(turn: Rows, entry: Entry, start: int) -> Entry:
+    """Let an entry stand for the rows of a turn from `start` on."""
+    entry.rows, entry.start, entry.first = turn, start, turn.position(start)
+    entry.value = entry.stored = None
+    return entry
+
+
+def _locate(entries: Sequence[Entry], turn: Rows) -> list[Entry]:
+    """Give stored runs, in shard order, their rows in a turn if it has all of their records; return the others."""
+    rows, are_found = find(turn.keys, keys_of_texts([str(entry.last) for entry in entries]))
+    ends = iter(rows.tolist())
+    left = []
+    for entry, is_found in zip(entries, are_found.tolist(), strict=True):
+        start = next(ends) + 1 - entry.count if is_found else -1
+        # As many rows as the run has records, between the same ends: so they are its records.
+        first = turn.position(start) if start >= 0 else None
+        if first is not None and (
+            first == entry.first or (entry.first is None and entry.prev is not None and entry.prev < first)
+        ):
+            _held_by(turn, entry, start)
+        else:
+            left.append(entry)
+    return left
+
+
+def _entries_of(run: PendingRun, turn: Rows | None) -> Iterator[Entry]:
+    """Yield the entries of a stored pending run, whose turn this is.
+
+    Raises:
+        OrderError: it does not fit its turn.
+    """
+    bounds = run.open
+    rising = all(low < high for low, high in pairwise(bounds))
+    if turn is None or not bounds or len(bounds) % 2 or not rising or bounds[-1] > len(turn.keys):
+        held = len(turn.keys) if turn is not None else "unknown"
+        msg = f"stored pending records {bounds[:6]} of txid {run.txid}, whose turn has {held} rows, do not fit it"
+        raise OrderError(msg)
+    prev = RecordPosition.parse(run.prev) if run.prev is not None else None
+    for start, until in zip(bounds[::2], bounds[1::2], strict=True):
+        if start != bounds[0]:
+            prev = turn.position(start - 1)
+        entry = Entry(turn.position(until - 1), None, until - start, prev)
+        entry.attempt, entry.due, entry.failures = run.attempt, run.due, run.failures
+        yield _held_by(turn, entry, start)
+
+
+def _pending_run(entry: Entry) -> PendingRun:
+    """Return a pending entry as it is stored."""
+    assert entry.rows is not None
+    ranges = [(0, entry.count)] if entry.bits is None else runs_of(np.flatnonzero(entry.is_open()))
+    first = ranges[0][0]
+    prev = entry.position(first - 1) if first else entry.prev
+    return PendingRun(
+        entry.rows.txid,
+        tuple([entry.start + bound for pair in ranges for bound in pair]),
+        entry.attempt,
+        entry.due,
+        None if prev is None else str(prev),
+        entry.failures,
+    )
+
+
+def _goes_on(one: PendingRun, other: PendingRun, entry: Entry) -> bool:
+    """Return True if an entry's run can be stored with another one: the row before each range is its neighbour."""
+    return (
+        (one.txid, one.attempt, one.due, one.failures)
+        == (other.txid, other.attempt, other.due, other.failures)
+        and entry.start > 0
+        and entry.prev == entry.position(-1)
+    )

@@ -16,12 +16,21 @@ import numpy as np
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import signed
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
-from kinesis_trident.tracker.inflight.entries import Entry, Positions, State
+from kinesis_trident.tracker.inflight.entries import (
+    Entry,
+    Positions,
+    Rows,
+    State,
+    as_parsed,
+    check_stored,
+    stored_entries,
+)
 from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
-from kinesis_trident.tracker.inflight.ledger import Ledger, with_failure
+from kinesis_trident.tracker.inflight.fates import with_failure
+from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.inflight.turns import TurnOutcomes
 from kinesis_trident.tracker.position_keys import Keys
-from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.records import PARSED, PendingRun, RecordPosition, Run, are_comparable
 from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue
 
 
@@ -48,11 +57,14 @@ class InflightRecordTracker:
         checkpoint: RecordPosition | None = None,
         handler: RetryHandler | None = None,
     ) -> None:
-        self._ledger = Ledger(policy or RetryPolicy(), checkpoint)
-        self._bulk = BulkTracking(self._ledger)
+        self._build(OpenRuns(policy or RetryPolicy(), checkpoint), handler)
+
+    def _build(self, runs: OpenRuns, handler: RetryHandler | None = None) -> None:
+        self._runs = runs
+        self._bulk = BulkTracking(runs)
         self._handler = handler
-        self.turns = TurnOutcomes(self._ledger, self._bulk)
-        self.explicit = ExplicitAcks(self._ledger, self._bulk)
+        self.turns = TurnOutcomes(runs, self._bulk)
+        self.explicit = ExplicitAcks(runs, self._bulk)
 
     @classmethod
     def restore(
@@ -77,56 +89,66 @@ class InflightRecordTracker:
             OrderError: runs overlap each other or the checkpoint, one has no beginning, or a pending one is of none
                 of the turns.
         """
-        tracker = cls(policy, checkpoint)
-        tracker._ledger.place(tracker.explicit.read_entries(waiting, dead, pending, turns or {}), through)
-        for entry in tracker._ledger:
+        tracker = cls.__new__(cls)
+        check_stored((*waiting, *dead) if dead else waiting)
+        ends = [None if end is None else str(end) for end in (checkpoint, through)]
+        texts = [end for end in ends if end is not None]
+        for runs in (waiting, dead):
+            if runs:
+                texts += [run.last for run in runs]
+                texts += [run.first for run in runs if run.first and run.first != run.last]
+                texts += [run.prev for run in runs if run.prev is not None]
+        are_texts = not (turns or pending) and are_comparable(texts)
+        low, high = ends if are_texts else (checkpoint, through)
+        tracker._build(OpenRuns(policy or RetryPolicy(), low, list if are_texts else PARSED))
+        buried = stored_entries(dead, State.DEAD, tracker._runs.places) if dead else []
+        if are_texts:
+            tracker._runs.load([*waiting, *buried], high)
+            return tracker
+        failed = stored_entries(waiting, State.WAITING, PARSED) + buried
+        entries = failed + tracker.explicit.read(failed, pending, turns or {})
+        tracker._runs.load([*entries], high)
+        for entry in entries if turns else ():
             tracker._bulk.register(entry)
         return tracker
-
-    def release(self) -> None:
-        """Free what is tracked, once it is stored; nothing can be tracked any more.
-
-        Entries refer to each other, and a garbage collector that has to find them takes longer than this.
-        """
-        self._ledger.entries.unlink()
-        self._ledger.beside.unlink()
 
     @property
     def checkpoint(self) -> RecordPosition | None:
         """Everything up to this record is done; None before the first."""
-        return self._ledger.checkpoint
+        return as_parsed(self._runs.checkpoint)
 
     @property
     def high(self) -> RecordPosition | None:
         """The last record delivered or known to be done; None before the first."""
-        return self._ledger.high
+        return as_parsed(self._runs.high)
 
     @property
     def waiting(self) -> tuple[Run, ...]:
         """The runs that failed and come again, in shard order."""
-        return self._ledger.runs(State.WAITING)
+        return self._runs.runs(State.WAITING)
 
     @property
     def dead(self) -> tuple[Run, ...]:
         """The runs that are exhausted or expired, for the dead letter, in shard order."""
-        return self._ledger.runs(State.DEAD)
+        return self._runs.runs(State.DEAD)
 
     @property
     def retrying(self) -> int:
         """The number of runs that wait or are dead: what `maxRetryingRecords` bounds."""
-        return sum(entry.state in (State.WAITING, State.DEAD) for entry in self._ledger)
+        return sum(entry.state in (State.WAITING, State.DEAD) for entry in self._runs)
 
     @property
     def held(self) -> int:
         """The number of records that are not done: what `maxInflightRecords` bounds."""
-        return sum(self._ledger.count_open())
+        return sum([one.count if one.bits is None else one.bits.count(0) for one in self._runs])
 
     def entries(self) -> Iterator[Entry]:
-        """Return what is kept above the checkpoint, in shard order; to look at, not to change."""
-        return iter(self._ledger.entries)
+        """Return the runs above the checkpoint that are not done, in shard order; to look at, not to change."""
+        checkpoint = self.checkpoint
+        return (one for one in self._runs if checkpoint is None or one.last > checkpoint)
 
     def __len__(self) -> int:
-        return len(self._ledger.entries) + len(self._ledger.beside)
+        return sum(1 for _ in self._runs)
 
     def emit(self, position: RecordPosition, id: int = 0, retry: bool = False) -> bool:
         """Track a record that was delivered; `id` is the XOR of the ids of its first tuples, 0 when none are kept.
@@ -138,22 +160,24 @@ class InflightRecordTracker:
         Raises:
             OrderError: a new record does not come after all emitted before, and is not behind the checkpoint.
         """
-        ledger = self._ledger
+        runs = self._runs
+        runs.parse()
         if retry:
             entry = self._find(position)
             if entry is None or entry.state is not State.WAITING:
                 return False
             self._retries.emitted(position)
-            entry.state, entry.attempt, entry.value = State.PENDING, entry.attempt + 1, signed(id)
+            entry.become(State.PENDING, entry.attempt + 1, entry.due, entry.failures)
+            entry.value = signed(id)
             return True
-        high = ledger.high
+        high = runs.high
         if high is not None and position <= high:
-            done = ledger.checkpoint is not None and position <= ledger.checkpoint
+            done = runs.checkpoint is not None and position <= runs.checkpoint
             if not (done or self._find(position) or self._bulk.ordinal_of(position) is not None):
                 msg = f"record {position} was emitted after {high}, which comes later in the shard"
                 raise OrderError(msg)
             return False
-        ledger.entries.append(Entry(position, position, 1, high, value=signed(id)))
+        runs.append(Entry(position, position, 1, high, value=signed(id)))
         return True
 
     def ack(self, position: RecordPosition, id: int = 0) -> bool:
@@ -166,8 +190,6 @@ class InflightRecordTracker:
         entry = self._find(position)
         if entry is None:
             return self._ack_ordinal(position, id)
-        if entry.state is State.ACKED:
-            return False
         if entry.state is State.PENDING:
             entry.value = (entry.value or 0) ^ signed(id)
             if entry.value:
@@ -176,7 +198,7 @@ class InflightRecordTracker:
             return False
         if entry.state is not State.PENDING or self._handler is not None:
             self._retries.acked(position)
-        self._ledger.done(entry)
+        self._runs.done(entry)
         return True
 
     def fail(self, position: RecordPosition, now_ms: int, reason: str, rng: random.Random) -> bool:
@@ -194,14 +216,13 @@ class InflightRecordTracker:
             return entry is not None and entry.state is State.WAITING
         if entry.state is not State.PENDING:
             return False
-        entry.failures, entry.value = with_failure(entry.failures, now_ms, reason), 0
+        entry.value = 0
         due = self._retries.failed(position, entry.attempt, now_ms, rng)
-        if due is not None:
-            entry.state, entry.due = State.WAITING, due
-        elif self._ledger.policy.dead_letter:
-            entry.state, entry.due = State.DEAD, 0
-        else:
+        if due is None and not self._runs.policy.dead_letter:
             self.ack(position)
+            return False
+        state = State.DEAD if due is None else State.WAITING
+        entry.become(state, entry.attempt, due or 0, with_failure(entry.failures, now_ms, reason))
         return due is not None
 
     def next_retry(self, now_ms: int) -> RecordPosition | None:
@@ -230,7 +251,9 @@ class InflightRecordTracker:
         Raises:
             OrderError: they do not come after all that was emitted before.
         """
-        return self._bulk.emit_new(count, positions, ids)
+        self._bulk.emit(Rows(positions, self._bulk.number(0)), 0, count, ids=ids)
+        first = self._bulk.number(count)
+        return range(first, first + count)
 
     def ack_many(self, ordinals: OrdinalArray, ids: Ids | None = None) -> None:
         """Records are done; failed ones after all. Those that are done already, or unknown, are ignored.
@@ -256,18 +279,19 @@ class InflightRecordTracker:
     def _retries(self) -> RetryHandler:
         if self._handler is not None:
             return self._handler
-        if self._ledger.queue is None:
-            self._ledger.queue = RetryQueue(self._ledger.policy)
-            for entry in self._ledger:
-                self._ledger.waits(entry)
-        return self._ledger.queue
+        runs = self._runs
+        runs.tidy()
+        if runs.queue is None:
+            runs.queue = RetryQueue(runs.policy)
+            for entry in runs:
+                if entry.state is State.WAITING:
+                    runs.queue.schedule(entry.last, entry.due)
+        return runs.queue
 
     def _find(self, position: RecordPosition) -> Entry | None:
-        entry = self._ledger.entries.find(position)
-        if entry is None:
-            return self._ledger.beside.find(position)
+        entry = self._runs.find(position)
         # The last record of an array is not the array.
-        return entry if entry.base < 0 or entry.count == 1 else None
+        return entry if entry is None or entry.rows is None or entry.count == 1 else None
 
     def _ack_ordinal(self, position: RecordPosition, id: int) -> bool:
         ordinal = self._bulk.ordinal_of(position)

@@ -1,37 +1,142 @@
-"""The outcomes of batches that judge their records: a turn is settled in a few calls, each O(runs)."""
+"""The outcomes of batches that judge their records: what a turn delivered is settled in one call."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-
-import numpy as np
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from operator import gt
+from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
-from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
-from kinesis_trident.tracker.inflight.fates import Fates, FatesOfDelivery, exhausted
-from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failure
-from kinesis_trident.tracker.inflight.pieces import Piece, cut, runs_of
-from kinesis_trident.tracker.records import PARSED, Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, as_parsed, failed_run
+from kinesis_trident.tracker.inflight.fates import Fates, exhausted, with_failure
+from kinesis_trident.tracker.inflight.runs import OpenRuns
+from kinesis_trident.tracker.records import PARSED, NotDone, Place, RecordPosition, Run, in_shard_order
+
+EXPIRED = "EXPIRED"
+"""The reason of records that the stream no longer holds."""
+
+Buried = tuple[Run, int, Place]
+"""A dead run that was dead-lettered, the number of its records that were, and the last of these."""
 
 
 class TurnOutcomes:
-    """The outcomes of a shard's records in a batch. A call applies as a whole, or raises and changes nothing.
+    """The outcomes of a shard's records in a batch. Only `settle` may raise after it has changed something.
 
     Args:
-        ledger: the entries of the shard.
-        bulk: those of them that came in arrays.
+        runs: those of the shard.
+        bulk: the records of them that came in arrays.
     """
 
-    def __init__(self, ledger: Ledger, bulk: BulkTracking) -> None:
-        self._ledger = ledger
+    def __init__(self, runs: OpenRuns, bulk: BulkTracking) -> None:
+        self._runs = runs
         self._bulk = bulk
-        self._fates = Fates(ledger.policy)
+        self._fates = Fates(runs.policy)
+
+    def settle(
+        self,
+        due: Sequence[tuple[Run, bool]],
+        served: Sequence[int],
+        failed: Sequence[NotDone],
+        now_ms: int,
+        rng: random.Random,
+        *,
+        through: str | None = None,
+        missing: Collection[int] = (),
+        fresh: tuple[str, int] | None = None,
+        given: Callable[[Entry, int, Place], None] | None = None,
+    ) -> list[Buried]:
+        """A turn ran: it has delivered runs that were due, and new records after them.
+
+        `due`: in shard order, each with True if it is dead, and dead-lettered instead; `served`: how many records of
+        each were found, -1 or nothing if it was not reached. `failed`: the outcome. `through`: how far the stream was
+        read for the due runs. `missing`: the indexes of those of which records are gone from the stream. `fresh`: the
+        last new record, and their number. With `given`, runs that come again and new records wait for their acks, and
+        it is called with each such run, the number of its records and the last of them.
+
+        Raises:
+            UnknownRunError: a run is not due here.
+            OrderError: the numbers, or the pieces that failed, do not fit.
+        """
+        runs = self._runs
+        if given is not None or not all(due[index][0].first for index in missing):
+            runs.parse()
+        runs.admit(_positions_of(failed, through, fresh))
+        pieces = in_shard_order(failed) if len(failed) > 1 else failed
+        read_until = None if through is None else runs.places([through])[0]
+        buried, seen = list[Buried](), 0
+        if due:
+            buried, seen = self._settle_due(
+                due, served, pieces, set(missing), now_ms, rng, read_until=read_until, given=given
+            )
+        if fresh is not None:
+            self._deliver(runs.places([fresh[0]])[0], fresh[1], pieces[seen:], now_ms, rng)
+        return buried
+
+    def _settle_due(
+        self,
+        due: Sequence[tuple[Run, bool]],
+        served: Sequence[int],
+        pieces: Sequence[NotDone],
+        gone: Collection[int],
+        now_ms: int,
+        rng: random.Random,
+        *,
+        read_until: Place | None,
+        given: Callable[[Entry, int, Place], None] | None,
+    ) -> tuple[list[Buried], int]:
+        """Settle the runs that were due; return also how many of the pieces belong to them."""
+        runs, buried = self._runs, list[Buried]()
+        ends = runs.places([piece.last for piece in pieces])
+        found, at, seen = [*runs.behind, *runs.entries], 0, 0
+        is_plain, after, changed = given is None, self._fates.after, runs.changed
+        runs.leave_untidy()
+        lasts = runs.places([run.last for run, _ in due])
+        for index, ((run, is_dead), last) in enumerate(zip(due, lasts, strict=True)):
+            count = served[index] if index < len(served) else -1
+            start = seen
+            if ends:
+                seen = bisect_right(ends, last, seen)
+            if count < 0:
+                continue
+            while at < len(found) and found[at].last != last:
+                at += 1
+            mine = found[at] if at < len(found) else None
+            here, at = at, at + 1
+            if type(mine) is Run and mine.count == count == run.count and mine.attempt == run.attempt:
+                # Nearly every retry: it is done, or has failed again as it is.
+                if is_plain and not is_dead and seen == start and index not in gone:
+                    found[here] = last
+                    continue
+                piece = pieces[start] if is_plain and not is_dead and seen == start + 1 else None
+                if piece is not None and (piece.first, piece.last, piece.count) == (run.first, last, count):
+                    fate = after(mine.attempt + 1, mine.failures, piece.reason, now_ms, rng)
+                    found[here] = failed_run(mine.first, last, count, mine.prev, fate, runs.round)
+                    changed.add(last)
+                    continue
+            entry = found[here] = runs.check(run, State.DEAD if is_dead else State.WAITING, as_entry(mine))
+            is_gone = index in gone
+            reached = last if read_until is None or is_gone or count == run.count else min(read_until, last)
+            if is_dead:
+                count = run.count if is_gone else count
+                self._serve(entry, count, reached)
+                buried += [(run, count, reached)] if count else ()
+                continue
+            again = self._expire(entry, count, now_ms) if is_gone else entry
+            if again is not None and given is not None:
+                given(again, count, reached)
+            elif again is not None:
+                self._redeliver(again, count, reached, pieces[start:seen], now_ms, rng)
+        behind = len(runs.behind)
+        runs.behind, runs.entries = found[:behind], found[behind:]
+        return buried, seen
 
     def delivered(
         self,
-        last: RecordPosition,
+        last: RecordPosition | str,
         count: int,
         failed: Sequence[NotDone],
         now_ms: int,
@@ -46,23 +151,24 @@ class TurnOutcomes:
         Raises:
             OrderError: `last` is not after all that was delivered before, or the pieces do not fit.
         """
-        ledger = self._ledger
-        high = ledger.high
+        self._deliver(self._runs.place(last), count, failed, now_ms, rng)
+
+    def _deliver(
+        self, last: Place, count: int, failed: Sequence[NotDone], now_ms: int, rng: random.Random
+    ) -> None:
+        runs = self._runs
+        high = runs.high
         if count < 1 or (high is not None and last <= high):
             msg = f"{count} new records up to {last}: expected some, after {high}"
             raise OrderError(msg)
-        fates = self._fates.after(1, (), now_ms, rng)
-        for piece in cut(failed, PARSED, first=None, prev=high, last=last, count=count):
-            if piece.reason is None:
-                ledger.append_done(piece.last)
-            else:
-                ledger.append(_entry_of(piece, fates))
+        whole = Entry(last, None, count, high, attempt=0)
+        runs.extend(self._failed_parts(whole, failed, count, last, now_ms, rng, as_stored=True), last)
 
     def redelivered(
         self,
         run: Run,
         served: int,
-        through: RecordPosition | None,
+        through: RecordPosition | str | None,
         failed: Sequence[NotDone],
         now_ms: int,
         rng: random.Random,
@@ -78,27 +184,26 @@ class TurnOutcomes:
             UnknownRunError: no such run waits here.
             OrderError: `served` or `through` do not fit the run, or the pieces do not fit what was served.
         """
-        entry = self._ledger.find_run(run, State.WAITING, through if served == run.count else None)
-        if is_unreached(run, served, through, failed):
-            return
-        if served == run.count and not failed:
-            # The end of nearly every retry.
-            self._ledger.done(entry)
-            return
-        attempt = entry.attempt + 1
-        if is_all_of(failed, run) and entry.positions is None:
-            # The same without cutting, where very many fail again.
-            fates = self._fates.after(attempt, entry.failures, now_ms, rng)
-            entry.state, entry.attempt, entry.due, entry.failures = fates.of(failed[0].reason)
-            self._ledger.settle(entry)
-            return
-        last = entry.last if served == run.count or through is None else through
-        pieces = cut(failed, PARSED, first=entry.first, prev=entry.prev, last=last, count=served)
-        fates = self._fates.after(attempt, entry.failures, now_ms, rng)
-        parts = [_entry_of(piece, fates) for piece in pieces]
-        self._replace(entry, parts, _rest(entry, served, last))
+        self._redeliver(self._runs.find_run(run, State.WAITING), served, through, failed, now_ms, rng)
 
-    def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
+    def _redeliver(
+        self,
+        entry: Entry,
+        served: int,
+        through: RecordPosition | str | None,
+        failed: Sequence[NotDone],
+        now_ms: int,
+        rng: random.Random,
+    ) -> None:
+        runs = self._runs
+        last = runs.served_until(entry, served, through, has_failed=bool(failed))
+        if last is not None:
+            parts = self._failed_parts(entry, failed, served, last, now_ms, rng)
+            if served < entry.count:
+                parts += _rest(entry, served, last)
+            runs.replace(entry, parts)
+
+    def dead_lettered(self, run: Run, served: int, through: RecordPosition | str | None) -> None:
         """A dead run was dead-lettered: `served` records of it, in shard order, up to `through`: done.
 
         `through` may be None when all of them were. Records written without their payload, because the stream no
@@ -108,11 +213,12 @@ class TurnOutcomes:
             UnknownRunError: no such run is dead here.
             OrderError: `served` or `through` do not fit the run.
         """
-        entry = self._ledger.find_run(run, State.DEAD, through if served == run.count else None)
-        if is_unreached(run, served, through, ()):
-            return
-        last = entry.last if served == run.count or through is None else through
-        self._replace(entry, [Entry(last)], _rest(entry, served, last))
+        self._serve(self._runs.find_run(run, State.DEAD), served, through)
+
+    def _serve(self, entry: Entry, served: int, through: RecordPosition | str | None) -> None:
+        last = self._runs.served_until(entry, served, through)
+        if last is not None:
+            self._runs.replace(entry, _rest(entry, served, last))
 
     def expired(self, run: Run, served: int, now_ms: int) -> Run | None:
         """All but `served` records of a waiting run are gone from the stream: dead, with no more retries.
@@ -126,23 +232,44 @@ class TurnOutcomes:
             UnknownRunError: no such run waits here.
             OrderError: `served` is negative, or not below the run's count.
         """
-        entry = self._ledger.find_run(run, State.WAITING)
-        if not 0 <= served < run.count:
-            msg = f"{served} records found of {run.count} up to {run.last}: then none are gone"
+        runs = self._runs
+        if not run.first:
+            runs.parse()
+        rest = self._expire(runs.find_run(run, State.WAITING), served, now_ms)
+        return None if rest is None else rest.run()
+
+    def _expire(self, entry: Entry, served: int, now_ms: int) -> Entry | None:
+        runs = self._runs
+        if not 0 <= served < entry.count:
+            msg = f"{served} records found of {entry.count} up to {entry.last}: then none are gone"
             raise OrderError(msg)
-        failures = with_failure(entry.failures, now_ms, EXPIRED)
+        failures, state = with_failure(entry.failures, now_ms, EXPIRED), exhausted(runs.policy)
         if not served:
-            gone = Piece(entry.first, entry.last, entry.count, entry.prev, EXPIRED)
-            self._replace(entry, [self._dead(gone, entry.attempt, failures)], None)
+            entry.become(state, entry.attempt, 0, failures)
+            if state is State.ACKED:
+                runs.done(entry)
+            else:
+                runs.touch(entry)
             return None
-        gone_until = entry.first if entry.first is not None else _just_after(entry.prev)
-        assert gone_until is not None, "a run has a first record or one before it"
-        rest = Entry(
-            entry.last, None, served, gone_until, State.WAITING, entry.attempt, entry.due, entry.failures
+        # A run has a first record, or one before it, which is the case after it came again in part.
+        gone_until = entry.first
+        if gone_until is None:
+            assert entry.prev is not None
+            gone_until = RecordPosition(entry.prev.sequence, entry.prev.sub + 1)
+        gone = Entry(
+            gone_until,
+            entry.first,
+            entry.count - served,
+            entry.prev,
+            state,
+            entry.attempt,
+            0,
+            failures,
+            touched=runs.round,
         )
-        gone = Piece(entry.first, gone_until, entry.count - served, entry.prev, EXPIRED)
-        self._replace(entry, [self._dead(gone, entry.attempt, failures)], rest)
-        return rest.run()
+        (rest,) = _rest(entry, entry.count - served, gone_until)
+        runs.replace(entry, [gone, rest])
+        return rest
 
     def replay(self, positions: Sequence[RecordPosition], now_ms: int) -> tuple[RecordPosition, ...]:
         """Somebody asks for records again: they are due now, with a fresh count (no delivery, no failure).
@@ -153,127 +280,137 @@ class TurnOutcomes:
         delivered: nothing changes. Returns the positions that are refused: beyond what was ever delivered
         here, or known to be none.
         """
-        ledger = self._ledger
-        for entry in ledger.entries:
-            # Records that are done come again although their neighbours are still pending.
-            if entry.bits is not None:
-                done = np.flatnonzero(np.frombuffer(entry.bits[entry.skip :], np.uint8)) + entry.skip
-                if len(done):
-                    self._bulk.split(entry, runs_of(done), None)
-        refused: list[RecordPosition] = []
-        for position in sorted(set(positions)):
-            high = ledger.high
-            if high is None or position > high:
-                refused.append(position)
-                continue
-            behind = ledger.checkpoint is not None and position <= ledger.checkpoint
-            if not self._revive(ledger.beside if behind else ledger.entries, position, now_ms):
-                refused.append(position)
-        return tuple(refused)
+        self._runs.parse()
+        # Records that are done come again although their neighbours are still pending.
+        self._bulk.part_open()
+        return tuple([at for at in sorted(set(positions)) if not self._revive(at, now_ms // 1_000 * 1_000)])
 
     def bury(self, positions: Sequence[RecordPosition]) -> tuple[RecordPosition, ...]:
         """Somebody gives up runs that wait, each named by its last record: they are dead now, as after the last retry.
 
         Returns the positions of which no waiting run ends.
         """
-        ledger = self._ledger
+        self._runs.parse()
+        by_last = self._runs.by_last
         refused: list[RecordPosition] = []
         for position in sorted(set(positions)):
-            for entries in (ledger.entries, ledger.beside):
-                entry = entries.find(position)
-                if entry is not None and entry.state is State.WAITING:
-                    entry.state, entry.due = State.DEAD, 0
-                    ledger.waits(entries.merge(entry))
-                    break
-            else:
+            entry = by_last.get(position)
+            if entry is None or entry.state is not State.WAITING:
                 refused.append(position)
+                continue
+            entry.become(State.DEAD, entry.attempt, 0, entry.failures)
+            self._runs.touch(entry)
         return tuple(refused)
 
-    def _dead(self, piece: Piece[RecordPosition], attempt: int, failures: tuple[Failure, ...]) -> Entry:
-        state = exhausted(self._ledger.policy)
-        return Entry(piece.last, piece.first, piece.count, piece.prev, state, attempt, 0, failures)
+    def _failed_parts(
+        self,
+        entry: Entry,
+        failed: Sequence[NotDone],
+        count: int,
+        last: Place,
+        now_ms: int,
+        rng: random.Random,
+        *,
+        as_stored: bool = False,
+    ) -> list[Any]:
+        """Return the parts of an entry that have failed, of its first `count` records, which end with `last`.
 
-    def _replace(self, entry: Entry, parts: list[Entry], rest: Entry | None) -> None:
-        self._ledger.replace(entry, parts if rest is None else [*parts, rest])
-        for part in parts:
-            self._ledger.settle(part)
+        `as_stored`: those that wait as they are stored, if positions are held as texts.
 
-    def _revive(self, entries: EntryList, position: RecordPosition, now_ms: int) -> bool:
-        """Make a record due now with a fresh count; False when there is no such record."""
-        at = entries.at_or_after(position)
-        due = now_ms // 1_000 * 1_000
-        if at is not None and at.state is not State.ACKED and at.covers(position):
-            if at.state is not State.PENDING:
-                at.state, at.attempt, at.due, at.failures = State.WAITING, 0, due, ()
-                self._ledger.waits(entries.merge(at))
-            return True
-        if at is not None and at.state is not State.ACKED and at.prev is not None and at.prev < position:
+        The entry's `prev` is a record, known or done, that all of them come after: with nothing between it and the
+        first one that is neither delivered nor done.
+
+        A reporter sees rows, not the shard: the row before a run's first record may be of another run. So the
+        `prev` of a piece counts only inside the run; one before it says that the piece is the run's beginning.
+
+        Raises:
+            OrderError: the failed pieces overlap, lie outside of the run, or hold more records than it.
+        """
+        if not failed:
+            return []
+        total = sum([piece.count for piece in failed])
+        if total > count:
+            msg = f"{total} records are reported as failed among {count} delivered up to {last}"
+            raise OrderError(msg)
+        runs, after, attempt, failures = self._runs, self._fates.after, entry.attempt + 1, entry.failures
+        places, this_round = runs.places, runs.round
+        starts: list[Place] = [piece.first for piece in failed]
+        known: list[Place | None] = [piece.prev for piece in failed]
+        if places is PARSED:
+            starts, known = PARSED(starts), list(map(as_parsed, known))
+        order: Sequence[int] = range(len(starts))
+        if len(starts) > 1 and any(map(gt, starts, islice(starts, 1, None))):
+            order = sorted(order, key=starts.__getitem__)
+        first, end = entry.first, entry.prev
+        as_stored = as_stored and places is not PARSED
+        parts: list[Any] = []
+        for index in order:
+            start, piece = starts[index], failed[index]
+            stop = start if piece.last == piece.first else places([piece.last])[0]
+            if (
+                stop < start
+                or piece.count < 1
+                or stop > last
+                or (first is not None and start < first)
+                or (end is not None and start <= end)
+            ):
+                msg = (
+                    f"failed records {piece.first} to {piece.last} ({piece.count}) overlap others, or lie "
+                    f"outside of the {count} delivered after {entry.prev} from {first} to {last}"
+                )
+                raise OrderError(msg)
+            before = known[index]
+            if total == count or start == first:
+                # Nothing is done in between, or it is the run's own first record.
+                before = end
+            elif before is not None:
+                lowest = end if end is not None else first
+                if before >= start or (lowest is not None and before < lowest):
+                    # Seen after a row of another run: so it is the first of this one.
+                    before = None if parts else end
+            fate = after(attempt, failures, piece.reason, now_ms, rng)
+            if as_stored:
+                parts.append(failed_run(start, stop, piece.count, before, fate, this_round))
+            else:
+                parts.append(Entry(stop, start, piece.count, before, *fate, touched=this_round))
+            end = stop
+        return parts
+
+    def _revive(self, position: RecordPosition, due: int) -> bool:
+        """Make a record due with a fresh count; False when there is no such record."""
+        runs = self._runs
+        if runs.high is None or position > runs.high:
             return False
-        entry = Entry(position, position, state=State.WAITING, attempt=0, due=due)
-        if at is not None and at.last == position:
-            entries.replace(at, [entry])
-        else:
-            entries.insert(entry, at)
-        self._ledger.waits(entries.merge(entry))
+        entries, index = runs.find_from(position)
+        following = next((one for one in islice(entries, index, None) if one.state is not State.ACKED), None)
+        if following is not None and following.covers(position):
+            if following.state is not State.PENDING:
+                following.become(State.WAITING, 0, due, ())
+                runs.touch(following)
+            return True
+        if following is not None and following.prev is not None and following.prev < position:
+            return False
+        entry = Entry(position, position, 1, None, State.WAITING, 0, due)
+        if following is not None and following.floor is not None and following.floor < position:
+            entry.floor = following.floor
+        runs.index([entry])
+        entries.insert(index, entry)
+        runs.touch(entry)
         return True
 
 
-def _entry_of(piece: Piece[RecordPosition], fates: FatesOfDelivery) -> Entry:
-    """Return the entry of a piece; where it is done it stays PENDING, for `Ledger.settle`."""
-    if piece.reason is None:
-        return Entry(piece.last)
-    return Entry(piece.last, piece.first, piece.count, piece.prev, *fates.of(piece.reason))
-
-
-def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:
-    """Say whether nothing of a run was served, of which these numbers were told.
-
-    Raises:
-        OrderError: they do not fit the run.
-    """
-    if not 0 <= served <= run.count or (served == 0 and failed):
-        msg = f"{served} records served, {len(failed)} pieces failed of the {run.count} up to {run.last}"
-        raise OrderError(msg)
-    if 0 < served < run.count and not (through is not None and _inside(run, through)):
-        msg = f"{served} of {run.count} records up to {run.last} were served, but the last one is {through}"
-        raise OrderError(msg)
-    return served == 0
-
-
-def is_all_of(failed: Sequence[NotDone], run: Run) -> bool:
-    """Return True if the pieces are one, which is the whole run."""
-    if len(failed) != 1:
-        return False
-    (piece,) = failed
-    return (piece.first, piece.last, piece.count) == (run.first, run.last, run.count)
-
-
-def _rest(entry: Entry, served: int, through: RecordPosition) -> Entry | None:
+def _rest(entry: Entry, served: int, through: Place) -> list[Entry]:
     """Return the part of a run that was not reached, unchanged: its records after `through`."""
     if served == entry.count:
-        return None
-    return Entry(
-        entry.last,
-        None,
-        entry.count - served,
-        through,
-        entry.state,
-        entry.attempt,
-        entry.due,
-        entry.failures,
-    )
+        return []
+    fate = entry.state, entry.attempt, entry.due, entry.failures
+    return [Entry(entry.last, None, entry.count - served, through, *fate)]
 
 
-def _just_after(position: RecordPosition | None) -> RecordPosition | None:
-    """The smallest position after one."""
-    return None if position is None else RecordPosition(position.sequence, position.sub + 1)
-
-
-def _inside(run: Run, through: RecordPosition) -> bool:
-    """Return True if `through` can be a record of the run that is not its last one."""
-    after_start = (
-        through >= RecordPosition.parse(run.first)
-        if run.first
-        else run.prev is None or through > RecordPosition.parse(run.prev)
-    )
-    return after_start and through < run.last_position
+def _positions_of(failed: Sequence[NotDone], through: str | None, fresh: tuple[str, int] | None) -> list[str]:
+    """Return the positions that a turn names."""
+    texts = [piece.last for piece in failed]
+    texts += [piece.first for piece in failed if piece.first is not piece.last]
+    texts += [piece.prev for piece in failed if piece.prev is not None]
+    texts += [text for text in (through, fresh and fresh[0]) if text]
+    return texts

@@ -6,17 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from kinesis_trident.checkpoint.model.nodes import InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.positions import After, ShardEnd
-from kinesis_trident.tracker.garbage import collections_paused
+from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.whole_runs import ShardRuns, settle_runs
 from kinesis_trident.tracker.position_keys import Keys, unpack
 from kinesis_trident.tracker.reasons import FewReasons
-from kinesis_trident.tracker.records import RecordPosition, Run, in_shard_order
+from kinesis_trident.tracker.records import Place, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
 
@@ -42,49 +39,11 @@ class SettledRecords:
 
     checkpoint: RecordPosition | None
     inflight: InflightNode
-    buried: Sequence[tuple[Run, int, RecordPosition]] = ()
+    buried: Sequence[tuple[Run, int, Place]] = ()
     turns: Mapping[int, Keys] = field(default_factory=dict)
 
 
-def settle_in_one_pass(
-    state: ShardState,
-    plan: Plan,
-    shard: str,
-    pin: Pin,
-    not_done: Sequence[NotDone],
-    policy: RetryPolicy,
-    max_retrying: int,
-    now: int,
-    rng: random.Random,
-    explicit: Explicit | None,
-) -> SettledRecords | None:
-    """Settle a turn as `settle_tracked` does, in a fraction of the time; None where only a tracker can.
-
-    Raises:
-        ValueError: the outcome names records that the turn did not deliver.
-    """
-    if pin.missing or state.pending or state.turns or (explicit is not None and pin.positions):
-        return None
-    safe, through = state.safe, _last_read(state)
-    before = ShardRuns(
-        None if safe is None else str(safe),
-        state.waiting,
-        state.dead,
-        None if through is None else str(through),
-    )
-    with collections_paused():
-        settled = settle_runs(before, plan.due(shard), pin.served, _fresh(pin), not_done, policy, now, rng)
-        if settled is None:
-            return None
-        held = sum(run.count for run in (*settled.waiting, *settled.dead))
-        return SettledRecords(
-            settled.checkpoint,
-            _inflight(plan.txid, settled.waiting, settled.dead, held, max_retrying, explicit),
-            [(run, run.count, run.last_position) for run in settled.buried],
-        )
-
-
-def settle_tracked(
+def settle_records(
     state: ShardState,
     plan: Plan,
     shard: str,
@@ -96,60 +55,54 @@ def settle_tracked(
     rng: random.Random,
     explicit: Explicit | None,
 ) -> SettledRecords:
-    """Settle a turn with a tracker, whatever it has done; `pin` is None if nothing ran.
+    """Settle a turn; `pin` is None if nothing ran.
 
     Raises:
         ValueError: the outcome names records that the turn did not deliver.
     """
-    with collections_paused():
-        tracker = tracker_of(state, policy)
-        buried: list[tuple[Run, int, RecordPosition]] = []
-        if pin is not None:
-            given = _Given.of(plan.txid, pin, explicit, now)
-            due = plan.due(shard)
-            fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
-            if given is not None:
-                tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
-                # What a replay no longer found cannot come again.
-                tracker.explicit.fail_given(given.txid, not_done, now, rng)
-            elif (fresh := _fresh(pin)) is not None:
-                last, count = fresh
-                tracker.turns.delivered(RecordPosition.parse(last), count, fresh_failed, now, rng)
-        settled = SettledRecords(
-            tracker.checkpoint,
-            inflight_of(tracker, plan.txid, max_retrying, explicit),
-            buried,
-            tracker.explicit.turns_in_use,
+    tracker = tracker_of(state, policy)
+    buried: Sequence[tuple[Run, int, Place]] = ()
+    if pin is not None:
+        given = _Given.of(tracker, plan.txid, pin, explicit, now)
+        buried = tracker.turns.settle(
+            plan.due(shard),
+            pin.served,
+            not_done,
+            now,
+            rng,
+            through=pin.through,
+            missing=pin.missing,
+            fresh=_fresh(pin) if given is None else None,
+            given=None if given is None else given.again,
         )
-        tracker.release()
-    return settled
+        if given is not None:
+            tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
+            # The records that a replay no longer found cannot come again.
+            tracker.explicit.fail_given(given.txid, not_done, now, rng)
+    return SettledRecords(
+        tracker.checkpoint,
+        inflight_of(tracker, plan.txid, max_retrying, explicit),
+        buried,
+        tracker.explicit.turns_in_use,
+    )
 
 
 def inflight_of(
     tracker: InflightRecordTracker, txid: int, max_retrying: int, explicit: Explicit | None
 ) -> InflightNode:
     """Return the unfinished records as they are stored, and whether the shard may read on."""
-    node = _inflight(txid, tracker.waiting, tracker.dead, tracker.held, max_retrying, explicit)
-    return msgspec.structs.replace(
-        node, pending=tracker.explicit.pending, turns=tuple(sorted(tracker.explicit.turns_in_use))
-    )
-
-
-def _inflight(
-    txid: int,
-    waiting: Sequence[Run],
-    dead: Sequence[Run],
-    held: int,
-    max_retrying: int,
-    explicit: Explicit | None,
-) -> InflightNode:
     # Exhausted runs are about to be written for people to read.
     few = FewReasons("shard")
+    dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
+    is_bound = explicit is not None and explicit.max_inflight is not None
+    turns = tracker.explicit.turns_in_use
     return InflightNode(
         txid=txid,
-        dead=few.of(dead),
-        waiting=few.of(waiting),
-        blocked=blocked_by(len(dead) + len(waiting), held, max_retrying, explicit),
+        dead=dead,
+        waiting=waiting,
+        blocked=blocked_by(len(dead) + len(waiting), tracker.held if is_bound else 0, max_retrying, explicit),
+        pending=tracker.explicit.pending,
+        turns=tuple(sorted(turns)) if turns else (),
     )
 
 
@@ -198,75 +151,30 @@ def _fresh(pin: Pin) -> tuple[str, int] | None:
 class _Given:
     """Adds the rows of a turn to the tracker; `row` is the next one."""
 
+    tracker: InflightRecordTracker
     txid: int
     keys: Keys
     deadline: int
     row: int = 0
 
     @classmethod
-    def of(cls, txid: int, pin: Pin, explicit: Explicit | None, now: int) -> _Given | None:
+    def of(
+        cls, tracker: InflightRecordTracker, txid: int, pin: Pin, explicit: Explicit | None, now: int
+    ) -> _Given | None:
         """None if records are done with their batch: the `ackMode` that they were read with decides."""
         if explicit is None or not pin.positions:
             return None
-        return cls(txid, unpack(*pin.positions), now + explicit.timeout)
+        return cls(tracker, txid, unpack(*pin.positions), now + explicit.timeout)
 
-
-def _settle_due(
-    tracker: InflightRecordTracker,
-    due: Sequence[tuple[Run, bool]],
-    pin: Pin,
-    not_done: Sequence[NotDone],
-    given: _Given | None,
-    *,
-    now: int,
-    rng: random.Random,
-) -> tuple[list[NotDone], list[tuple[Run, int, RecordPosition]]]:
-    """Settle the runs delivered again.
-
-    Returns the rest of the outcome, which belongs to the new records, and for each dead-lettered run the number of its
-    records and the last one.
-    """
-    buried = []
-    through = RecordPosition.parse(pin.through) if pin.through else None
-    if not due:
-        return list(not_done), []
-    pieces = in_shard_order(not_done)
-    ends = RecordPosition.parse_all([piece.last for piece in pieces])
-    missing = set(pin.missing)
-    seen = 0
-    lasts = RecordPosition.parse_all([run.last for run, _ in due])
-    for index, ((run, dead), last) in enumerate(zip(due, lasts, strict=True)):
-        served = pin.served[index] if index < len(pin.served) else -1
-        reached = last
-        start = seen
-        while seen < len(ends) and ends[seen] <= reached:
-            seen += 1
-        if served < 0:
-            continue
-        mine = pieces[start:seen]
-        gone = index in missing
-        if through is not None and not gone and served < run.count:
-            reached = min(through, reached)
-        if dead:
-            count = run.count if gone else served
-            tracker.turns.dead_lettered(run, count, reached)
-            if count:
-                buried.append((run, count, reached))
-            continue
-        found: Run | None = run
-        if gone:
-            found = tracker.turns.expired(run, served, now)
-        if found is not None and given is not None:
-            tracker.explicit.give_again(
-                found,
-                served,
-                reached,
-                txid=given.txid,
-                keys=given.keys,
-                start=given.row,
-                deadline=given.deadline,
-            )
-            given.row += served
-        elif found is not None:
-            tracker.turns.redelivered(found, served, reached, mine, now, rng)
-    return pieces[seen:], buried
+    def again(self, entry: Entry, served: int, through: Place) -> None:
+        """Give the rows of a run that came again."""
+        self.tracker.explicit.hand_over(
+            entry,
+            served,
+            through,
+            txid=self.txid,
+            keys=self.keys,
+            start=self.row,
+            deadline=self.deadline,
+        )
+        self.row += served

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_trident.spout.kinesis.aws_session import create_clients, open_session
+from kinesis_trident.spout.kinesis.aws_session import create_calls, open_session
+from kinesis_trident.spout.kinesis.remedies import RequestClock
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
 INTERFACE = "https://vpce-0a1b-2c3d.kinesis.us-east-1.vpce.amazonaws.com"
@@ -31,5 +32,5 @@ def test_calls_go_where_the_settings_say(
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     given = ConnectionOptions(region="us-east-1", **options)
-    (client,) = create_clients(open_session(given), given, 0)
-    assert client.meta.endpoint_url == endpoint
+    _, where = create_calls(open_session(given), given, RequestClock())
+    assert where == f"us-east-1 ({endpoint})"

@@ -16,7 +16,7 @@ from traced import traced
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight import bulk as bulk_module
-from kinesis_trident.tracker.inflight.entries import Positions, State
+from kinesis_trident.tracker.inflight.entries import Positions
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
@@ -115,13 +115,12 @@ class Bulk:
         index = {position: i for i, position in enumerate(self.positions)}
         kept: dict[int, tuple[str, int]] = {}
         for entry in self.tracker.entries():
-            if entry.state is not State.ACKED:
-                last = index[entry.last]
-                assert entry.first == self.positions[last - entry.count + 1]
-                assert entry.prev == (self.positions[last - entry.count] if last >= entry.count else None)
-                for offset in range(entry.skip, entry.count):
-                    if entry.bits is None or not entry.bits[offset]:
-                        kept[last - entry.count + 1 + offset] = (entry.state.name.lower(), entry.attempt)
+            last = index[entry.last]
+            assert entry.first == self.positions[last - entry.count + 1]
+            assert entry.prev == (self.positions[last - entry.count] if last >= entry.count else None)
+            for offset in range(entry.count):
+                if entry.bits is None or not entry.bits[offset]:
+                    kept[last - entry.count + 1 + offset] = (entry.state.name.lower(), entry.attempt)
         assert kept == {i: (state, self.attempt[i]) for i, state in enumerate(self.state) if state != "done"}
         assert sum(run.count for run in self.tracker.waiting) == self.state.count("waiting")
         assert sum(run.count for run in self.tracker.dead) == self.state.count("dead")
@@ -179,7 +178,7 @@ def test_scattered_failures_cost_an_entry_each_and_nothing_else() -> None:
     bulk.fail_many(bad, 0, "boom", random.Random(1))
     bulk.ack_many(np.setdiff1d(everything, bad))
     assert bulk.retrying == len(bad)
-    assert len(bulk) == 2 * len(bad)
+    assert len(bulk) == len(bad)
     assert all(entry.bits is None for entry in bulk.entries())
     again = bulk.retry_many(0)
     assert again.tolist() == bad.tolist()
