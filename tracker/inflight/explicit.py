@@ -233,6 +233,7 @@ class ExplicitAcks:
 
     def _ordinals_of(self, wanted: Keys) -> OrdinalArray:
         """Return the ordinals of records, in each turn that has them: all but the newest of a record are done."""
+        self._runs.parse()
         rows = [find(turn.keys, wanted)[0] + turn.base for turn in self._turns.values()]
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
 

@@ -336,6 +336,18 @@ def test_a_run_that_comes_again_in_part_waits_on_with_its_rest() -> None:
     assert tracker.checkpoint == b
 
 
+def test_what_no_turn_is_kept_of_is_acked_one_by_one_and_all_else_is_counted() -> None:
+    """As a shard that is read from ZooKeeper, with runs of a person's replay only."""
+    a, b, c = numbered(3)
+    run = Run(str(b), str(b), 1, str(a), 0, NOW)
+    tracker = InflightRecordTracker.restore(a, (run,), (), RetryPolicy(3, AT_ONCE), through=b)
+    assert tracker.explicit.reset(made([a, b, c]), NOW + 9) == AckCounts(known=2, unknown=1)
+    assert tracker.explicit.fail(made([b]), NOW, "no", random.Random(7)) == AckCounts(known=1)
+    assert tracker.explicit.time_out(NEVER, random.Random(7)) == 0
+    assert tracker.explicit.ack(made([a, b, c])) == AckCounts(late=1, known=1, unknown=1)
+    assert (tracker.checkpoint, tracker.waiting) == (b, ())
+
+
 def test_an_ack_of_what_waits_holds_until_it_is_delivered_again() -> None:
     a, b = numbered(2)
     tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
