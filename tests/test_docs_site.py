@@ -39,6 +39,7 @@ DEFINED = {
     "delta": "sinks.html",
     "postgres": "sinks.html",
     "retryLimit": "#retrylimit",
+    "upsert": "sinks.html",
 }
 """The page, or section, that a search for a word finds first."""
 
