@@ -246,7 +246,7 @@ class OpenRuns:
         if self._is_untidy:
             return
         self._done += 1
-        if self._done > _LINGERING + 2 * len(self._by_last or ()):
+        if 2 * self._done > _LINGERING + len(self.entries):
             self._is_untidy = True
             self.tidy()
         else:
@@ -318,9 +318,19 @@ class OpenRuns:
                 and entry.prev == before.last
                 and _share_a_fate(before, entry)
             ):
-                kept[-1] = before = as_entry(before)
-                before.last, before.count = entry.last, before.count + entry.count
-                before.touched, before.stored, was_touched = this_round, None, True
+                was_touched, count = True, before.count + entry.count
+                if kind is type(before) is Run:
+                    first, prev, fate = (
+                        before.first,
+                        before.prev,
+                        (before.attempt, before.due, before.failures),
+                    )
+                    before = Run(first, entry.last, count, prev, *fate)
+                else:
+                    before = as_entry(before)
+                    before.last, before.count, before.stored = entry.last, count, None
+                    before.touched = this_round
+                kept[-1] = before
                 continue
             before = entry
             if done is not None:
