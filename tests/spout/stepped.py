@@ -102,7 +102,7 @@ class SteppedQuery(Query):
                 wait=self._wait,
                 executor=InlineExecutor(),
                 status_period=None,
-                beside=self._begin,
+                beside=self._keep_step,
             ),
         )
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ class SteppedQuery(Query):
         pages = (cursor.page for cursor in cursors if cursor is not None)
         return sum(page.records.num_rows for page in pages if page is not None)
 
-    def _begin(self, step: Callable[[], float | None], woken: Event) -> None:
+    def _keep_step(self, step: Callable[[], float | None], woken: Event) -> None:
         self._step, self._woken = step, woken
 
     def _wait(self, woken: Event, seconds: float) -> bool:
