@@ -147,8 +147,9 @@ def measured(
 
 def planned(run: SourceRun, before: Plan) -> Plan:
     """The next plan, as it goes to Spark and comes back."""
-    plan = run.latest(before, None)
-    assert plan is not None
+    # Nothing is read before all shards were looked at.
+    while (plan := run.latest(before, None)) is None:
+        pass
     return logged(plan)
 
 

@@ -15,7 +15,14 @@ import kinesis_trident
 from kinesis_trident import FailedException, KinesisTridentError, TopologyError
 from kinesis_trident.bolt.errors import BoltError
 
-CAUGHT = {"MissingNameError", "NewerVersionError", "NotPlannedError", "UnreadableError"}
+CAUGHT = {
+    "ChangedMeanwhileError",
+    "MissingNameError",
+    "NewerVersionError",
+    "NotPlannedError",
+    "ProtocolError",
+    "UnreadableError",
+}
 """They never leave the package: whoever calls what raises them catches them, and says what follows."""
 
 

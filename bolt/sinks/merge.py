@@ -140,6 +140,8 @@ class _MergeSink:
             ):
                 with attempt, begin_fenced(self.engine, outcomes, timeout=self.timeout) as connection:
                     self.tables.merge(connection, outcomes, loads, load)
+        except ChangedMeanwhileError as error:
+            raise SinkError(str(error)) from None
         except sa.exc.DBAPIError as error:
             msg = f"{self._where} refused to merge batch {outcomes.txid}: {describe_error(error)}"
             raise SinkError(msg) from error

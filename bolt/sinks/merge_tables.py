@@ -78,7 +78,7 @@ _NEW_KEY: dict[str, Any] = {
 }
 
 
-class ChangedMeanwhileError(SinkError):
+class ChangedMeanwhileError(Exception):
     """Another writer has changed rows that a transaction was about to update."""
 
 

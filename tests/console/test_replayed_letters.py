@@ -177,7 +177,7 @@ def test_a_request_that_is_withdrawn_while_the_query_takes_it_in_is_not_carried_
     monkeypatch.setattr(store.external, "read", late)
     query.run._on_request()
     assert query.plan() is None
-    assert len(calls) == 2
+    assert len(calls) >= 2
     assert set(replayed(query).values()) == {""}
 
 

@@ -157,7 +157,7 @@ def gate_before_sparks_commit() -> None:
 
     def processed(self: Any, rows: DataFrame, batch_id: int) -> None:
         process(self, rows, batch_id)
-        name = self._options.application_name
+        name = self.options.application_name
         stop_at("before Spark's commit", name, updated.get(name, 0))
 
     BatchHandler.__call__ = processed  # type: ignore[method-assign]

@@ -118,7 +118,7 @@ def test_wrong_windows(stored: Any) -> None:
             update = _Update(updater, lambda _before: ([Arrival(pane, ("k",), 1, 2)], 10**6))
             value = update.update(stored)
             for window in closed_windows(value):
-                updater._named(("b",), window)
+                updater._window_fields(("b",), window)
 
         # The partial results are the user's: those that cannot be added are its function's error.
         size = len(msgspec.json.encode(stored, enc_hook=str)) if not _has_surrogates(stored) else 1000
@@ -155,7 +155,7 @@ def test_windows_of_no_whole_number(stored: Any) -> None:
 
 def test_windows_of_no_time() -> None:
     with pytest.raises(ForeignValueError, match=r"windows 1: the state holds a window .* which are no times"):
-        UPDATERS[0]._named(("b",), closed_windows([0, [], [[2**62, 2**62, ["k"], 1]]])[0])
+        UPDATERS[0]._window_fields(("b",), closed_windows([0, [], [[2**62, 2**62, ["k"], 1]]])[0])
 
 
 @pytest.mark.parametrize("stored", ["", "x", "AAAA", "\u0663", "AA==" * 3000, 7, ["AAAA"], None])
