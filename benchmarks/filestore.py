@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Batch, PastNode, Plan
+from kinesis_trident.spout.engines import ENGINES, Engine, installed_protocol
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
@@ -110,10 +112,11 @@ class NoClient:
 
 
 class _FileReader(KinesisTridentReader):
-    def _run(self, *_offsets: Plan) -> SourceRun:
-        if self._started is None:
-            self._started = FileRun(self._options, kinesis_client(self._options), NoClient())
-        return self._started
+    @cached_property
+    def _engine(self) -> Engine:
+        return ENGINES[installed_protocol()](
+            lambda _: FileRun(self._options, kinesis_client(self._options), NoClient())
+        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         part: Any = partition
