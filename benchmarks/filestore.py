@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, PastNode, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, PastNode
 from kinesis_trident.spout.engines import ENGINES, Engine, installed_protocol
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
