@@ -155,7 +155,8 @@ class Reconciler:
                 try:
                     self._settle(plan, offset, later)
                 except OutcomeMissingError as error:
-                    self._carry_out(decide_without_outcome(offset, str(error), may_go_on=self._may_go_on))
+                    missing, goes_on = str(error), self._may_go_on
+                    self._carry_out(decide_without_outcome(offset, missing, later, may_go_on=goes_on))
                 self._agreed = True
             case Adopt(offset, settled, warning):
                 _warn(warning)

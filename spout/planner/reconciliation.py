@@ -223,11 +223,19 @@ def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
     return _with_spark_s_position(offset, facts)
 
 
-def decide_without_outcome(offset: Plan, missing: str, *, may_go_on: bool) -> Adopt | Stop:
-    """Decide what becomes of a batch that cannot be settled because its outcome is `missing`, as that text says."""
-    if not may_go_on:
+def decide_without_outcome(
+    offset: Plan, missing: str, later: Plan | None, *, may_go_on: bool
+) -> Adopt | Stop:
+    """Decide what becomes of a batch that cannot be settled because its outcome is `missing`, as that text says.
+
+    `later`: the batch after it, if Spark has logged that. Perhaps it was run: then a state refuses the older txid.
+    """
+    follows = _read_again(offset.txid)
+    if may_go_on:
+        return Adopt(offset, offset.txid, _going_on(missing, follows))
+    if later is None:
         return Stop(OutcomeMissingError(f"{_OUTCOME_IS_MADE_AGAIN}. {missing}"))
-    return Adopt(offset, offset.txid, _going_on(missing, _read_again(offset.txid)))
+    return Stop(OutcomeMissingError(f"{_remedy_behind(follows)}. {missing}"), later)
 
 
 def decide_replay(
@@ -349,13 +357,16 @@ def _stop(remedy: str, what: str, unknown: Plan | None = None) -> Stop:
 
 
 def _stop_behind(what: str, follows: str, unknown: Plan) -> Stop:
-    """Stop where ZooKeeper knows less than Spark's checkpoint, which no new checkpointLocation mends."""
-    remedy = (
+    return _stop(_remedy_behind(follows), what, unknown)
+
+
+def _remedy_behind(follows: str) -> str:
+    """Say what to do where ZooKeeper knows less than Spark's checkpoint, which no new checkpointLocation mends."""
+    return (
         "If this checkpointLocation is another application's, use your own. Else restore a newer copy of ZooKeeper's "
         "data. If there is none, and this checkpointLocation is the newest, set onCheckpointMismatch=continue: "
         f"{follows}; what Spark's checkpoint has behind it is taken for done"
     )
-    return _stop(remedy, what, unknown)
 
 
 def _going_on(what: str, consequence: str) -> str:

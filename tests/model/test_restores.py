@@ -205,16 +205,22 @@ def test_an_application_that_is_renamed_keeps_its_checkpoint(stage: str) -> None
 def played_upto(stage: str, spark: str, zookeeper: str) -> tuple[Played, SparkCheckpoint]:
     """Four batches, the last one up to a stage; then what is left of Spark's checkpoint and of ZooKeeper.
 
-    ZooKeeper's copy is of before the third batch (`older`), of a stage of the last one, or `empty`.
+    ZooKeeper's copy is of before the third batch (`older`), of before its turns were read by the run that goes on with
+    the fourth (`unread`), of a stage of the last one, or `empty`.
     """
     played, checkpoint = Played(), SparkCheckpoint()
     for number in range(4):
         played.put(5)
-        life = played.start(checkpoint)
+        played.now += 2_000
+        if number < 3 or zookeeper != "unread":
+            life = played.start(checkpoint)
         if number == 2:
             older, played.copies["older"] = checkpoint.copy(), played.zookeeper.nodes
         played.batch(life, stage if number == 3 else "committed")
-        life.end()
+        if number == 2 and zookeeper == "unread":
+            played.copies["unread"] = played.copies["stored"]
+        else:
+            life.end()
     played.put(5)
     match spark:
         case "older":
@@ -255,6 +261,8 @@ REMEDIES = [
     Remedy("current", "current", ""),
     Remedy("current", "older", "continue", None, 4),
     Remedy("current", "older", "new", 2, 2, advised=False),
+    Remedy("current", "unread", "continue", 3, 4),
+    Remedy("current", "unread", "new", 3, 3, advised=False),
     Remedy("current", "empty", "continue", None, 4),
     Remedy("current", "empty", "new", 1, 1, advised=False),
     Remedy("current", "read", "continue", None, 4),

@@ -135,13 +135,23 @@ def test_each_standing_has_one_decision(
 
 
 def test_a_batch_whose_outcome_is_missing_is_read_again_or_stops_the_query() -> None:
-    stopped = decide_without_outcome(plan(6, "F"), "acks/6 does not exist", may_go_on=False)
+    stopped = decide_without_outcome(plan(6, "F"), "acks/6 does not exist", None, may_go_on=False)
     assert isinstance(stopped, Stop)
     assert str(stopped.error).endswith("acks/6 does not exist")
-    adopted = decide_without_outcome(plan(6, "F"), "acks/6 does not exist", may_go_on=True)
+    assert stopped.unknown is None
+    adopted = decide_without_outcome(plan(6, "F"), "acks/6 does not exist", None, may_go_on=True)
     assert isinstance(adopted, Adopt)
     assert (adopted.offset, adopted.settled) == (plan(6, "F"), 6)
     assert "txid 6 are READ AGAIN under txid 7" in adopted.warning
+
+
+def test_a_batch_whose_pins_are_missing_does_not_come_under_its_txid_once_the_next_was_begun() -> None:
+    later = plan(7, "G")
+    stopped = decide_without_outcome(plan(6, "F"), "batches/6/s does not exist", later, may_go_on=False)
+    assert isinstance(stopped, Stop)
+    assert stopped.unknown == later
+    assert "onCheckpointMismatch=continue: the records of txid 6 are READ AGAIN" in str(stopped.error)
+    assert "new checkpointLocation" not in str(stopped.error)
 
 
 @pytest.mark.parametrize(
