@@ -41,7 +41,7 @@ from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
-from kinesis_trident.spout.pushed_filters import PushedFilters, ShardRange
+from kinesis_trident.spout.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
 from kinesis_trident.spout.reader.missing import is_gone
 from kinesis_trident.spout.reader.polling import Pager
 from kinesis_trident.spout.reader.rows import untracked_rows
@@ -75,7 +75,7 @@ class KinesisBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, now: int) -> None:
         self._options = options
         self._now = now
-        self._pushed = PushedFilters()
+        self._pushed = NO_FILTERS
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan one task per shard, or per `shardsPerTask` neighbours, and at most `maxPartitions` tasks.
@@ -112,8 +112,8 @@ class KinesisBatchReader(DataSourceReader):
 class FilteringBatchReader(KinesisBatchReader):
     """A batch that takes over filters: `filterPushdown`.
 
-    Spark 4.1 to 4.3 read what the last plan of a frame asked for, also in other queries of the same `load()`: they would
-    lose rows. Spark that has `pushLimit` keeps plans apart (SPARK-58551).
+    Spark 4.1 to 4.3 read what the last plan of a frame asked for, also in other queries of the same `load()`: they
+    would lose rows. Spark that has `pushLimit` keeps plans apart (SPARK-58551).
 
     Args:
         options, now: see `KinesisBatchReader`.
@@ -173,7 +173,7 @@ def read_range(
     options: SourceOptions,
     part: ShardRange,
     losses: DataLossLog | None = None,
-    pushed: PushedFilters = PushedFilters(),
+    pushed: PushedFilters = NO_FILTERS,
 ) -> Iterator[pa.RecordBatch]:
     """Read one shard between two positions, an answer at a time.
 
@@ -241,8 +241,10 @@ def read_range(
                 yield untracked_rows(portion, part.stream, part.shard)
         empty = page.records.num_rows == 0
         is_behind = part.last is not None and mine.num_rows and position_at(mine, -1).sequence > part.last
-        if is_behind or mine.num_rows < records.num_rows or (
-            empty and pager.at_tip and _is_past(part.end, page.server_time)
+        if (
+            is_behind
+            or mine.num_rows < records.num_rows
+            or (empty and pager.at_tip and _is_past(part.end, page.server_time))
         ):
             return
         given_up = min(given_up, limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf

@@ -156,6 +156,9 @@ class PushedFilters:
         return [one for one in self.comparisons if one.column == column and one.kernel in kernels]
 
 
+NO_FILTERS = PushedFilters()
+
+
 def _comparison(given: Any) -> Comparison | None:
     # By name: PySpark 4.0 has none of the classes.
     kind, path = type(given).__name__, getattr(given, "attribute", ())

@@ -77,7 +77,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "filterPushdown",
         parsers.boolean,
         "false",
-        "For a batch (`spark.read`) only, with PySpark 4.1 and newer: `true` lets filters choose the times and the shards "
+        "For a batch (`spark.read`) only, with PySpark 4.1 and newer: `true` lets filters choose the times and shards "
         "that are read (docs/backfill.md).",
     )
     spout: SpoutMode = option(
