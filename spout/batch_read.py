@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,7 +21,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.data_loss import DataLossLog, gone_in_batch, not_listed
-from kinesis_trident.spout.errors import ExhaustedError
+from kinesis_trident.spout.errors import ExhaustedError, OptionsError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.client import kinesis_client
@@ -37,6 +41,7 @@ from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
+from kinesis_trident.spout.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
 from kinesis_trident.spout.reader.missing import is_gone
 from kinesis_trident.spout.reader.polling import Pager
 from kinesis_trident.spout.reader.rows import untracked_rows
@@ -46,17 +51,6 @@ log = logging.getLogger(__name__)
 
 _END_PATIENCE = 10.0
 """Seconds to continue through empty answers that indicate neither the tip nor the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardRange:
-    """The records of one shard from `start` to before `end`; `closed`: the shard was listed as closed."""
-
-    stream: str
-    shard: str
-    start: Position
-    end: Position
-    closed: bool = False
 
 
 class RangesPartition(InputPartition):
@@ -81,6 +75,7 @@ class KinesisBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, now: int) -> None:
         self._options = options
         self._now = now
+        self._pushed = NO_FILTERS
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan one task per shard, or per `shardsPerTask` neighbours, and at most `maxPartitions` tasks.
@@ -90,11 +85,15 @@ class KinesisBatchReader(DataSourceReader):
             KinesisError: a stream cannot be listed.
         """
         options, kinesis = self._options, kinesis_client(self._options)
-        ranges = [one for stream in options.streams for one in _ranges(options, kinesis, stream, self._now)]
+        streams = [stream for stream in options.streams if self._pushed.admits("stream", stream)]
+        ranges = [
+            one for stream in streams for one in _ranges(options, kinesis, stream, self._now, self._pushed)
+        ]
         size = options.shards_per_task or 1
         if options.max_partitions is not None:
             size = max(size, -(-len(ranges) // options.max_partitions))
-        return [RangesPartition(ranges[i : i + size]) for i in range(0, len(ranges), size)]
+        # Spark takes no partitions for one of its own kind.
+        return [RangesPartition(ranges[i : i + size]) for i in range(0, max(1, len(ranges)), size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, an Arrow batch for each answer of Kinesis.
@@ -106,8 +105,56 @@ class KinesisBatchReader(DataSourceReader):
         assert isinstance(partition, RangesPartition)
         kinesis, losses = kinesis_client(self._options), DataLossLog(self._options.fail_on_data_loss)
         for one in partition.ranges:
-            yield from read_range(kinesis, self._options, one, losses)
+            yield from read_range(kinesis, self._options, one, losses, self._pushed)
         exempt_from_collections(self._options)
+
+
+class FilteringBatchReader(KinesisBatchReader):
+    """A batch that takes over filters: `filterPushdown`.
+
+    Spark 4.1 to 4.3 read what the last plan of a frame asked for, also in other queries of the same `load()`: they
+    would lose rows. Spark that has `pushLimit` keeps plans apart (SPARK-58551).
+
+    Args:
+        options, now: see `KinesisBatchReader`.
+        load: marks all plans of one `load()`; None if unknown, and no filter is taken over.
+    """
+
+    def __init__(self, options: SourceOptions, now: int, load: str | None) -> None:
+        super().__init__(options, now)
+        self._load = load
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        """Take over filters on arrival time, sequence number, shard and stream; return the others.
+
+        Raises:
+            OptionsError: Spark would apply them to other queries of the frame, and one of those has other filters.
+        """
+        keeps_apart = hasattr(DataSourceReader, "pushLimit")
+        if self._load is None and not keeps_apart:
+            return filters
+        self._pushed, left = PushedFilters.take(filters)
+        if not keeps_apart and not _is_only(f"kinesis-trident-filters-{self._load}", repr(self._pushed)):
+            msg = (
+                "with filterPushdown=true, a DataFrame takes the filters of one query only, because this Spark would "
+                "apply them to its other queries too. Call load() for each filter (docs/backfill.md)"
+            )
+            raise OptionsError(msg)
+        return left
+
+
+def _is_only(name: str, text: str) -> bool:
+    """Return whether no other text was given under this name in any process of this machine, and keep it."""
+    path = Path(tempfile.gettempdir(), name)
+    own = path.with_suffix(f".{os.getpid()}")
+    own.write_text(text)
+    try:
+        path.hardlink_to(own)
+    except FileExistsError:
+        return path.read_text() == text
+    finally:
+        own.unlink()
+    return True
 
 
 def now_of(options: SourceOptions) -> int:
@@ -122,7 +169,11 @@ def now_of(options: SourceOptions) -> int:
 
 
 def read_range(
-    kinesis: Kinesis, options: SourceOptions, part: ShardRange, losses: DataLossLog | None = None
+    kinesis: Kinesis,
+    options: SourceOptions,
+    part: ShardRange,
+    losses: DataLossLog | None = None,
+    pushed: PushedFilters = NO_FILTERS,
 ) -> Iterator[pa.RecordBatch]:
     """Read one shard between two positions, an answer at a time.
 
@@ -134,6 +185,7 @@ def read_range(
         options: how it is read.
         part: what is read.
         losses: receives the report of a shard that is past retention; None for a new one.
+        pushed: which rows are wanted.
 
     Raises:
         DataLossError: with `failOnDataLoss`, the shard has left the stream.
@@ -159,11 +211,17 @@ def read_range(
         stop=stop_after_delay(options.read_timeout),
         reraise=True,
     )
-    given_up = math.inf
+    given_up, records = math.inf, None
     while not pager.drained:
         try:
-            records = patient(pager.next, options.max_records_per_fetch)
+            limit = pushed.limit(part.end, options.max_records_per_fetch, records)
+            records = patient(pager.next, limit)
         except KinesisError as error:
+            if part.otherwise is not None and pager.page is None:
+                log.info("reading from %s, because %s", part.otherwise, error)
+                whole = replace(part, start=part.otherwise, otherwise=None)
+                yield from read_range(kinesis, options, whole, losses, pushed)
+                return
             if not is_gone(kinesis, part.stream, part.shard, error):
                 raise
             what = gone_in_batch(
@@ -176,13 +234,17 @@ def read_range(
         assert records is not None
         assert page is not None
         mine = until(records, part.end)
-        if mine.num_rows:
-            _put_aside(kinesis, options, part, mine)
-            for portion in portions(readable(mine)):
+        wanted = pushed.rows(mine)
+        if wanted.num_rows:
+            _put_aside(kinesis, options, part, wanted)
+            for portion in portions(readable(wanted)):
                 yield untracked_rows(portion, part.stream, part.shard)
         empty = page.records.num_rows == 0
-        if mine.num_rows < records.num_rows or (
-            empty and pager.at_tip and _is_past(part.end, page.server_time)
+        is_behind = part.last is not None and mine.num_rows and position_at(mine, -1).sequence > part.last
+        if (
+            is_behind
+            or mine.num_rows < records.num_rows
+            or (empty and pager.at_tip and _is_past(part.end, page.server_time))
         ):
             return
         given_up = min(given_up, limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf
@@ -247,7 +309,9 @@ def _is_past(end: Position, server_time: int | None) -> bool:
     return not isinstance(end, AtTimestamp) or now >= end.time
 
 
-def _ranges(options: SourceOptions, kinesis: Kinesis, stream: str, now: int) -> Iterator[ShardRange]:
+def _ranges(
+    options: SourceOptions, kinesis: Kinesis, stream: str, now: int, pushed: PushedFilters
+) -> Iterator[ShardRange]:
     latest = AtTimestamp(now)
     first, last = (
         PositionSpec.parse(options.starting_position),
@@ -255,7 +319,7 @@ def _ranges(options: SourceOptions, kinesis: Kinesis, stream: str, now: int) -> 
     )
     start = None if last.named(stream) else first.everywhere(stream, lambda: latest)
     # A shard closed before the start has no record after it.
-    since = start if isinstance(start, TrimHorizon | AtTimestamp) else None
+    since = pushed.later(start, now) if isinstance(start, TrimHorizon | AtTimestamp) else None
     listed = kinesis.list_shards(stream, since)
     losses, there = DataLossLog(options.fail_on_data_loss), {shard.id for shard in listed}
     for option, spec in (("startingPosition", first), ("endingPosition", last)):
@@ -264,4 +328,7 @@ def _ranges(options: SourceOptions, kinesis: Kinesis, stream: str, now: int) -> 
             losses.report(what, f"{option} {stream}/{shard}")
     starts, ends = (positions_of(spec, stream, listed, lambda: latest) for spec in (first, last))
     for one in in_lineage_order(listed):
-        yield ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)
+        part = ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)
+        narrowed = pushed.narrow(part, one, now)
+        if narrowed is not None:
+            yield narrowed

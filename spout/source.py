@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -75,6 +76,7 @@ class KinesisTridentSource(DataSource):
         return "kinesis-trident"
 
     _loaded: int | None = None
+    _load: str | None = None
 
     def schema(self) -> StructType:
         """Return the columns, which never vary; options invalid for both a stream and a batch fail here, at `load()`.
@@ -89,7 +91,15 @@ class KinesisTridentSource(DataSource):
         if stream is None and batch is not None:
             from kinesis_trident.spout.batch_read import now_of
 
-            self._loaded = now_of(batch)
+            if batch.filter_pushdown and not hasattr(DataSourceReader, "pushFilters"):
+                from kinesis_trident.spout.errors import OptionsError
+
+                msg = (
+                    "option filterPushdown needs PySpark 4.1 or newer. Remove it: startingPosition and endingPosition "
+                    "read a part of the stream with any PySpark"
+                )
+                raise OptionsError(msg)
+            self._loaded, self._load = now_of(batch), uuid4().hex
         else:
             # A stream makes no call to Kinesis before it starts.
             self._loaded = int(time.time() * 1000)
@@ -97,10 +107,14 @@ class KinesisTridentSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch; it needs no ZooKeeper."""
-        from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
+        from kinesis_trident.spout.batch_read import FilteringBatchReader, KinesisBatchReader, now_of
 
         options = self._parsed_batch()
-        return KinesisBatchReader(options, self._loaded or now_of(options))
+        now = self._loaded or now_of(options)
+        # Spark refuses to read where filters can be pushed and `spark.sql.python.filterPushdown.enabled` is not set.
+        if options.filter_pushdown:
+            return FilteringBatchReader(options, now, self._load)
+        return KinesisBatchReader(options, now)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader; processes that never plan create one too, so it starts nothing."""

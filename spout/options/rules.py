@@ -127,6 +127,9 @@ def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool 
     if not batch and "endingPosition" in found:
         msg = "option endingPosition is for a batch (spark.read) only: a stream has no end. See Trigger.AvailableNow"
         raise OptionsError(msg)
+    if not batch and found.get("filterPushdown"):
+        msg = "option filterPushdown is for a batch (spark.read) only: Spark pushes no filters into a stream. Remove it"
+        raise OptionsError(msg)
     if batch:
         _check_batch(found)
     effective = {**defaults, **found}

@@ -73,6 +73,13 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "For a batch (`spark.read`) only: where it ends (exclusive), in the forms of `startingPosition`. The default "
         "is LATEST: all records that had arrived when the batch was loaded.",
     )
+    filter_pushdown: bool = option(
+        "filterPushdown",
+        parsers.boolean,
+        "false",
+        "For a batch (`spark.read`) only, with PySpark 4.1 and newer: `true` lets filters choose the times and shards "
+        "that are read (docs/backfill.md).",
+    )
     spout: SpoutMode = option(
         "spout",
         parsers.choice(SpoutMode),

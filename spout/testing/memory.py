@@ -95,7 +95,9 @@ class MemoryKinesis:
             held = list(self._stream.shards.values())
             if since is not None:
                 held = filtered(self._stream, _filter(since), self._clock())
-            return [Shard(shard.name, shard.parents, shard.closed is not None) for shard in held]
+            return [
+                Shard(one.name, one.parents, one.closed is not None, (one.first, one.last)) for one in held
+            ]
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """See `Kinesis.iterator`."""

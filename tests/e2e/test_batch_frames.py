@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceReader
 from stage import Stage
 
 from kinesis_trident.spout.reader.rows import SCHEMA
@@ -78,3 +82,93 @@ def test_what_arrives_after_a_frame_was_loaded_is_not_in_it(stage: Stage) -> Non
     assert texts(frame) == ["a"]
     again = stage.spark.read.format("kinesis-trident").options(**options).load()
     assert texts(again) == ["a", "late"]
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that pushes filters into Python sources, in a time zone of its own."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark 4.0 pushes no filters")
+def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    ago = 7_200_000
+    with ScriptedKinesis(quotas=Quotas.none(), clock=lambda: int(time.time() * 1000) - ago) as kinesis:
+        kinesis.create_stream("orders", 2)
+        first, second = kinesis.shards("orders")
+        arrived = []
+        for minute in range(120):
+            arrived.append(kinesis.now)
+            kinesis.put("orders", first, str(minute).encode())
+            kinesis.put("orders", second, b"other")
+            kinesis.advance(60)
+        options = {
+            "streamName": "orders",
+            "region": "us-east-1",
+            "endpointUrl": kinesis.endpoint_url,
+            "minFetchPeriod": "10ms",
+            "maxRecordsPerFetch": "5",
+            "filterPushdown": "true",
+        }
+
+        def orders() -> DataFrame:
+            return pushing.read.format("kinesis-trident").options(**options).load()
+
+        edge = pushing.createDataFrame([(arrived[60] / 1000, arrived[90] / 1000)], "a double, b double")
+        begin, end = edge.selectExpr("string(timestamp_seconds(a))", "string(timestamp_seconds(b))").first()
+        hour = f"approximateArrivalTimestamp >= '{begin}' AND approximateArrivalTimestamp < '{end}'"
+        found = orders().filter(f"{hour} AND shardId = '{first}' AND length(data) > 0")
+        assert sorted(int(text) for text in texts(found)) == list(range(60, 90))
+        calls = kinesis.calls["GetRecords", first]
+        assert calls <= 8
+        assert kinesis.calls["GetRecords", second] == 0
+        found.explain("formatted")
+        plan = capsys.readouterr().out
+        assert "PushedFilters: [" in plan
+        assert f"EqualTo(shardId,{first})" in plan
+        assert "length(data" in plan.split("Condition", 1)[1]
+
+        orders().createOrReplaceTempView("orders")
+        one, other = f"shardId = '{first}'", f"shardId = '{second}'"
+        assert pushing.sql(f"SELECT * FROM orders WHERE {one}").count() == 120
+        # This Spark would give the rows of one of them twice.
+        frame = orders()
+        if not hasattr(DataSourceReader, "pushLimit"):
+            with pytest.raises(Exception, match=r"Call load\(\) for each filter"):
+                frame.filter(one).union(frame.filter(other)).count()
+        assert orders().filter(one).union(orders().filter(other)).count() == 240
+        pushing.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+        with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+            orders().filter(one).count()
+        plain = {key: value for key, value in options.items() if key != "filterPushdown"}
+        frame = pushing.read.format("kinesis-trident").options(**plain).load()
+        assert frame.filter(one).union(frame.filter(other)).count() == 240
+        pushing.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        assert frame.filter(one).union(frame.filter(other)).count() == 240
+        assert (frame.filter(one).count(), frame.count()) == (120, 240)
+
+
+def test_the_first_rows_leave_after_the_first_page(spark: SparkSession) -> None:
+    """A second page would take 5 minutes: neither `limit` nor `show` waits for one, or for other shards."""
+    with ScriptedKinesis() as kinesis:
+        kinesis.create_stream("orders", 4)
+        first, *others = kinesis.shards("orders")
+        for shard in (first, *others):
+            for _ in range(100):
+                kinesis.put("orders", shard, bytes(10_000))
+        options = {"streamName": "orders", "region": "us-east-1", "endpointUrl": kinesis.endpoint_url}
+        frame = (
+            spark.read.format("kinesis-trident")
+            .options(**options, maxRecordsPerFetch="20", minFetchPeriod="5m")
+            .load()
+        )
+        for look in (lambda: frame.limit(15).collect(), lambda: frame.show(15), lambda: frame.take(1)):
+            kinesis.calls.clear()
+            look()
+            assert kinesis.calls["GetRecords", first] <= 2
+            assert sum(kinesis.calls["GetRecords", shard] for shard in others) == 0
