@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -13,6 +14,9 @@ from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon
 __all__ = [
     "AccessDeniedError",
     "AfterShard",
+    "AskIterator",
+    "AskRecords",
+    "CallsTogether",
     "ConsumerMissingError",
     "InUseError",
     "IteratorExpiredError",
@@ -131,6 +135,30 @@ class Page:
     size: int
     server_time: int | None = None
     closed: bool = False
+
+
+class AskIterator(NamedTuple):
+    """The arguments of `Kinesis.iterator`."""
+
+    stream: str
+    shard: str
+    position: str
+
+
+class AskRecords(NamedTuple):
+    """The arguments of `Kinesis.get_records`."""
+
+    iterator: str
+    limit: int
+
+
+@runtime_checkable
+class CallsTogether(Protocol):
+    """Makes several calls at once, in one thread."""
+
+    def together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
+        """Return, for each call, what it returns, or the KinesisError that it raises."""
+        ...
 
 
 class Kinesis(Protocol):

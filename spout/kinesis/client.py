@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,8 @@ from botocore.parsers import ResponseParserError
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
+    AskIterator,
+    AskRecords,
     ConsumerMissingError,
     InUseError,
     KinesisError,
@@ -48,6 +51,7 @@ from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.kinesis.remedies import Remedy, Renewed, RequestClock, remedy_of
 from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
+from kinesis_trident.spout.kinesis.wire.http_answers import HttpAnswer
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import (
     After,
@@ -83,6 +87,15 @@ class _Access(NamedTuple):
     keys: tuple[str | None, ...] | None
     calls: KinesisCalls
     where: str
+
+
+class _Made(NamedTuple):
+    """A call that reads a shard: what errors name, and how it is sent and read."""
+
+    what: str
+    call: str
+    arguments: Mapping[str, Any]
+    parse: Callable[[memoryview, int | None], Any]
 
 
 class BotoKinesis:
@@ -208,25 +221,65 @@ class BotoKinesis:
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record."""
-        iterator = self._call(
-            f"stream {stream!r}, shard {shard}, position {position}",
-            "GetShardIterator",
-            {**self._stream(stream), "ShardId": shard, **_start(parse_position(position))},
-            lambda body, _: iterator_of(body),
-        )
-        return f"{stream}{_OF}{iterator}" if len(self._arns) > 1 else iterator
+        made = self._made(AskIterator(stream, shard, position))
+        return str(self._call(made.what, made.call, made.arguments, made.parse))
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis.get_records`."""
-        several = len(self._arns) > 1
-        stream, of, token = iterator.partition(_OF) if several else (next(iter(self._arns), ""), "", iterator)
-        asked: dict[str, Any] = {"ShardIterator": token, "Limit": limit}
-        if stream:
-            asked["StreamARN"] = self._arns[stream]
-        page = self._call("GetRecords", "GetRecords", asked, page_of)
-        if of and page.next_iterator is not None:
-            return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
+        made = self._made(AskRecords(iterator, limit))
+        page: Page = self._call(made.what, made.call, made.arguments, made.parse)
         return page
+
+    def together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
+        """See `CallsTogether.together`."""
+        made, calls = [self._made(one) for one in asked], self._access.value.calls
+        begun: list[Callable[[], HttpAnswer]] = []
+        for one in made:
+            try:
+                begun.append(calls.begin(one.call, one.arguments))
+            except (BotoCoreError, ClientError) as error:
+                # It would be the same for the others, after as long a wait for each.
+                begun += [partial(_fail, error)] * (len(made) - len(begun))
+                break
+        return [self._finish(*pair) for pair in zip(made, begun, strict=True)]
+
+    def _finish(self, made: _Made, begun: Callable[[], HttpAnswer]) -> Any:
+        """Return the outcome of a call that was begun, or its error; a remedy makes another call."""
+        under_way = [begun]
+
+        def read(calls: KinesisCalls) -> Any:
+            waiting = under_way.pop() if under_way else calls.begin(made.call, made.arguments)
+            return calls.read(made.call, waiting, made.parse)
+
+        try:
+            return self._attempt(made.what, read)
+        except KinesisError as error:
+            return error
+
+    def _made(self, asked: AskIterator | AskRecords) -> _Made:
+        """Return a call as it is sent."""
+        several = len(self._arns) > 1
+        if isinstance(asked, AskIterator):
+            stream, shard, position = asked
+            return _Made(
+                f"stream {stream!r}, shard {shard}, position {position}",
+                "GetShardIterator",
+                {**self._stream(stream), "ShardId": shard, **_start(parse_position(position))},
+                (lambda body, _: f"{stream}{_OF}{iterator_of(body)}")
+                if several
+                else lambda body, _: iterator_of(body),
+            )
+        iterator, limit = asked
+        stream, of, token = iterator.partition(_OF) if several else (next(iter(self._arns), ""), "", iterator)
+        arguments: dict[str, Any] = {"ShardIterator": token, "Limit": limit}
+        if stream:
+            arguments["StreamARN"] = self._arns[stream]
+        return _Made(
+            "GetRecords",
+            "GetRecords",
+            arguments,
+            (lambda body, answered: _of_stream(page_of(body, answered), f"{stream}{of}")) if of else page_of,
+        )
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
@@ -369,6 +422,16 @@ class BotoKinesis:
             return read(shards)
         except ResponseParserError as error:
             raise translated(error, f"stream {stream!r}", self._where) from error
+
+
+def _fail(error: Exception) -> HttpAnswer:
+    raise error
+
+
+def _of_stream(page: Page, prefix: str) -> Page:
+    """Return a page whose next iterator names its stream."""
+    following = page.next_iterator
+    return page if following is None else replace(page, next_iterator=f"{prefix}{following}")
 
 
 def _filter(since: Since) -> dict[str, Any]:

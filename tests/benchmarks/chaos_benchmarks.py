@@ -40,6 +40,7 @@ CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
     ("fetch", (), {"PAGES": 2, "BOTO3_PAGES": 1}, ["Reading from Kinesis"]),
     ("latency", ("first",), {"SINGLES": 2, "IDLE": 1.0}, ["after idleness"]),
     ("latency", ("trickle",), {"WARM": 2.0, "SECONDS": 2.0}, ["a trickle"]),
+    ("limits", ("few",), {"WARM": 2.0, "SECONDS": 2.0}, ["At the limits that AWS has"]),
     ("planning", (), {"SHARDS": [10, 20]}, ["Planning very many shards"]),
     ("sink", (), {"COUNT": 1_000, "ROUNDS": 2}, ["Writing to Kinesis"]),
     ("small_batches", ("1",), {"BATCHES": 7}, ["Small batches", "What is imported"]),

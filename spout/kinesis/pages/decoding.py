@@ -8,6 +8,7 @@ A record that cannot be decoded does not stop those beside it: it stays in its p
 
 from __future__ import annotations
 
+import math
 import re
 from base64 import b64decode
 from datetime import datetime
@@ -242,8 +243,9 @@ def _batch_of(
     """
     sequences = texts([record.sequence for record in records])
     arrivals = np.array([record.arrival for record in records], dtype=np.float64)
-    arrivals[np.isnan(arrivals)] = 0
     if len(records):
+        if math.isnan(arrivals.min()):
+            arrivals[np.isnan(arrivals)] = 0
         _check(sequences, arrivals)
     columns = [
         _keys([record.key for record in records]),
@@ -267,15 +269,17 @@ def _keys(keys: list[str | None]) -> pa.StringArray:
 def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     """Check what the types of an answer do not show."""
     _, ends, content = sequences.buffers()
-    # All at once: a column that was just built begins at the start of its buffers.
-    lengths = np.diff(np.frombuffer(ends, np.int32, len(sequences) + 1))
+    # All at once: a column that was just built begins at the start of its buffers. A page may be small: few steps.
+    bounds = np.frombuffer(ends, np.int32, len(sequences) + 1)
+    lengths = bounds[1:] - bounds[:-1]
     width = int(lengths[0])
-    digits = np.frombuffer(content, np.uint8, lengths.sum()) if lengths.any() else np.empty(0, np.uint8)
-    if (digits - _ZERO > 9).any() or lengths.min() == 0 or lengths.max() > _LONGEST_SEQUENCE:
+    same = bool((lengths == width).all())
+    shortest, longest = (width, width) if same else (lengths.min(), lengths.max())
+    digits = np.frombuffer(content, np.uint8, bounds[-1]) if bounds[-1] else np.zeros(1, np.uint8)
+    if shortest == 0 or longest > _LONGEST_SEQUENCE or (digits - _ZERO).max() > 9:
         msg = "a sequence number is none"
         raise msgspec.ValidationError(msg)
     # The service's numbers have the same digits nearly always: then they compare as texts.
-    same = (lengths == width).all()
     values = digits.view(f"S{width}") if same else np.array([*map(int, sequences.to_pylist())], object)
     is_late = values[1:] <= values[:-1]
     if is_late.any():
@@ -290,7 +294,7 @@ def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.floa
 def _payloads(data: list[bytes]) -> pa.Array:
     """Build a column of exactly the payloads' size: Arrow's own builder grows by doubling and copies each time."""
     ends = np.zeros(len(data) + 1, dtype=np.int32)
-    np.cumsum(np.fromiter(map(len, data), np.int32, len(data)), out=ends[1:])
+    np.fromiter(map(len, data), np.int32, len(data)).cumsum(out=ends[1:])
     joined = pa.allocate_buffer(int(ends[-1]))
     if joined.size:
         into = memoryview(joined).cast("B")

@@ -94,7 +94,40 @@ class KinesisCalls:
             botocore.exceptions.BotoCoreError: there are no credentials, or no whole answer.
             botocore.parsers.ResponseParserError: the answer cannot be read.
         """
-        answer = self.open(call, arguments, body)
+        return self.read(call, self.begin(call, arguments, body), parse)
+
+    def begin(
+        self, call: str, arguments: Mapping[str, Any], body: bytes | None = None
+    ) -> Callable[[], HttpAnswer]:
+        """Send a call; return what waits for its answer, once: so others can be sent before.
+
+        Raises:
+            botocore.exceptions.BotoCoreError: it was not sent. What is returned raises as `open`.
+        """
+        if self._credentials is None:
+            raise NoCredentialsError
+        found = self._credentials.get_frozen_credentials()
+        keys = Keys(found.access_key or "", found.secret_key or "", found.token)
+        target = self._targets.find(call, arguments)
+        sent = _encode(arguments) if body is None else body
+        headers = target.headers + target.signer.sign(keys, self._clock.now(), sent)
+        connections = self._connected(target.origin)
+        connection = connections.send(target.path, headers, sent, target.url)
+
+        def wait() -> HttpAnswer:
+            answer = connections.receive(connection, target.url)
+            if answer.status != 200:
+                refusal = self._reader.read(answer, bytes)
+                raise refusal_of(call, answer.status, answer.headers, refusal)
+            return answer
+
+        return wait
+
+    def read(
+        self, call: str, begun: Callable[[], HttpAnswer], parse: Callable[[memoryview, int | None], T]
+    ) -> T:
+        """Wait for the answer to a call that was begun; the rest is as for `call`."""
+        answer = begun()
         answered = server_time(answer.headers)
         return self._reader.read(
             answer, lambda found: read_body(call, partial(parse, found, answered), found)
@@ -106,18 +139,7 @@ class KinesisCalls:
         Raises:
             botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError: as `call`.
         """
-        if self._credentials is None:
-            raise NoCredentialsError
-        found = self._credentials.get_frozen_credentials()
-        keys = Keys(found.access_key or "", found.secret_key or "", found.token)
-        target = self._targets.find(call, arguments)
-        sent = _encode(arguments) if body is None else body
-        headers = target.headers + target.signer.sign(keys, self._clock.now(), sent)
-        answer = self._connected(target.origin).request(target.path, headers, sent, target.url)
-        if answer.status != 200:
-            refusal = self._reader.read(answer, bytes)
-            raise refusal_of(call, answer.status, answer.headers, refusal)
-        return answer
+        return self.begin(call, arguments, body)()
 
     def _connected(self, origin: str) -> Connections:
         found = self._connections.get(origin)

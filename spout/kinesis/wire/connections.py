@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -56,8 +59,8 @@ class Connections:
         self._kept: list[Connection] = []
         weakref.finalize(self, _close_all, self._kept)
 
-    def request(self, path: str, headers: str, body: bytes, url: str) -> HttpAnswer:
-        """Send a POST; return its answer.
+    def send(self, path: str, headers: str, body: bytes, url: str) -> Connection:
+        """Send a POST; return the connection on which its answer comes, for `receive`.
 
         Args:
             path: with the query, encoded.
@@ -73,15 +76,21 @@ class Connections:
             headers += "".join(f"{name}: {value}\r\n" for name, value in self._proxy_headers.items())
         head = f"POST {path} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
         connection = self._idle() or self._connect(url)
-        try:
+        with _closed_if_broken(connection, url):
             connection.send(head, body)
-            return HttpAnswer(connection, connection.read_head(), self._keep, url)
-        except (OSError, ProtocolError) as error:
-            connection.close()
-            raise error_of(error, url) from error
-        except BaseException:
-            connection.close()
-            raise
+        return connection
+
+    def receive(self, connection: Connection, url: str) -> HttpAnswer:
+        """Return the answer to what was sent; raises as `send`."""
+        with _closed_if_broken(connection, url):
+            # Several may be waited for in turn, each since it was sent.
+            waited = time.monotonic() - connection.sent
+            if waited > 1:
+                connection.socket.settimeout(max(0.001, READ_SECONDS - waited))
+            head = connection.read_head()
+            if waited > 1:
+                connection.socket.settimeout(READ_SECONDS)
+            return HttpAnswer(connection, head, self._keep, url)
 
     def _idle(self) -> Connection | None:
         """Return a connection that is still open."""
@@ -160,6 +169,19 @@ class Connections:
             msg = f"the certificates of trusted authorities cannot be read: {path} ({error})"
             raise HTTPClientError(error=msg) from error
         return context
+
+
+@contextmanager
+def _closed_if_broken(connection: Connection, url: str) -> Iterator[None]:
+    """Close a connection on any error, which becomes botocore's."""
+    try:
+        yield
+    except (OSError, ProtocolError) as error:
+        connection.close()
+        raise error_of(error, url) from error
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _address(parts: SplitResult) -> tuple[str, int]:

@@ -7,6 +7,7 @@ small call (docs/benchmarks.md has what a call costs). Errors are raised as boto
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -52,6 +53,9 @@ class Connection:
 
     Args:
         connected: a socket, or what encrypts one.
+
+    Attributes:
+        sent: when the last request was, in seconds of `time.monotonic`.
     """
 
     def __init__(self, connected: Any) -> None:
@@ -59,6 +63,7 @@ class Connection:
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
+        self.sent = 0.0
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
 
@@ -70,6 +75,7 @@ class Connection:
 
     def send(self, head: bytes, body: bytes) -> None:
         """Send a request."""
+        self.sent = time.monotonic()
         # Who refuses a request, for its size maybe, answers and closes before all of it has arrived.
         with suppress(BrokenPipeError, ConnectionResetError):
             if len(body) <= _TOGETHER:

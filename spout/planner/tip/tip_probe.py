@@ -5,14 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import (
+    AskIterator,
+    AskRecords,
+    CallsTogether,
+    IteratorExpiredError,
+    Kinesis,
+    KinesisError,
+    Page,
+    ThrottledError,
+    Unavailable,
+)
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
@@ -33,6 +45,13 @@ _THREADS = min(32, 8 * (os.cpu_count() or 4))
 
 _SIDE_BY_SIDE = 128
 """The number of looks begun before checking again whether enough was found."""
+
+
+_AT_ONCE = 32
+"""The looks of one thread whose calls are under way at once: changing threads costs more than a call."""
+
+_Looking = Generator[AskIterator | AskRecords, Any, Look]
+"""A look: yields its calls, is given their answers or errors, and returns what it has found."""
 
 
 class TipProbe:
@@ -92,8 +111,10 @@ class TipProbe:
         asked = list(questions.items())
         for first in range(0, len(asked), _SIDE_BY_SIDE):
             part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._executor.map(lambda one: self._look(*one), part)
-            found |= zip((shard for shard, _ in part), looks, strict=True)
+            looks = self._executor.map(
+                self._together, [part[at : at + _AT_ONCE] for at in range(0, len(part), _AT_ONCE)]
+            )
+            found |= zip((shard for shard, _ in part), chain.from_iterable(looks), strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
         self.looks |= found
@@ -122,17 +143,19 @@ class TipProbe:
         def read() -> tuple[Look, float]:
             page = held.cursor.page if held is not None else None
             if held is None or page is None:
-                return self._look(shard, question, held), self._clock()
-            return self._read_on(question, held, page), self._clock()
+                looking = self._look(shard, question, held)
+            else:
+                looking = self._read_on(question, held, page)
+            return self._finish([looking])[0], self._clock()
 
         return self._executor.submit(read)
 
-    def _read_on(self, question: Question, held: Look, page: Page) -> Look:
+    def _read_on(self, question: Question, held: Look, page: Page) -> _Looking:
         """Return a look with the next answer joined to the one it holds."""
         following = held.following
         if following is None or following.iterator is None:
             return held
-        further = self._get(question, following.iterator)
+        further = yield from self._get(question, following.iterator)
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             cursor = replace(held.cursor, page=replace(page, behind_ms=None))
@@ -145,20 +168,38 @@ class TipProbe:
             following=ShardCursor(last, further.next_iterator),
         )
 
-    def _look(self, shard: str, question: Question, last: Look | None = None) -> Look:
+    def _together(self, asked: Sequence[tuple[str, Question]]) -> list[Look]:
+        """Look at some shards, with the calls of all of them under way at once."""
+        return self._finish([self._look(*one) for one in asked])
+
+    def _finish(self, looks: Sequence[_Looking]) -> list[Look]:
+        found: list[Look | None] = [None] * len(looks)
+        answers: dict[int, Any] = dict.fromkeys(range(len(looks)))
+        while answers:
+            calls: dict[int, AskIterator | AskRecords] = {}
+            for at, answer in answers.items():
+                try:
+                    is_error = isinstance(answer, KinesisError)
+                    calls[at] = looks[at].throw(answer) if is_error else looks[at].send(answer)
+                except StopIteration as end:
+                    found[at] = end.value
+            answers = dict(zip(calls, _make(self._kinesis, [*calls.values()]), strict=True))
+        return [look for look in found if look is not None]
+
+    def _look(self, shard: str, question: Question, last: Look | None = None) -> _Looking:
         """Look at a shard; `last`: the look to go on from, by default the last one."""
         last, position = last or self.looks.get(shard), question.position
         look = Look(ShardCursor(position)) if last is None else last.moved_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
-            return self._walk(shard, question, look)
+            return (yield from self._walk(shard, question, look))
         except IteratorExpiredError:
             look = replace(look, cursor=ShardCursor(position))
         except (ThrottledError, Unavailable) as error:
             return self._refused(look, error)
         try:
-            return self._walk(shard, question, look)
+            return (yield from self._walk(shard, question, look))
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
             return self._refused(look, error)
 
@@ -166,15 +207,15 @@ class TipProbe:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
         return look.refused_now(why, self._wall())
 
-    def _walk(self, shard: str, question: Question, look: Look) -> Look:
+    def _walk(self, shard: str, question: Question, look: Look) -> _Looking:
         key = self._layout.key_of(shard)
-        iterator = look.cursor.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
+        iterator = look.cursor.iterator or (yield AskIterator(key.stream, key.shard, str(look.position)))
         closed = question.closed
         for step in range(_STEPS):
             # The first read of a turn is to fit after it.
             if step and question.budget.wait_of_all(self._clock(), 2) > 0:
                 break
-            page = self._get(question, iterator)
+            page = yield from self._get(question, iterator)
             new = self._new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
@@ -203,11 +244,11 @@ class TipProbe:
             self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
         return self._seen(look, iterator, None, page)
 
-    def _get(self, question: Question, iterator: str) -> Page:
+    def _get(self, question: Question, iterator: str) -> Generator[AskRecords, Page, Page]:
         budget = question.budget
         budget.called()
         try:
-            page = self._kinesis.get_records(iterator, question.limit)
+            page = yield AskRecords(iterator, question.limit)
         finally:
             budget.ended(self._clock())
         budget.answered(page.size, self._clock())
@@ -241,6 +282,21 @@ class TipProbe:
             noted=now,
             before=look.eased(now),
         )
+
+
+def _make(kinesis: Kinesis, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
+    """Return, for each call, what it returns, or its error."""
+    if isinstance(kinesis, CallsTogether):
+        return kinesis.together(asked)
+    outcomes: list[Any] = []
+    for one in asked:
+        try:
+            outcomes.append(
+                kinesis.iterator(*one) if isinstance(one, AskIterator) else kinesis.get_records(*one)
+            )
+        except KinesisError as error:
+            outcomes.append(error)
+    return outcomes
 
 
 def _end_of(records: pa.RecordBatch) -> After:

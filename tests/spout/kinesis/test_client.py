@@ -29,6 +29,8 @@ from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
+    AskIterator,
+    AskRecords,
     InUseError,
     IteratorExpiredError,
     KinesisError,
@@ -209,15 +211,15 @@ def test_several_streams_are_each_called_by_their_own_arn(
     options = SourceOptions.parse({**given, "endpointUrl": kinesis_server.endpoint_url})
     both = BotoKinesis(options)
     asked: list[str] = []
-    send = KinesisCalls.open
+    send = KinesisCalls.begin
 
     def spy(
         calls: KinesisCalls, call: str, arguments: Mapping[str, Any], body: bytes | None = None
-    ) -> HttpAnswer:
+    ) -> Callable[[], HttpAnswer]:
         asked.extend([arguments["StreamARN"]] if call == "GetRecords" else [])
         return send(calls, call, arguments, body)
 
-    monkeypatch.setattr(KinesisCalls, "open", spy)
+    monkeypatch.setattr(KinesisCalls, "begin", spy)
     for name in options.streams:
         both.put_records(name, [(name.encode(), "k")])
         page = both.get_records(both.iterator(name, both.list_shards(name)[0].id, "TRIM_HORIZON"), 10)
@@ -513,6 +515,44 @@ def test_nobody_listening_names_the_endpoint() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Unavailable, match=f"{url}.*check the option endpointUrl"):
             BotoKinesis(options_for(url)).get_records("iterator", 10)
+
+
+def test_calls_together_give_what_each_gives_alone(
+    client: BotoKinesis, make_stream: Callable[..., str]
+) -> None:
+    stream = make_stream()
+    [shard] = client.list_shards(stream)
+    client.put_records(stream, [(b"x", "k")])
+    iterator, missing, other = client.together(
+        [
+            AskIterator(stream, shard.id, "TRIM_HORIZON"),
+            AskIterator(stream, "shardId-000000000009", "TRIM_HORIZON"),
+            AskIterator(stream, shard.id, "TRIM_HORIZON"),
+        ]
+    )
+    assert isinstance(missing, KinesisError)
+    bad, page, same = client.together(
+        [AskRecords("nonsense", 10), AskRecords(iterator, 10), AskRecords(other, 10)]
+    )
+    assert isinstance(bad, KinesisError)
+    assert [one.records.column("data").to_pylist() for one in (page, same)] == [[b"x"]] * 2
+
+
+def test_where_nobody_listens_calls_together_find_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[object] = []
+    connect = socket.create_connection
+
+    def spy(address: tuple[str, int], *given: Any) -> socket.socket:
+        tries.append(address)
+        return connect(address, *given)
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        client = BotoKinesis(options_for(f"http://127.0.0.1:{taken.getsockname()[1]}"))
+        monkeypatch.setattr(socket, "create_connection", spy)
+        outcomes = client.together([AskRecords("iterator", 10)] * 3)
+    assert [type(one) for one in outcomes] == [Unavailable] * 3
+    assert len(tries) == 1
 
 
 def test_no_credentials_and_no_region_say_what_to_give(

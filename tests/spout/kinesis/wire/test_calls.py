@@ -197,6 +197,20 @@ def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
         }
 
 
+def test_calls_that_were_begun_are_under_way_at_once() -> None:
+    all_are_there = threading.Barrier(3)
+
+    def behave(connection: socket.socket) -> None:
+        all_are_there.wait(60)
+        connection.sendall(WHOLE)
+
+    with many(behave) as url:
+        calls = calls_to(url)
+        begun = [calls.begin("GetRecords", {"ShardIterator": "i"}) for _ in range(3)]
+        answers = [calls.read("GetRecords", one, whole_body) for one in begun]
+    assert answers == [json.loads(BODY)] * 3
+
+
 @pytest.mark.parametrize("behave", [stall, stall_in_a_large_one, reset, bad_chunk])
 def test_errors_are_those_of_botocore(
     behave: Callable[[socket.socket], object], monkeypatch: pytest.MonkeyPatch
