@@ -15,6 +15,7 @@ from botocore.parsers import ResponseParserError
 
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
+    AccessDeniedError,
     AfterShard,
     AskIterator,
     AskRecords,
@@ -283,15 +284,18 @@ class BotoKinesis:
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
+        by_name = {"StreamARN": stream_arn, "ConsumerName": name}
         try:
             return self._call(
                 f"consumer {name!r} of {stream_arn}",
                 "DescribeStreamConsumer",
-                {"StreamARN": stream_arn, "ConsumerName": name},
+                {"ConsumerARN": name} if name.startswith("arn:") else by_name,
                 lambda body, _: consumer_of(body),
             )
         except StreamMissingError as error:
             raise ConsumerMissingError(str(error)) from error
+        except AccessDeniedError as error:
+            raise of_consumer(error) from error
 
     def register_consumer(self, stream_arn: str, name: str) -> None:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
@@ -318,7 +322,7 @@ class BotoKinesis:
         }
         try:
             answer = self._attempt(what, lambda calls: calls.open("SubscribeToShard", asked))
-        except StreamMissingError as error:
+        except (AccessDeniedError, StreamMissingError) as error:
             raise of_consumer(error) from error
         return EventStream(answer, what, self._where, server_time(answer.headers), self._steady)
 

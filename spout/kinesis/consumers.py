@@ -43,7 +43,7 @@ class ConsumerCalls(Protocol):
         ...
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
-        """Return a stream's consumer by name; raise ConsumerMissingError if there is none."""
+        """Return a stream's consumer by name, or any one by its ARN; raise ConsumerMissingError if there is none."""
         ...
 
     def register_consumer(self, stream_arn: str, name: str) -> None:
@@ -62,21 +62,30 @@ def ready_consumers(
     """Return the ARNs of the consumers that `options` name, all active, by stream in the options' order.
 
     With `consumerLifecycle=managed` a missing one is registered. None is ever deregistered: a newer run may use it
-    already, and the next start needs it.
+    already, and the next start needs it. Those of `consumerARN` are only looked at.
 
     Raises:
-        ConsumerMissingError: `consumerLifecycle=external`, and none of that name exists.
+        ConsumerMissingError: `consumerLifecycle=external`, and none of that name or ARN exists, or it is being deleted.
         KinesisError: one cannot be registered, or was not active within 5 minutes.
     """
-    name = options.consumer_name or options.application_name
+    given = (
+        dict(zip(options.streams, options.consumer_arn.split(","), strict=True))
+        if options.consumer_arn
+        else {}
+    )
+    name = options.consumer_arn or options.consumer_name or options.application_name
     jitter = rng or random.Random()
     given_up = clock() + _PATIENCE
-    arns = {stream: calls.describe(stream).arn for stream in options.streams}
+    arns = options.arns if given else {stream: calls.describe(stream).arn for stream in options.streams}
     ready: dict[str, str] = {}
     while True:
         waiting = {}
         for stream in [stream for stream in arns if stream not in ready]:
-            found = _find(calls, arns[stream], name, register=options.consumer_lifecycle == "managed")
+            found = (
+                _shared(calls, arns[stream], given[stream])
+                if given
+                else _find(calls, arns[stream], name, register=options.consumer_lifecycle == "managed")
+            )
             if found is not None and found.status == "ACTIVE":
                 ready[stream] = found.arn
             else:
@@ -88,6 +97,19 @@ def ready_consumers(
             msg = f"consumer {name!r} is {states}, and was not ACTIVE within {_PATIENCE:g} s. Try again later"
             raise KinesisError(msg)
         sleep(_PERIOD * (1 + jitter.random()))
+
+
+def _shared(calls: ConsumerCalls, stream: str, arn: str) -> Consumer:
+    """Find a consumer by its ARN; a new one of the same name has another ARN."""
+    try:
+        found = calls.describe_consumer(stream, arn)
+    except ConsumerMissingError as error:
+        msg = f"{error}. It was deregistered, or never existed: ask the stream's owner for the consumer's present ARN"
+        raise ConsumerMissingError(msg) from error
+    if found.status == "DELETING":
+        msg = f"consumer {arn} is DELETING. Ask the stream's owner for the ARN of another one"
+        raise ConsumerMissingError(msg)
+    return found
 
 
 def _find(calls: ConsumerCalls, stream: str, name: str, *, register: bool) -> Consumer | None:

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, EventStreamError
 
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.kinesis import (
+    AccessDeniedError,
     ConsumerMissingError,
     KinesisError,
     Page,
@@ -133,11 +134,16 @@ class EventStream:
 
 
 def of_consumer(error: KinesisError) -> KinesisError:
-    """Return the error of a subscription: what is not found is its consumer."""
+    """Return the error of a call about a consumer: what is not found, or not allowed, is the consumer."""
+    if isinstance(error, AccessDeniedError):
+        return AccessDeniedError(
+            f"{error}. The policy of a consumer of another account has to allow the call too (docs/fan-out.md)"
+        )
     if not isinstance(error, StreamMissingError):
         return error
     return ConsumerMissingError(
-        f"{error}. If the consumer was deregistered, consumerLifecycle=managed registers it at the next start"
+        f"{error}. If the consumer was deregistered, consumerLifecycle=managed registers it at the next start; "
+        "consumerARN needs the ARN of the new one"
     )
 
 

@@ -36,6 +36,7 @@ _BYTES = {
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _ARN = re.compile(r"arn:[^:]+:kinesis:(?P<region>[^:]+):(?P<account>\d*):stream/(?P<name>[\w.-]+)", re.ASCII)
 _STREAM = re.compile(r"[\w.-]{1,128}", re.ASCII)
+_CONSUMER = re.compile(r"(?P<stream>.+)/consumer/[\w.-]+:\d+", re.ASCII)
 
 
 def text(given: str) -> str:
@@ -245,6 +246,20 @@ def arns(given: str) -> tuple[str, str, str]:
         msg = "ARNs in one region with distinct stream names; use a separate load() for the others"
         raise ValueError(msg)
     return ",".join(one[0] for one in matches), regions.pop(), ",".join(names)
+
+
+def consumer_arns(given: str) -> tuple[str, tuple[str, str, str]]:
+    """Parse consumer ARNs separated by commas; return them, and what `arns` returns of their streams."""
+    found = [_CONSUMER.fullmatch(one.strip()) for one in given.split(",")]
+    streams = [one["stream"] if one else "" for one in found]
+    if not all(map(_ARN.fullmatch, streams)):
+        msg = (
+            "the ARN of a consumer, such as "
+            "arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/app:1700000000, or one for each stream, "
+            "separated by commas"
+        )
+        raise ValueError(msg)
+    return ",".join(one[0] for one in found if one), arns(",".join(streams))
 
 
 def endpoint(given: str) -> str:

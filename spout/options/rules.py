@@ -50,6 +50,8 @@ def fold_stream(found: dict[str, Any]) -> None:
 
 def fold(found: dict[str, Any]) -> None:
     """Replace alternative options by the ones they stand for, in place; raise `OptionsError` if they conflict."""
+    if "consumerARN" in found:
+        _fold_consumers(found)
     fold_stream(found)
     found.pop("avoidEmptyBatches", None)
     deliveries = found.pop("maxDeliveries", None)
@@ -68,9 +70,24 @@ def fold(found: dict[str, Any]) -> None:
     if found.get("endingPosition") == "AT_TIMESTAMP":
         msg = "option endingPosition is AT_TIMESTAMP without a time. Add the time"
         raise OptionsError(msg)
-    if found.get("consumerMode") == "efo" and "applicationName" in found:
+    if found.get("consumerMode") == "efo" and "applicationName" in found and "consumerARN" not in found:
         found.setdefault("consumerName", _consumer_of(found["applicationName"]))
     found.setdefault("onExhausted", "deadLetter" if "deadLetter" in found else "fail")
+
+
+def _fold_consumers(found: dict[str, Any]) -> None:
+    """Fill in what the ARNs of consumers say: their streams, and that nobody registers them."""
+    found["consumerARN"], streams = found["consumerARN"]
+    given = found.setdefault("streamARN", streams)
+    if given != streams:
+        msg = f"option consumerARN names consumers of {streams[0]}, but streamARN is {given[0]}. Give only consumerARN"
+        raise OptionsError(msg)
+    if "consumerName" in found:
+        msg = "option consumerName cannot be combined with consumerARN. Give only one of them"
+        raise OptionsError(msg)
+    if found.setdefault("consumerLifecycle", "external") != "external":
+        msg = "consumerLifecycle=managed cannot be combined with consumerARN, which is never registered. Remove one"
+        raise OptionsError(msg)
 
 
 def _consumer_of(application: str) -> str:
@@ -136,7 +153,7 @@ def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool 
     if effective["clientRetryInterval"] > effective["clientMaxRetryInterval"]:
         msg = "option clientRetryInterval exceeds its upper bound, clientMaxRetryInterval (10s by default)"
         raise OptionsError(msg)
-    for key in ("consumerName", "consumerLifecycle"):
+    for key in ("consumerName", "consumerARN", "consumerLifecycle"):
         if effective[key] != defaults[key] and found.get("consumerMode") != "efo":
             msg = f"option {key} has no effect with consumerMode=polling. Set consumerMode=efo, or remove the option"
             raise OptionsError(msg)

@@ -305,6 +305,14 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         None,
         "With `efo`: the consumer's name; by default the application's.",
     )
+    consumer_arn: str | None = option(
+        "consumerARN",
+        parsers.consumer_arns,
+        None,
+        "With `efo`: the ARN of an existing consumer, of another account for example, instead of `consumerName`; one "
+        "for each stream, separated by commas. It includes the stream's ARN; such a consumer is never registered.",
+        "fanoutConsumerARN",
+    )
     consumer_lifecycle: ConsumerLifecycle = option(
         "consumerLifecycle",
         # The names in Flink's source.

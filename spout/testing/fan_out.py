@@ -32,11 +32,17 @@ _QUIET_MS = 5_000
 
 @dataclass(slots=True)
 class HeldConsumer:
-    """A consumer of one stream; `subscribed` has the last subscription to each shard."""
+    """A consumer of one stream.
+
+    Attributes:
+        deleted: the time of its deregistration; None before.
+        subscribed: the last subscription to each shard.
+    """
 
     name: str
     arn: str
     created: int
+    deleted: int | None = None
     subscribed: dict[str, HeldSubscription] = field(default_factory=dict)
 
 
@@ -151,7 +157,9 @@ class StreamConsumers:
 
     def _deregister(self, asked: requests.SomeConsumer, now: int) -> dict[str, Any]:
         stream, found = self._found(asked.consumer_arn, asked.stream, asked.consumer_name, now)
-        del self.of(stream)[found.name]
+        found.deleted = now
+        if not self._quotas().deregistration_ms:
+            del self.of(stream)[found.name]
         return {}
 
     def _list(self, asked: requests.ListStreamConsumers, now: int) -> dict[str, Any]:
@@ -172,12 +180,21 @@ class StreamConsumers:
             name = rest.partition(":")[0]
         held = self._find(stream or "", now)
         found = self.of(held).get(name or "")
+        if (
+            found is not None
+            and found.deleted is not None
+            and now - found.deleted >= (self._quotas().deregistration_ms or 0)
+        ):
+            del self.of(held)[found.name]
+            found = None
         if found is None or (arn is not None and found.arn != arn):
             msg = f"Consumer {arn or name}, stream {held.arn} not found."
             raise StreamMissingError(msg)
         return held, found
 
     def _status(self, consumer: HeldConsumer, now: int) -> str:
+        if consumer.deleted is not None:
+            return "DELETING"
         takes = self._quotas().registration_ms or 0
         return "ACTIVE" if now - consumer.created >= takes else "CREATING"
 

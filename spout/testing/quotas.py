@@ -49,6 +49,7 @@ class Quotas:
         subscription_ms: the duration of a subscription.
         resubscribe_ms: the time after the start of a subscription until the consumer can get another one to the shard.
         registration_ms: the duration of a consumer's registration; None for none.
+        deregistration_ms: how long a deregistered consumer is still there, DELETING; None for not at all.
     """
 
     read_calls: int | None = 5
@@ -58,6 +59,7 @@ class Quotas:
     subscription_ms: int | None = 300_000
     resubscribe_ms: int | None = 5_000
     registration_ms: int | None = None
+    deregistration_ms: int | None = None
 
     @classmethod
     def none(cls) -> Quotas:

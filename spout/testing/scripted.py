@@ -22,7 +22,7 @@ from kinesis_trident.spout.testing.quotas import CallTimes, Quotas
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request, SeveredError
 from kinesis_trident.spout.testing.service import KinesisService, code_of, subject
 from kinesis_trident.spout.testing.signatures import Signatures
-from kinesis_trident.spout.testing.stream import HeldStream
+from kinesis_trident.spout.testing.stream import CALLER, HeldStream
 
 _JSON = "application/x-amz-json-1.1"
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
@@ -50,6 +50,7 @@ class ScriptedKinesis:
         quotas: the limits of each shard; by default those of AWS.
         port: to listen on; by default any free one.
         host: the address to listen on; `::1` for IPv6.
+        owner: the account of the streams; by default the caller's. Only ARNs reach streams of another one.
 
     Attributes:
         endpoint_url: the URL of the endpoint.
@@ -65,11 +66,12 @@ class ScriptedKinesis:
         quotas: Quotas | None = None,
         port: int = 0,
         host: str = "127.0.0.1",
+        owner: str = CALLER,
     ) -> None:
         self._clock = clock
         self._ahead = 0
         self._lock = threading.RLock()
-        self._service = KinesisService(quotas or Quotas())
+        self._service = KinesisService(quotas or Quotas(), owner)
         self._faults = FaultScript()
         self._signatures = Signatures()
         self._server = LoopbackServer(self._reply, port, host)
@@ -116,10 +118,10 @@ class ScriptedKinesis:
         """Delete a stream and create it again, empty, with as many shards as were open."""
         with self._lock:
             shards = len(self._stream(stream).open_shards)
-            created = self._service.streams.pop(stream).created
+            before = self._service.streams.pop(stream)
             # The creation time distinguishes two streams of one name.
-            now = max(self.now, created + 1)
-            self._service.streams[stream] = HeldStream(stream, shards, now)
+            now = max(self.now, before.created + 1)
+            self._service.streams[stream] = HeldStream(stream, shards, now, owner=before.owner)
 
     def distribute(self, stream: str, *, auto: bool = True) -> None:
         """Set the record distribution strategy: AUTO, or USER_PARTITION_KEY, with which a stream begins."""
@@ -240,6 +242,7 @@ class ScriptedKinesis:
                 return self._refusal(fault.code, fault.message, fault.status)
             try:
                 self._signatures.check(request.headers, self.now)
+                self._service.check_owner(asked)
                 if call == "SubscribeToShard":
                     return self._subscribed(asked, fault)
                 answer = self._service.answer(call, asked, self.now)

@@ -24,7 +24,7 @@ from kinesis_trident.spout.testing.listing import children, filtered, shard_json
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import HeldStream
+from kinesis_trident.spout.testing.stream import CALLER, HeldStream
 from kinesis_trident.spout.testing.tokens import (
     GOOD_FOR_MS,
     RefusedError,
@@ -72,10 +72,12 @@ class KinesisService:
 
     Args:
         quotas: the limits of each shard.
+        owner: the account. Where it is not the caller's, only ARNs reach the streams.
     """
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, quotas: Quotas, owner: str = CALLER) -> None:
         self._quotas = quotas
+        self._owner = owner
         self.streams: dict[str, HeldStream] = {}
         self._used: dict[tuple[str, int, str], ShardQuota] = {}
         self._fan_out = StreamConsumers(self.stream, lambda: self._quotas)
@@ -109,6 +111,17 @@ class KinesisService:
             raise RefusedError(msg, code="UnknownOperationException")
         kind, handler = self._handlers[call]
         return handler(_request(call, asked, kind), now)
+
+    def check_owner(self, asked: Mapping[str, Any]) -> None:
+        """Check that a request can reach a stream of the owner; a token carries its own stream.
+
+        Raises:
+            StreamMissingError: it names a stream of the caller's account.
+        """
+        named = f"{asked.get('StreamARN')} {asked.get('ConsumerARN')}"
+        if self._owner != CALLER and f":{self._owner}:" not in named and "NextToken" not in asked:
+            msg = f"Stream {asked.get('StreamName')} under account {CALLER} not found."
+            raise StreamMissingError(msg)
 
     def subscribe(self, asked: Mapping[str, Any], now: int) -> HeldSubscription:
         """Begin a subscription, as SubscribeToShard requests it.
@@ -144,7 +157,7 @@ class KinesisService:
         if asked.stream in self.streams:
             msg = f"Stream {asked.stream} under account 123456789012 already exists."
             raise RefusedError(msg, code="ResourceInUseException")
-        self.streams[asked.stream] = HeldStream(asked.stream, asked.shard_count or 4, now)
+        self.streams[asked.stream] = HeldStream(asked.stream, asked.shard_count or 4, now, owner=self._owner)
         self.streams[asked.stream].is_auto = asked.record_distribution_strategy == "AUTO"
         return {}
 

@@ -13,6 +13,9 @@ HASH_KEYS = 2**128
 
 HOUR_MS = 3_600_000
 
+CALLER = "123456789012"
+"""The account of all callers."""
+
 _FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
 _STEP = 104_729
 
@@ -25,14 +28,18 @@ class HeldStream:
         shards: the initial number of shards, which divide the hash keys evenly.
         created: epoch milliseconds.
         retention_hours: the age at which `expire` drops records.
+        owner: its account.
 
     Attributes:
         is_auto: it distributes records by itself, whatever their keys, and takes some without a key.
     """
 
-    def __init__(self, name: str, shards: int, created: int, *, retention_hours: int = 24) -> None:
+    def __init__(
+        self, name: str, shards: int, created: int, *, retention_hours: int = 24, owner: str = CALLER
+    ) -> None:
         self.name = name
-        self.arn = f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}"
+        self.owner = owner
+        self.arn = f"arn:aws:kinesis:us-east-1:{owner}:stream/{name}"
         self.created = created
         self.retention_hours = retention_hours
         self.is_auto = False

@@ -12,9 +12,11 @@ import pytest
 from harness import PATIENCE, eventually, layout_of
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from older_spark import NO_REPORTS
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kinesis_trident import Reliable, reliable
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -28,7 +30,7 @@ from kinesis_trident.spout.spark_plan import source_of
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
-__all__ = ["AVAILABLE_NOW", "Stage", "Taken", "ended", "error_of"]
+__all__ = ["AVAILABLE_NOW", "Stage", "Taken", "ended", "error_of", "start_available_now"]
 
 AVAILABLE_NOW = {"availableNow": True}
 
@@ -39,6 +41,18 @@ def ended(query: StreamingQuery) -> StreamingQuery:
         assert query.awaitTermination(PATIENCE), "the query does not end"
     finally:
         query.stop()
+    return query
+
+
+def start_available_now(out: DataStreamWriter, stream: DataFrame) -> StreamingQuery:
+    """Start a query of Spark's own kind over what `load()` returned, which ends once everything is read.
+
+    With Spark 4.0 and 4.1 that trigger ends after one batch of a Python source.
+    """
+    if installed_protocol() != "4.0":
+        return out.trigger(**AVAILABLE_NOW).start()
+    query = out.start()
+    stop_when_drained(query, source_of(stream)[0])
     return query
 
 
@@ -153,16 +167,14 @@ class Stage:
     ) -> StreamingQuery:
         """Start a query of Spark's own kind, to a batch function or else to `out` as Parquet."""
         out = stream.writeStream.option("checkpointLocation", self.at(checkpoint))
-        drains = trigger == AVAILABLE_NOW and installed_protocol() == "4.0"
-        if trigger and not drains:
-            out = out.trigger(**trigger)
         out = (
             out.format("parquet").option("path", self.at("out")) if write is None else out.foreachBatch(write)
         )
-        query = out.start()
+        if trigger == AVAILABLE_NOW:
+            query = start_available_now(out, stream)
+        else:
+            query = (out.trigger(**trigger) if trigger else out).start()
         self.queries.append(query)
-        if drains:
-            stop_when_drained(query, source_of(stream)[0])
         return query
 
     def at(self, name: str) -> str:
@@ -247,7 +259,7 @@ class Stage:
     def progress(self, query: StreamingQuery) -> dict[str, Any]:
         """Return what the source says of itself in a query's last progress; empty before the first."""
         if installed_protocol() == "4.0":
-            pytest.skip("Spark 4.0 and 4.1 do not ask a source what it reports")
+            pytest.skip(NO_REPORTS)
         last = query.lastProgress
         return dict(json.loads(last.json)["sources"][0]["latestOffset"] or {}) if last else {}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stage import AVAILABLE_NOW, ended
+from stage import ended, start_available_now
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
@@ -45,7 +45,7 @@ def test_polling_and_fan_out_give_the_same_rows_and_every_action_of_a_batch_too(
             )
 
         def start(mode: str, sink: Callable[[DataFrame, int], None]) -> StreamingQuery:
-            return (
+            stream = (
                 spark.readStream.format("kinesis-trident")
                 .option("streamName", STREAM)
                 .option("region", "us-east-1")
@@ -57,11 +57,9 @@ def test_polling_and_fan_out_give_the_same_rows_and_every_action_of_a_batch_too(
                 .option("describeShardInterval", "100ms")
                 .option("consumerMode", mode)
                 .load()
-                .writeStream.foreachBatch(sink)
-                .trigger(**AVAILABLE_NOW)
-                .option("checkpointLocation", str(tmp_path / mode))
-                .start()
             )
+            out = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / mode))
+            return start_available_now(out, stream)
 
         polled: list[tuple[Any, ...]] = []
         pushed: list[tuple[Any, ...]] = []

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from older_spark import needs_reports
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 from thorough import cases
 from typer.testing import CliRunner
 
 from kinesis_trident.console.cli import app as console
-from kinesis_trident.spout.engines import installed_protocol
 from kinesis_trident.tracker.records import RecordPosition
 
 if TYPE_CHECKING:
@@ -199,9 +199,7 @@ def test_failing_records_starve_nothing_before_their_bound(stage: Stage) -> None
     assert not stage.inflight_of().blocked
 
 
-@pytest.mark.skipif(
-    installed_protocol() == "4.0", reason="Spark 4.0 and 4.1 do not ask a source what it reports"
-)
+@needs_reports
 def test_what_spark_logs_and_shows_of_hundreds_of_failures_is_small(stage: Stage) -> None:
     def tenth_fails(record):  # type: ignore[no-untyped-def]
         text = record.data.decode()

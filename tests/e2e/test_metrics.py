@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
+from older_spark import needs_reports
 from prometheus_client import CollectorRegistry
 from stage import Stage
 
 from kinesis_trident import MetricsListener
-from kinesis_trident.spout.engines import installed_protocol
 
 
-@pytest.mark.skipif(
-    installed_protocol() == "4.0", reason="Spark 4.0 and 4.1 do not ask a source what it reports"
-)
+@needs_reports
 def test_a_listener_of_the_session_exports_what_a_query_reports(make_stage: Callable[..., Stage]) -> None:
     stage = make_stage(2)
     stage.put(range(12))

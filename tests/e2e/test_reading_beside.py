@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import PATIENCE, eventually
+from stage import start_available_now
 
 from kinesis_trident import stop
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -67,7 +68,7 @@ def test_a_job_reads_beside_its_batches(
         finally:
             query.stop()
         put(range(40, 50))
-        query = writer.trigger(availableNow=True).start()
+        query = start_available_now(writer, frame)
         try:
             assert query.awaitTermination(PATIENCE)
         finally:

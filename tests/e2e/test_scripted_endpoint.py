@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import PATIENCE
+from stage import start_available_now
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
@@ -46,12 +47,8 @@ def test_a_job_over_a_reshard_with_faults(
             .option("describeShardInterval", "100ms")
             .load()
         )
-        query = (
-            df.writeStream.foreachBatch(count)
-            .trigger(availableNow=True)
-            .option("checkpointLocation", str(tmp_path))
-            .start()
-        )
+        out = df.writeStream.foreachBatch(count).option("checkpointLocation", str(tmp_path))
+        query = start_available_now(out, df)
         try:
             assert query.awaitTermination(PATIENCE)
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from older_spark import needs_pipelines
 from pyspark.sql import SparkSession
 from stage import Stage, ended
 
@@ -66,6 +67,7 @@ def test_a_state_of_sparks_own_goes_on_after_a_restart(stage: Stage) -> None:
     ]
 
 
+@needs_pipelines
 @pytest.mark.long
 def test_a_declarative_pipeline_reads_on_with_each_run(stage: Stage, tmp_path: Path) -> None:
     project = tmp_path / "project"

@@ -11,6 +11,7 @@ import pytest
 from doc_blocks import PAGES, blocks_of
 from harness import PATIENCE
 from pyspark.sql import functions as F
+from stage import start_available_now
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
@@ -67,15 +68,14 @@ def test_a_watermark_drops_nothing_of_a_backlog(
     # A minute more than the option.
     names = {"stream": stream, "F": F}
     exec(block.text.replace("10 minutes", "121 minutes"), names)
-    query = (
+    out = (
         names["counts"]
         .writeStream.format("memory")
         .queryName(app.replace("-", "_"))
         .outputMode("update")
-        .trigger(availableNow=True)
         .option("checkpointLocation", str(tmp_path))
-        .start()
     )
+    query = start_available_now(out, stream)
     try:
         assert query.awaitTermination(PATIENCE)
     finally:

@@ -31,6 +31,7 @@ from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import Quotas, Refuse, ScriptedKinesis
 
 A = "shardId-000000000000"
+STREAM = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 FRAME = StructType().add("partitionKey", StringType()).add("data", BinaryType())
 
 
@@ -134,12 +135,24 @@ def test_a_consumer_that_another_application_uses(night: Night, server: Scripted
 
 
 @entry("ConsumerMissingError")
-def test_an_external_consumer_that_nobody_registered(night: Night, start: Callable[..., Query]) -> None:
+def test_an_external_consumer_that_nobody_registered(
+    night: Night, start: Callable[..., Query], server: ScriptedKinesis
+) -> None:
     given = {"consumerMode": "efo", "consumerLifecycle": "external"}
     with night.raises(ConsumerMissingError):
         start(**given)
     night.tries("`consumerLifecycle=managed`")
     assert start(consumerMode="efo").planned()
+    client = server.client()
+    (old,) = client.list_stream_consumers(StreamARN=STREAM)["Consumers"]
+    client.deregister_stream_consumer(ConsumerARN=old["ConsumerARN"])
+    with pytest.raises(ConsumerMissingError, match="ask the stream's owner"):
+        start(consumerMode="efo", consumerARN=old["ConsumerARN"])
+    # The time of its registration is part of an ARN.
+    server.advance(2)
+    new = client.register_stream_consumer(StreamARN=STREAM, ConsumerName=old["ConsumerName"])["Consumer"]
+    night.tries("the ARN of the new consumer")
+    assert numbers(start(consumerMode="efo", consumerARN=new["ConsumerARN"]).batch()) == [1]
 
 
 @entry("ShardMissingError")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -366,6 +366,51 @@ def test_a_consumer_that_is_deleted_stops_the_query_and_the_next_start_goes_on(
     life.end()
     rows += start(life.checkpoint).drain()
     assert numbers(rows) == written
+
+
+@BOTH_MODES
+def test_a_stream_of_another_account_is_read_by_its_arn(
+    zookeeper: EmbeddedZooKeeper, app: str, mode: str
+) -> None:
+    arn = "arn:aws:kinesis:us-east-1:999988887777:stream/orders"
+    with ScriptedKinesis(
+        owner="999988887777", quotas=Quotas(None, None, None, None, resubscribe_ms=300)
+    ) as server:
+        server.create_stream("orders", 2)
+
+        def put(numbers: range) -> list[int]:
+            for number in numbers:
+                server.put("orders", server.shards("orders")[number % 2], b"%d" % number)
+            return list(numbers)
+
+        given = {"streamARN": arn}
+        if mode == "efo":
+            made = server.client().register_stream_consumer(StreamARN=arn, ConsumerName="theirs")
+            given = {"consumerARN": made["Consumer"]["ConsumerARN"]}
+        before = Counter(server.calls)
+        lives = Lives(
+            zookeeper.hosts, app, endpointUrl=server.endpoint_url, consumerMode=mode, retryLimit="3"
+        )
+        try:
+            written = put(range(20))
+            life = lives.begin(**given)
+            rows = life.batch(failing=written[:3])
+            server.split("orders", server.shards("orders")[0])
+            written += put(range(20, 40))
+            life.end()
+            rows = [row for row in rows if row[0] not in written[:3]]
+            rows += lives.begin(checkpoint=life.checkpoint, **given).drain()
+        finally:
+            lives.end()
+        assert numbers(rows) == written
+        names = {call for (call, _), _ in (server.calls - before).items()}
+        assert not names & {"RegisterStreamConsumer", "DeregisterStreamConsumer"}
+        assert ("SubscribeToShard" in names) == (mode == "efo")
+        if mode == "efo":
+            assert (
+                server.client().list_stream_consumers(StreamARN=arn)["Consumers"][0]["ConsumerName"]
+                == "theirs"
+            )
 
 
 @BOTH_MODES

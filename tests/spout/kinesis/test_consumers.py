@@ -3,11 +3,12 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from kinesis_trident.spout.kinesis import ConsumerMissingError, KinesisError
+from kinesis_trident.spout.kinesis import AccessDeniedError, ConsumerMissingError, KinesisError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.options.source import SourceOptions
@@ -96,6 +97,88 @@ def test_a_full_stream_says_what_to_do(server: ScriptedKinesis, ready: Callable[
         client.register_stream_consumer(StreamARN=arn, ConsumerName=f"app-{n}")
     with pytest.raises(KinesisError, match=r"'one-more' cannot be registered: .*at most 20 consumers"):
         ready(consumerName="one-more")
+
+
+@pytest.fixture
+def theirs() -> Iterator[ScriptedKinesis]:
+    """An endpoint whose streams belong to another account."""
+    with ScriptedKinesis(owner="999988887777") as made:
+        made.create_stream("orders")
+        yield made
+
+
+def register(server: ScriptedKinesis, name: str = "theirs") -> str:
+    """Register a consumer as the stream's owner does; return its ARN."""
+    arn = "arn:aws:kinesis:us-east-1:999988887777:stream/orders"
+    made = server.client().register_stream_consumer(StreamARN=arn, ConsumerName=name)
+    found: str = made["Consumer"]["ConsumerARN"]
+    return found
+
+
+def by_arn(server: ScriptedKinesis, time: FakeTime, arn: str) -> dict[str, str]:
+    given = {"applicationName": "app", "zookeeper.hosts": "zk:2181", "clientNumRetries": "0"}
+    options = SourceOptions.parse(
+        given | {"endpointUrl": server.endpoint_url, "consumerMode": "efo", "consumerARN": arn}
+    )
+    return ready_consumers(BotoKinesis(options), options, clock=time, sleep=time.sleep, rng=random.Random(3))
+
+
+def test_one_of_another_account_is_only_looked_at_and_waited_for(
+    theirs: ScriptedKinesis, time: FakeTime
+) -> None:
+    arn = register(theirs)
+    before = Counter(theirs.calls)
+    assert by_arn(theirs, time, arn) == {"orders": arn}
+    assert theirs.calls - before == Counter({("DescribeStreamConsumer", None): 1})
+    theirs.limit(Quotas(registration_ms=3_600_000))
+    with pytest.raises(
+        KinesisError, match=r"consumer/theirs:\d+' is CREATING on 'orders', and was not ACTIVE"
+    ):
+        by_arn(theirs, time, arn)
+
+
+def test_one_whose_arn_is_of_the_past_needs_its_owner(theirs: ScriptedKinesis, time: FakeTime) -> None:
+    arn = register(theirs)
+    theirs.client().deregister_stream_consumer(ConsumerARN=arn)
+    with pytest.raises(
+        ConsumerMissingError, match=r"was deregistered, or never existed: ask the stream's owner"
+    ):
+        by_arn(theirs, time, arn)
+    # A name is another consumer the next time.
+    theirs.advance(2)
+    again = register(theirs)
+    with pytest.raises(ConsumerMissingError, match=re.escape(arn)):
+        by_arn(theirs, time, arn)
+    assert by_arn(theirs, time, again) == {"orders": again}
+
+
+def test_one_that_is_being_deleted_is_not_waited_for(theirs: ScriptedKinesis, time: FakeTime) -> None:
+    arn = register(theirs)
+    theirs.limit(Quotas(deregistration_ms=60_000))
+    theirs.client().deregister_stream_consumer(ConsumerARN=arn)
+    with pytest.raises(ConsumerMissingError, match=r"is DELETING. Ask the stream's owner"):
+        by_arn(theirs, time, arn)
+    assert time.sleeps == []
+    theirs.advance(60)
+    with pytest.raises(ConsumerMissingError, match=r"was deregistered"):
+        by_arn(theirs, time, arn)
+
+
+def test_one_that_is_not_shared_says_whose_policy(theirs: ScriptedKinesis, time: FakeTime) -> None:
+    arn = register(theirs)
+    theirs.script("DescribeStreamConsumer", Refuse("AccessDeniedException", "no policy allows it"))
+    with pytest.raises(
+        AccessDeniedError, match=r"no policy allows it.*policy of a consumer of another account"
+    ):
+        by_arn(theirs, time, arn)
+    theirs.script("SubscribeToShard", Refuse("AccessDeniedException", "no policy allows it"))
+    reader = BotoKinesis(
+        SourceOptions.parse_batch({"streamName": "orders", "endpointUrl": theirs.endpoint_url})
+    )
+    with pytest.raises(
+        AccessDeniedError, match=r"no policy allows it.*policy of a consumer of another account"
+    ):
+        reader.subscribe(arn, "shardId-000000000000", "TRIM_HORIZON")
 
 
 def test_each_stream_has_a_consumer_of_that_name(server: ScriptedKinesis, ready: Callable[..., str]) -> None:

@@ -79,6 +79,21 @@ def test_the_consumer_is_named_and_managed_as_asked() -> None:
     assert (options.consumer_name, options.consumer_lifecycle) == ("other", "external")
 
 
+STREAM = "arn:aws:kinesis:eu-west-1:999988887777:stream/orders"
+CONSUMER = f"{STREAM}/consumer/theirs:1700000000"
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"streamName": "orders"}, {"streamARN": STREAM, "region": "eu-west-1"}]
+)
+def test_a_consumer_s_arn_says_which_stream_and_that_nobody_registers_it(given: dict[str, str]) -> None:
+    least = {key: value for key, value in LEAST.items() if key != "streamName"}
+    options = SourceOptions.parse({**least, "consumerMode": "efo", "consumerARN": CONSUMER, **given})
+    assert (options.consumer_arn, options.stream_arn, options.region) == (CONSUMER, STREAM, "eu-west-1")
+    assert (options.streams, options.consumer_name) == (("orders",), None)
+    assert options.consumer_lifecycle == "external"
+
+
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
@@ -92,6 +107,28 @@ def test_the_consumer_is_named_and_managed_as_asked() -> None:
         (
             {"consumerMode": "efo", "applicationName": "a b"},
             "'a b' is no valid consumer name .*Set consumerName",
+        ),
+        ({"consumerARN": CONSUMER}, "option consumerARN has no effect with consumerMode=polling"),
+        ({"consumerMode": "efo", "consumerARN": STREAM}, "Expected: the ARN of a consumer, such as arn:aws"),
+        (
+            {"consumerMode": "efo", "consumerARN": CONSUMER, "consumerName": "x"},
+            "consumerName cannot be combined with consumerARN",
+        ),
+        (
+            {"consumerMode": "efo", "consumerARN": CONSUMER, "consumerLifecycle": "managed"},
+            "consumerLifecycle=managed cannot be combined with consumerARN",
+        ),
+        (
+            {"consumerMode": "efo", "consumerARN": CONSUMER, "region": "us-east-1"},
+            "option region is 'us-east-1', but arn:.* says 'eu-west-1'",
+        ),
+        (
+            {"consumerMode": "efo", "consumerARN": CONSUMER, "streamName": "returns"},
+            "option streamName is 'returns', but arn:.* says 'orders'",
+        ),
+        (
+            {"consumerMode": "efo", "consumerARN": CONSUMER, "streamARN": STREAM.replace("9999", "1111")},
+            "consumerARN names consumers of arn:.*:999988887777:.*, but streamARN is arn:.*:111188887777:",
         ),
     ],
 )
