@@ -38,7 +38,7 @@ COUNT ?= 200
 MINUTES ?= 1
 export TRACE
 
-.PHONY: help demo test announce long chaos faults night model lint docs bench bench-quick bench-load bench-peers release archive java servers spark clean
+.PHONY: help demo test announce long chaos faults night containers model lint docs bench bench-quick bench-load bench-peers release archive java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; runs each benchmark, small; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make night    makes eight faults happen to real queries, and prints how soon status, page, check, metrics and alerts say so, and whether the runbook helps: MINUTES=60 of health before"
+	@echo "make containers   as root on Debian with podman: runs docker-compose.yml in containers without a registry, kills a Spark worker and a ZooKeeper in the demo, and checks the counts (docs/platforms.md)"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
@@ -101,6 +102,10 @@ faults: $(VENV)/.ready-test java servers spark
 
 night: $(VENV)/.ready-test java servers spark
 	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint:tests/workers $(BIN)/python -m oncall $(MINUTES) $(ARGS)
+
+# Its own target: it needs root, an engine and debootstrap, and keeps images in build/containers.
+containers: $(VENV)/.ready-test
+	@$(BIN)/python tests/containers/run.py
 
 model: $(VENV)/.ready-test
 	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)

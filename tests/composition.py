@@ -64,11 +64,9 @@ class Composition:
         for service in self.services.values():
             for target in service.get("tmpfs", []):
                 self._paths[target] = folder / target.lstrip("/")
-            for config in service.get("configs", []):
-                self._paths[config["target"]] = folder / config["target"].lstrip("/")
             for source, target in (mount.split(":")[:2] for mount in service.get("volumes", [])):
                 if source.startswith("."):
-                    self._paths[target] = ROOT / source
+                    self._paths[target] = folder / target.lstrip("/")
 
     def port(self, service: str, port: int) -> int:
         """Return the port of this machine that stands for a container's."""
@@ -82,10 +80,11 @@ class Composition:
         """Start services and what they depend on; return when the health check of each has passed."""
         (self._folder / "home" / "shared").mkdir(parents=True, exist_ok=True)
         for service in self.services.values():
-            for config in service.get("configs", []):
-                path = self._paths[config["target"]]
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(self.translate("", self.file["configs"][config["source"]]["content"]))
+            for source, target in (mount.split(":")[:2] for mount in service.get("volumes", [])):
+                if source.startswith("."):
+                    path = self._paths[target]
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(self.translate("", (ROOT / source).read_text()))
         started: dict[str, Future[None]] = {}
         with ThreadPoolExecutor(len(self.services)) as pool:
 
@@ -104,7 +103,7 @@ class Composition:
             one.result()
         if name in ENDS:
             return
-        if "healthcheck" not in self.services[name]:
+        if "test" not in self.services[name].get("healthcheck", {}):
             # What others wait for without one, they wait for to end.
             self.run(name)
         else:

@@ -1,6 +1,6 @@
 """docker-compose.yml holds together, and its commands work as processes of this machine: `make long` runs those.
 
-No Docker is needed, and none is used: what only it can do, such as pulling an image, is not tested.
+No engine is needed, and none is used: `make containers` runs the file in one.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def test_images_are_pinned(services: dict[str, Any]) -> None:
     for name, service in services.items():
         if "build" not in service:
             assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), name
-    base = re.search(r"^FROM (\S+)", dockerfile(services), re.MULTILINE)
-    assert base is not None
-    assert re.search(r":\d+\.\d+\.\d+", base[1])
+    # Both stages have one base: what the first installs has to run on the second.
+    (base,) = set(re.findall(r"^FROM (\S+)", dockerfile(services), re.MULTILINE))
+    assert re.search(r":\d+\.\d+\.\d+", base)
 
 
 def test_what_runs_our_package_or_spark_has_one_image(services: dict[str, Any]) -> None:
@@ -74,18 +74,62 @@ def test_what_runs_our_package_or_spark_has_one_image(services: dict[str, Any]) 
 
 def test_the_image_installs_extras_that_there_are(services: dict[str, Any]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = dockerfile(services).splitlines()
+    lines = dockerfile(services).replace("\\\n", "").splitlines()
     (pip,) = (shlex.split(line) for line in lines if line.startswith("RUN pip "))
     extras = re.fullmatch(r"\.\[([a-z,]+)\]", pip[-1])
     assert extras is not None
     assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
+    assert pip[pip.index("--constraint") + 1] == "constraints.txt"
     base = re.search(r"^FROM python:(\d+\.\d+)", lines[0])
     assert base is not None
     assert f"Programming Language :: Python :: {base[1]}" in project["classifiers"]
-    (folder,) = (line.split()[-1] for line in lines if line.startswith("WORKDIR "))
-    (home,) = (line.split()[2] for line in lines if line.startswith("RUN useradd "))
-    assert home == "--create-home"
-    assert folder.startswith("/home/demo/")
+    assert f"/lib/python{base[1]}/site-packages" in dockerfile(services)
+
+
+def test_the_image_runs_as_a_user_in_a_folder_of_its_own(services: dict[str, Any]) -> None:
+    stage = dockerfile(services).rpartition("\nFROM ")[2].splitlines()
+    user = stage.index("USER demo")
+    assert stage.index("RUN useradd --create-home demo") < user
+    (folder,) = (line.split()[-1] for line in stage[user:] if line.startswith("WORKDIR "))
+    (made,) = (line.split() for line in stage[user:] if line.startswith("RUN mkdir "))
+    assert folder in made
+
+
+def test_a_job_is_checked_by_the_image_and_a_server_by_the_file(services: dict[str, Any]) -> None:
+    assert 'CMD kinesis-trident check "$APPLICATION"' in dockerfile(services)
+    for name, service in services.items():
+        checked = "healthcheck" in service
+        assert checked != ("APPLICATION" in service.get("environment", {})), name
+    for name, job in ("demo", "demo"), ("words", "trident_word_count"):
+        given = services[name]["environment"]
+        assert f'"{given["APPLICATION"]}"' in (ROOT / "examples" / f"{job}.py").read_text()
+        assert f"--zookeeper={given['KINESIS_TRIDENT_ZOOKEEPER']}" in services[name]["command"]
+
+
+def test_what_an_image_is_built_of_comes_with_the_package(services: dict[str, Any]) -> None:
+    """The wheel's packages are links to folders, which the build needs too."""
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    linked = {Path(os.readlink(one)).name for one in (ROOT / "kinesis_trident").iterdir() if one.is_symlink()}
+    copied = {
+        "pyproject.toml",
+        "constraints.txt",
+        "examples",
+        "kinesis_trident",
+        "pyspark_kinesis_trident.py",
+    }
+    assert linked | copied <= allowed
+    assert all((ROOT / one).exists() for one in allowed)
+
+
+def test_the_images_of_debian_stand_for_those_of_the_file(services: dict[str, Any]) -> None:
+    text = (ROOT / "tests" / "containers" / "Containerfile").read_text()
+    targets = set(re.findall(r"^FROM \S+ AS (\w+)$", text, re.MULTILINE))
+    images = {service["image"].partition(":")[0].rpartition("/")[2] for service in services.values()}
+    assert images - targets == {"kinesis-trident", "grafana"}
+    entry = (ROOT / "tests" / "containers" / "zookeeper").read_text()
+    read = set(re.findall(r"\$(ZOO_\w+)", entry))
+    for name in ("zoo1", "zoo2", "zoo3"):
+        assert set(services[name]["environment"]) == read
 
 
 def test_the_ensemble_knows_its_three_members(services: dict[str, Any]) -> None:
@@ -115,9 +159,15 @@ def needed_by(services: dict[str, Any], name: str) -> set[str]:
     return direct.union(*(needed_by(services, other) for other in direct))
 
 
+def mounted(services: dict[str, Any], name: str) -> dict[str, Path]:
+    """The files of this repository that a service reads, by their paths in its container."""
+    mounts = (mount.split(":") for mount in services[name].get("volumes", []))
+    return {target: ROOT / source for source, target, *_ in mounts if source.startswith(".")}
+
+
 def test_each_service_waits_for_those_that_it_names(services: dict[str, Any]) -> None:
     for name, service in services.items():
-        configs = [FILE["configs"][one["source"]]["content"] for one in service.get("configs", [])]
+        configs = [path.read_text() for path in mounted(services, name).values()]
         text = " ".join([*map(str, service.get("command", [])), *configs])
         named = {other for other in services if re.search(rf"(?<![\w.-]){other}:\d", text)} - {name}
         assert named <= needed_by(services, name), name
@@ -146,7 +196,7 @@ def test_executors_share_the_folder_that_the_demo_writes_to(services: dict[str, 
     shared = services["demo"]["environment"]["TMPDIR"]
     for name in ("demo", "spark-worker-1", "spark-worker-2", "ui"):
         assert any(mount.split(":")[1] == shared for mount in services[name]["volumes"]), name
-    assert f"mkdir {shared} " in dockerfile(services), "a folder that Docker makes would belong to root"
+    assert f" {shared} " in dockerfile(services), "a folder that Docker makes would belong to root"
 
 
 def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
@@ -156,14 +206,18 @@ def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
 
 
 def test_prometheus_asks_the_page_by_a_name_that_it_allows(services: dict[str, Any]) -> None:
-    config = yaml.safe_load(FILE["configs"]["prometheus"]["content"])
+    files = mounted(services, "prometheus")
+    config = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
+    assert set(config["rule_files"]) <= set(files)
     (target,) = config["scrape_configs"][0]["static_configs"][0]["targets"]
     host, _, port = target.partition(":")
     assert {f"--allowed-host={host}", f"--port={port}"} <= set(services["ui"]["command"])
 
 
 def test_grafana_finds_its_source_and_the_dashboard(services: dict[str, Any]) -> None:
-    (source,) = yaml.safe_load(FILE["configs"]["grafana-datasource"]["content"])["datasources"]
+    files = mounted(services, "grafana")
+    provisioning = "/etc/grafana/provisioning"
+    (source,) = yaml.safe_load(files[f"{provisioning}/datasources/prometheus.yml"].read_text())["datasources"]
     assert source["isDefault"] is True
     dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
     assert {panel["datasource"]["type"] for panel in dashboard["panels"] if "datasource" in panel} == {
@@ -171,12 +225,12 @@ def test_grafana_finds_its_source_and_the_dashboard(services: dict[str, Any]) ->
     }
     listens = next(word for word in services["prometheus"]["command"] if "listen-address" in word)
     assert source["url"] == f"http://prometheus:{listens.rpartition(':')[2]}"
-    (provider,) = yaml.safe_load(FILE["configs"]["grafana-dashboards"]["content"])["providers"]
-    (mount,) = services["grafana"]["volumes"]
-    path, target, mode = mount.split(":")
-    assert (ROOT / path, mode) == (ROOT / "docs" / "grafana.json", "ro")
+    dashboards = yaml.safe_load(files[f"{provisioning}/dashboards/kinesis-trident.yml"].read_text())
+    (provider,) = dashboards["providers"]
+    target = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert files[target] == ROOT / "docs" / "grafana.json"
     assert str(Path(target).parent) == provider["options"]["path"]
-    assert services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == target
+    assert all(mount.endswith(":ro") for mount in services["grafana"]["volumes"])
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +239,6 @@ def composition(
 ) -> Iterator[Composition]:
     """All services that stay, each healthy by its own health check."""
     running = Composition(tmp_path_factory.mktemp("composition"), program_of)
-    # The interval alone is not that of the file: a test does not wait for it.
-    content = running.file["configs"]["prometheus"]["content"]
-    running.file["configs"]["prometheus"]["content"] = content.replace("15s", "1s")
     try:
         yield running.start(ENDS)
     finally:
