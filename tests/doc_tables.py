@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from who_writes import callers, writers
@@ -117,28 +118,21 @@ METRICS_TABLE = DocTable(
     [(f"`{one.name}`", one.kind, quoted(one.labels), ", ".join(one.places), one.sentence) for one in METRICS],
 )
 
-WRITERS_TABLE = DocTable(
-    "architecture.md",
-    "writers: rendered from the code",
-    "end of writers",
-    ("write of the store", "process", "in"),
-    writers(),
-)
-STATES_TABLE = DocTable(
-    "architecture.md",
-    "states: rendered from the code",
-    "end of states",
-    ("call of", "in"),
-    callers("ShardState"),
-)
-DUES_TABLE = DocTable(
-    "architecture.md",
-    "due times: rendered from the code",
-    "end of due times",
-    ("call of", "in"),
-    callers("due", "held_until"),
-)
+CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {
+    "writers": (("write of the store", "process", "in"), writers),
+    "states": (("call of", "in"), partial(callers, "ShardState")),
+    "due times": (("call of", "in"), partial(callers, "due", "held_until")),
+}
+"""The header and the rows of each table of architecture.md that is read from all modules, which takes a second."""
+
+
+def code_table(name: str) -> DocTable:
+    """Return a table of `CODE_TABLES`."""
+    header, rows = CODE_TABLES[name]
+    return DocTable("architecture.md", f"{name}: rendered from the code", f"end of {name}", header, rows())
+
 
 if __name__ == "__main__":
-    for table in [one for one in globals().values() if isinstance(one, DocTable)]:
-        table.write()
+    for table in [*globals().values(), *map(code_table, CODE_TABLES)]:
+        if isinstance(table, DocTable):
+            table.write()

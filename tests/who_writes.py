@@ -6,7 +6,8 @@ import ast
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -64,19 +65,23 @@ READS = frozenset(
 """The methods of a store that write nothing."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in ("spout", "tracker", "checkpoint", "bolt", "trident", "console"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if not (module := str(path.relative_to(ROOT))).startswith(FOR_TESTS):
-                yield module, ast.parse(path.read_text())
+@cache
+def calls_of() -> dict[str, list[ast.Call]]:
+    """Return the calls in each module."""
+    return {
+        module: [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        for folder in ("spout", "tracker", "checkpoint", "bolt", "trident", "console")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not (module := str(path.relative_to(ROOT))).startswith(FOR_TESTS)
+    }
 
 
 def calls(matches: Callable[[ast.Call], str | None]) -> dict[str, list[str]]:
     """Return where each thing is called that `matches` names."""
     found: dict[str, set[str]] = defaultdict(set)
-    for module, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and (name := matches(node)):
+    for module, made in calls_of().items():
+        for call in made:
+            if name := matches(call):
                 found[name].add(module)
     return {name: sorted(where) for name, where in sorted(found.items())}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import tracemalloc
-import zlib
 from collections.abc import Iterator
 
 import pytest
+from bomb import half_a_gibibyte
 from by_hand import Lives, Query, SparkCheckpoint, numbers
 from kazoo.client import KazooClient
 from lives import eventually
@@ -46,12 +45,6 @@ def kinesis() -> MemoryKinesis:
     return kinesis
 
 
-def bomb() -> str:
-    squeezer = zlib.compressobj(9)
-    squeezed = b"".join(squeezer.compress(b"0" * 2**20) for _ in range(512)) + squeezer.flush()
-    return base64.b64encode(squeezed).decode()
-
-
 REQUESTS = {
     "garbage": b"\x00\xff",
     "empty": b"",
@@ -60,7 +53,7 @@ REQUESTS = {
     "records": b'{"v":1,"op":"replay","records":["abc"]}',
     "letters": b'{"v":1,"op":"fail","positions":"1x11:eJxLTEpOSU1LzwAAD0ADdQ==","reason":"no"}',
     "newer": b'{"v":2,"op":"ack"}',
-    "bomb": b'{"v":1,"op":"ack","positions":"20000x66:' + bomb().encode() + b'"}',
+    "bomb": b'{"v":1,"op":"ack","positions":"20000x66:' + half_a_gibibyte().encode() + b'"}',
 }
 
 

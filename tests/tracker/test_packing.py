@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from bomb import half_a_gibibyte
 from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
@@ -143,7 +144,7 @@ def test_long_reasons_that_repeat_come_back() -> None:
 
 
 def test_a_text_that_unpacks_to_very_much_is_not_unpacked() -> None:
-    text = base64.b64encode(zlib.compress(b" " * 2**28)).decode()
+    text = half_a_gibibyte()
     tracemalloc.start()
     try:
         with pytest.raises(OrderError, match="more than"):
@@ -168,7 +169,7 @@ CHUNK = msgspec.convert(
         Chunk(CHUNK.n, CHUNK.count, CHUNK.packed[:-4]),
         Chunk(CHUNK.n - 1, CHUNK.count, CHUNK.packed),
         Chunk(CHUNK.n, CHUNK.count + 1, CHUNK.packed),
-        Chunk(CHUNK.n, CHUNK.count, base64.b64encode(zlib.compress(b" " * 2**28)).decode()),
+        Chunk(CHUNK.n, CHUNK.count, half_a_gibibyte()),
     ],
 )
 def test_chunks_that_cannot_be_read_are_an_error(chunk: Chunk) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import tracemalloc
-import zlib
-from functools import cache
 
 import numpy as np
 import pytest
+from bomb import half_a_gibibyte
 from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
@@ -85,14 +83,6 @@ def test_packed_parts_hold_all_and_fit_a_node() -> None:
 def test_what_is_not_packed_keys_is_an_error(text: str) -> None:
     with pytest.raises(OrderError, match="packed positions"):
         unpack(text)
-
-
-@cache
-def half_a_gibibyte() -> str:
-    """Zeros, compressed and in base64; this takes seconds."""
-    squeezer = zlib.compressobj(9)
-    squeezed = b"".join(squeezer.compress(b"0" * 2**20) for _ in range(512)) + squeezer.flush()
-    return base64.b64encode(squeezed).decode()
 
 
 @pytest.mark.parametrize(
