@@ -11,9 +11,8 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import few_tasks
+from kinesis_trident.spout.partition import ShardTurn, few_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
@@ -131,10 +130,6 @@ class BatchPlanner:
         if self._alignment is not None:
             self._alignment.note_batch(plan, self._state.shards, self._state.ahead)
 
-    def used_of(self, shard: str) -> Used:
-        """Return what the task that reads a shard next has to count as used up of its limits."""
-        return self._pace.budget(shard).used(self._around.steady())
-
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
         if self._prefetcher is None or not self.has_made(plan):
@@ -250,7 +245,28 @@ class BatchPlanner:
             state.life.too_seldom(found.span / 1000, self._alignment.pace / 1000)
         return found
 
-    def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
+    def turns(self, plan: Plan) -> list[ShardTurn]:
+        """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""
+        state, now = self._state, self._around.steady()
+        cursors = self._cursors(plan) if self.has_made(plan) else {}
+        return [
+            ShardTurn(
+                shard=shard,
+                index=index,
+                start=plan.positions[shard],
+                read=plan.reads(shard),
+                due=tuple(plan.due(shard)),
+                limit=plan.most_new(shard),
+                closed=state.is_closed(shard),
+                used=self._pace.budget(shard).used(now),
+                cursor=cursors.get(shard),
+                known_until=state.known_until(shard),
+            )
+            for index, shard in enumerate(plan.shards)
+            if not state.streams.is_recreated(shard)
+        ]
+
+    def _cursors(self, plan: Plan) -> dict[str, ShardCursor]:
         """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
         return {

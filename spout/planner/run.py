@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -85,7 +86,7 @@ class SourceRun:
         self._around = around = around or Surroundings()
         self._now = around.now
         self._idle_wait = IdleWait(around.hold)
-        self._consumers = consumers
+        self._consumers = consumers or {}
         self._client = client
         self._wake = threading.Event()
         self._closed = False
@@ -365,24 +366,28 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
-            replay = not self._planner.has_made(plan)
-            tasks = tasks_of(
-                with_failures(plan, self._state.dead),
-                self._options,
-                self._layout,
-                self._epoch,
-                replay=replay,
-                cursors={} if replay else self._planner.hand_on(plan),
-                consumers=self._consumers,
-                without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
-                is_closed=self._state.is_closed,
-                used_of=self._planner.used_of,
-                told=self._now(),
-                described=dict(self._state.streams.infos),
-                known_until=self._state.known_until,
-            )
+            whole = with_failures(plan, self._state.dead)
+            tasks = tasks_of(self._work_of(plan), self._planner.turns(whole), plan.tasks)
             self._planner.prefetch(plan)
             return tasks
+
+    def _work_of(self, plan: Plan) -> TurnsPartition:
+        """Return what the tasks of a plan have in common."""
+        options, today = self._options, self._options.deaggregate
+        return TurnsPartition(
+            options=replace(options, deaggregate=today if plan.deaggregate is None else plan.deaggregate),
+            deaggregate=today,
+            layout=self._layout,
+            txid=plan.txid,
+            plan=plan.plan,
+            epoch=self._epoch,
+            replay=not self._planner.has_made(plan),
+            limit_bytes=plan.limitBytes,
+            consumers=self._consumers,
+            described=dict(self._state.streams.infos),
+            told=self._now(),
+            upto=plan.upto,
+        )
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""

@@ -397,14 +397,13 @@ def test_a_second_task_that_reaches_less_takes_no_dead_letter_away(start: Start,
     query.batch(failing=[1, 3])
     query.planned()
     (part,) = partitions(query)
-    short = dataclasses.replace(part.options, retry_bytes_per_shard=1)
-    part.options = dataclasses.replace(part.options, retry_bytes_per_shard=1_000_000)
-    assert read(query, part) == []
+    options = dataclasses.replace(part.options, retry_bytes_per_shard=1_000_000)
+    assert read(query, dataclasses.replace(part, options=options)) == []
     letters = {letter.message_id for letter in read_dead_letters(tmp_path)}
     assert len(letters) == 2
     # Another action, or a speculative copy, that was throttled on its way.
-    part.options = short
-    assert read(query, part) == []
+    options = dataclasses.replace(part.options, retry_bytes_per_shard=1)
+    assert read(query, dataclasses.replace(part, options=options)) == []
     assert {letter.message_id for letter in read_dead_letters(tmp_path)} == letters
 
 
