@@ -10,6 +10,8 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.planner.shards.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.tracker.records import Run
 
@@ -26,7 +28,7 @@ class Purger:
 
     Args:
         store: of the source.
-        state: knows what is settled and what of it is still needed.
+        state: knows what is settled and what of it is still needed; the purger watches it.
         spool: of the source; None without.
         epoch: of this run.
         executor: does the work, and is shut down at the end; None for a new thread.
@@ -45,20 +47,26 @@ class Purger:
         self._spool = spool
         self._epoch = epoch
         self._purged = -_EVERY
+        self._untidy_upto = 0
         self._copied = 0
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="purge")
 
     def purge(self) -> None:
         """Begin to remove settled batches; settling removes most of them itself, so the rest is not urgent."""
-        state = self._state
-        if state.untidy_upto > self._purged or state.settled >= self._purged + _EVERY:
-            self._purged = state.settled
-            left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
-            self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
+        shards = self._state.shards
+        if self._untidy_upto > self._purged or shards.settled >= self._purged + _EVERY:
+            self._purged = shards.settled
+            left = {shard: (*at.waiting, *at.dead) for shard, at in shards.states.items()}
+            self._executor.submit(self._remove, self._purged, left, shards.turns_in_use)
+
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Note that batches were settled without removing all that they left."""
+        if after.settled > before.settled and not (isinstance(event, Settled) and not event.leaves_nodes):
+            self._untidy_upto = after.settled
 
     def keep_copy(self, now: int) -> None:
         """Keep a copy of the shards' nodes for `checkpoints APP import`, if the last one is a day old."""
-        if self._state.settled and now - self._copied >= _DAY_MS:
+        if self._state.shards.settled and now - self._copied >= _DAY_MS:
             self._copied = now
             try:
                 self._store.changes.keep(self._state.copy(), self._epoch)

@@ -165,7 +165,7 @@ def test_a_shard_past_retention_does_not_keep_its_failed_records(start: Start, t
     query = start(kinesis, deadLetter=str(tmp_path), onExhausted="deadLetter", retryLimit="9")
     batches(query, 2, failing=(2,))
     left, right = kinesis.split(A)
-    while query.run._state.lineage[A].state != "drained":
+    while query.run._state.shards.lineage[A].state != "drained":
         query.batch(failing=[2])
     put(kinesis, left, 3)
     put(kinesis, right, 4)
