@@ -30,7 +30,6 @@ class Purger:
         store: of the source.
         state: knows what is settled and what of it is still needed; the purger watches it.
         spool: of the source; None without.
-        epoch: of this run.
         executor: does the work, and is shut down at the end; None for a new thread.
     """
 
@@ -39,13 +38,11 @@ class Purger:
         store: SourceStore,
         state: SourceState,
         spool: RetrySpool | None,
-        epoch: int,
         executor: Executor | None = None,
     ) -> None:
         self._store = store
         self._state = state
         self._spool = spool
-        self._epoch = epoch
         self._purged = -_EVERY
         self._untidy_upto = 0
         self._copied = 0
@@ -69,7 +66,7 @@ class Purger:
         if self._state.shards.settled and now - self._copied >= _DAY_MS:
             self._copied = now
             try:
-                self._store.changes.keep(self._state.copy(), self._epoch)
+                self._store.changes.keep(self._state.copy(), self._state.epoch)
             except CheckpointError as error:
                 log.warning("cannot keep a backup of the checkpoints, trying again tomorrow: %s", error)
 
@@ -79,7 +76,7 @@ class Purger:
 
     def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
         try:
-            self._store.leftovers.purge(settled, self._epoch, keep)
+            self._store.leftovers.purge(settled, self._state.epoch, keep)
             if self._spool is not None:
                 self._spool.clean(settled, left)
         except (CheckpointError, SpoolError) as error:

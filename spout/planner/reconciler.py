@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import msgspec
 
@@ -40,9 +39,7 @@ class Reconciler:
         store: of the source.
         state: of the shards; moved on.
         recreated: knows the streams that were deleted and created again.
-        now: epoch milliseconds.
         past: what was used before, and is not in ZooKeeper.
-        epoch: of the run.
 
     Attributes:
         planned: the plan that Spark got last; None before the first.
@@ -54,18 +51,14 @@ class Reconciler:
         store: SourceStore,
         state: SourceState,
         recreated: RecreatedStreams,
-        now: Callable[[], int],
         past: PastNode,
-        epoch: int,
     ) -> None:
         self._past = past
-        self._epoch = epoch
         self._identical = options.spout == "transactional"
         self._store = store
         self._place = store.layout.base
         self._state = state
         self._recreated = recreated
-        self._now = now
         self._may_go_on = options.on_checkpoint_mismatch == "continue"
         self._agreed = False
         self._adopted = False
@@ -164,7 +157,7 @@ class Reconciler:
             case Stop(error, unknown):
                 if unknown is not None:
                     # A person may go on with a new checkpointLocation, which does not name this batch.
-                    self._store.epochs.note_past(past_in([unknown]), self._epoch)
+                    self._store.epochs.note_past(past_in([unknown]), self._state.epoch)
                 raise error
 
     def _facts_after(self, offset: Plan) -> Facts:
@@ -197,7 +190,7 @@ class Reconciler:
         # This run's Spark asks for what comes after a plan that it got from this run once it has committed it.
         ours = self.planned is not None and self.planned.plan == plan.plan
         origin = Origin(ours=ours, same=ours or offset.adopter == plan.adopter, later=later)
-        self._state.settle(plan, self._now(), origin)
+        self._state.settle(plan, origin)
 
 
 def _warn(warning: str) -> None:

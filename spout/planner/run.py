@@ -170,14 +170,14 @@ class SourceRun:
             store.epochs.check_epoch(epoch)
         pins_of = store.batches.get_pins
         self._planner = BatchPlanner(options, self._kinesis, layout, self._state, around, pins_of)
-        self._notes = StatusNotes(store, self._state, epoch, around)
-        self._purger = Purger(store, self._state, spool_of(options, layout), epoch, around.executor)
+        self._notes = StatusNotes(store, self._state, around)
+        self._purger = Purger(store, self._state, spool_of(options, layout), around.executor)
         self._purger.keep_copy(self._now())
         self._state.watchers += [self._planner.watch, self._purger.watch]
         self._recreated = RecreatedStreams(
             layout, self._streams, known, self._state.losses, fail=options.fail_on_data_loss
         )
-        self._reconciler = Reconciler(options, store, self._state, self._recreated, self._now, past, epoch)
+        self._reconciler = Reconciler(options, store, self._state, self._recreated, past)
         self._has_taken_over = True
 
     def _epochs_upto(self, offsets: Sequence[Plan]) -> int:

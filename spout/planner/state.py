@@ -235,7 +235,7 @@ class SourceState:
         where = f"it is now at {place}" if place else f"it was removed: {self._layout.rejected} is full"
         log.error("a request of another process cannot be read, and was not applied: %s; %s", why, where)
 
-    def settle(self, plan: Plan, now: int, origin: Origin) -> None:
+    def settle(self, plan: Plan, origin: Origin) -> None:
         """Settle a batch that Spark has committed: move checkpoints and queue failed records, in ZooKeeper first.
 
         Shards with the batch's stamp were settled before a crash interrupted the earlier settling. `origin`: how
@@ -248,7 +248,7 @@ class SourceState:
         store, before = self._store, self.shards
         finished = Finished.of(store, plan, self.epoch, origin, judged=self._judged)
         self._judged = finished.judged
-        event = settle_batch(before, finished, self._rules, self._layout, now)
+        event = settle_batch(before, finished, self._rules, self._layout, self._now())
         for what, place in finished.losses(self._layout, self.streams):
             self.losses.record(what, place)
         store.shards.settle(

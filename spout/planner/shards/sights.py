@@ -58,7 +58,7 @@ def retention_ms(state: SourceState, shard: str) -> int | None:
     return info.retention_hours * 3_600_000 if info is not None else None
 
 
-def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: int) -> StatusNode:
+def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> StatusNode:
     """Return the status: the shards with something unread, unknown or refused by name, and all others together."""
     drained = {shard for shard, node in state.shards.lineage.items() if node.state == "drained"}
     sights = {
@@ -79,7 +79,7 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: in
     rest = [seen[shard] for shard in sights.keys() - set(named)]
     losses = list(state.losses.texts.values())
     return StatusNode(
-        epoch=epoch,
+        epoch=state.epoch,
         time=now,
         settled=state.shards.settled,
         seen=None if None in rest else min((at for at in rest if at is not None), default=None),
@@ -97,14 +97,12 @@ class StatusNotes:
     Args:
         store: keeps the node.
         state: of the shards.
-        epoch: of the run.
         around: the clocks, and the seconds between two notes.
     """
 
-    def __init__(self, store: SourceStore, state: SourceState, epoch: int, around: Surroundings) -> None:
+    def __init__(self, store: SourceStore, state: SourceState, around: Surroundings) -> None:
         self._store = store
         self._state = state
-        self._epoch = epoch
         self._around = around
         self._due = -math.inf
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
@@ -117,7 +115,7 @@ class StatusNotes:
         self._due = now + period
         at = self._around.now()
         self._sample(looks, at)
-        status = status_of(self._state, looks, at, self._epoch)
+        status = status_of(self._state, looks, at)
         lags = tuple((one, lag) for one, lag, _ in self._samples)
         reads = tuple(read for *_, read in self._samples)
         self._store.status.tell(msgspec.structs.replace(status, lags=lags, reads=reads))
