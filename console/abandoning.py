@@ -111,7 +111,7 @@ def _dead_letter(
     """Settle the shards that were read, with all of their records exhausted: the next batch dead-letters them."""
     # Only here, because it loads numpy, and the other commands must answer at once.
     from kinesis_trident.spout.planner.plan import ShardState
-    from kinesis_trident.spout.planner.settlement import FinishedTurn, InflightRules, settle_shard
+    from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
     from kinesis_trident.spout.planner.shards.lineage import drained
     from kinesis_trident.spout.positions import parse_position
     from kinesis_trident.tracker.retry import RetryPolicy

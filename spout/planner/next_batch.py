@@ -14,25 +14,25 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import ShardTurn, few_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
+from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
-from kinesis_trident.spout.planner.shards.alignment import (
+from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.alignment import (
     HOLD_MS,
     AlignedRead,
     Alignment,
     known_upto,
     oldest_unread,
 )
-from kinesis_trident.spout.planner.shards.discovery import Listings
-from kinesis_trident.spout.planner.shards.shard_events import Settled, ShardEvent
-from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
-from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
 from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.planner.tip.tips import TipWatch
+from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
 from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 
 _TOGETHER_MS = 10

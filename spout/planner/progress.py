@@ -10,7 +10,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.run_status import Lag, total_lag
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms, sight_of
+from kinesis_trident.spout.planner.sights import lags_of, retention_ms, sight_of
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.looks import Look
 

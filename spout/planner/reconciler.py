@@ -10,7 +10,6 @@ from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.finished_batch import Origin
 from kinesis_trident.spout.planner.offset_recovery import from_where_shards_stand, stands_further
 from kinesis_trident.spout.planner.plan import add_waiting, still_due
 from kinesis_trident.spout.planner.reconciliation import (
@@ -26,6 +25,7 @@ from kinesis_trident.spout.planner.reconciliation import (
     past_in,
 )
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.settling.finished_batch import Origin
 from kinesis_trident.spout.planner.state import SourceState
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.reconciliation import epochs_upto, past_in
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
-from kinesis_trident.spout.planner.shards.sights import StatusNotes
+from kinesis_trident.spout.planner.sights import StatusNotes
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first, has_ended

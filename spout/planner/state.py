@@ -18,18 +18,12 @@ from kinesis_trident.checkpoint.zookeeper.operations import Refused
 from kinesis_trident.spout.data_loss import DataLossLog
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.external_requests import Amender, Amendment
-from kinesis_trident.spout.planner.finished_batch import Finished, Origin
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import InflightRules
-from kinesis_trident.spout.planner.shards.counting import RunCounter
-from kinesis_trident.spout.planner.shards.forgetting import Forgetting
-from kinesis_trident.spout.planner.shards.life_log import LifeLog
-from kinesis_trident.spout.planner.shards.lineage import parents_of, with_left_out
-from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
-from kinesis_trident.spout.planner.shards.loading import load_shards
-from kinesis_trident.spout.planner.shards.shard_events import (
+from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
+from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin
+from kinesis_trident.spout.planner.settling.settlement import InflightRules
+from kinesis_trident.spout.planner.settling.shard_events import (
     Adopted,
     Listed,
     Looked,
@@ -40,10 +34,16 @@ from kinesis_trident.spout.planner.shards.shard_events import (
     Watcher,
     settle_batch,
 )
+from kinesis_trident.spout.planner.shards.forgetting import Forgetting
+from kinesis_trident.spout.planner.shards.lineage import parents_of, with_left_out
+from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
+from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.tip.tips import TipNotes
+from kinesis_trident.spout.planner.watching.counting import RunCounter
+from kinesis_trident.spout.planner.watching.life_log import LifeLog
 from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 

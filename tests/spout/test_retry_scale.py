@@ -22,7 +22,7 @@ from kinesis_trident.spout.kinesis import Page, ThrottledError
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settlement import FinishedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.reader.turn_source import take_up

@@ -13,8 +13,8 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.model.replays import held, mark_asked, marked, settle_replays
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import InflightRules
-from kinesis_trident.spout.planner.shards.shard_events import Tally
+from kinesis_trident.spout.planner.settling.settlement import InflightRules
+from kinesis_trident.spout.planner.settling.shard_events import Tally
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker

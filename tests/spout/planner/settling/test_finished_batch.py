@@ -21,8 +21,8 @@ from kinesis_trident.checkpoint.store.batches import BatchStore
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError, SettledBatchError
-from kinesis_trident.spout.planner.finished_batch import Finished, Origin, Verdict
 from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin, Verdict
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"

@@ -6,7 +6,13 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.shard_events import Requested, Settled, ShardEvent, Tally, TimedOut
+from kinesis_trident.spout.planner.settling.shard_events import (
+    Requested,
+    Settled,
+    ShardEvent,
+    Tally,
+    TimedOut,
+)
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.reasons import MAX_REASONS, OTHER, TIMEOUT, error_class
 

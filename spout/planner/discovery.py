@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.looks import Look

@@ -12,9 +12,14 @@ from shard_life import SHARD, STREAM, ShardLife
 from thorough import examples
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
-from kinesis_trident.spout.planner.finished_batch import empty_turn
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settlement import FinishedTurn, InflightRules, SettledShard, settle_shard
+from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
+from kinesis_trident.spout.planner.settling.settlement import (
+    FinishedTurn,
+    InflightRules,
+    SettledShard,
+    settle_shard,
+)
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -326,7 +331,9 @@ def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(se
     before = batches.state
     found = batches.settle(plan, pin)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kinesis_trident.spout.planner.settlement._leaves_nothing_in_flight", lambda *_: False)
+        patch.setattr(
+            "kinesis_trident.spout.planner.settling.settlement._leaves_nothing_in_flight", lambda *_: False
+        )
         batches.state = before
         assert batches.settle(plan, pin) == found
 

@@ -9,7 +9,7 @@ import pytest
 from by_hand import Lives
 
 from kinesis_trident.checkpoint.errors import ZooKeeperUnavailableError
-from kinesis_trident.spout.planner.shards.shard_events import Listed, Settled, ShardEvent, TimedOut
+from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent, TimedOut
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 

@@ -11,9 +11,9 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, InflightNode
 from kinesis_trident.checkpoint.model.replays import settle_replays
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
-from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import (
+from kinesis_trident.spout.planner.settling.finished_batch import Finished
+from kinesis_trident.spout.planner.settling.settlement import (
     FinishedTurn,
     InflightRules,
     SettledShard,

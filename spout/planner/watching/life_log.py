@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.spout.log_lines import Seldom
-from kinesis_trident.spout.planner.shards.shard_events import Listed, Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.tip.looks import Look
 
