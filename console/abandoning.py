@@ -111,7 +111,7 @@ def _dead_letter(
     """Settle the shards that were read, with all of their records exhausted: the next batch dead-letters them."""
     # Only here, because it loads numpy, and the other commands must answer at once.
     from kinesis_trident.spout.planner.plan import ShardState
-    from kinesis_trident.spout.planner.settlement import settle_shard
+    from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
     from kinesis_trident.spout.planner.shards.lineage import drained
     from kinesis_trident.spout.positions import parse_position
     from kinesis_trident.tracker.retry import RetryPolicy
@@ -133,15 +133,10 @@ def _dead_letter(
             raise ConsoleError(msg)
         settled = settle_shard(
             ShardState(parse_position(plan.positions[shard]), checkpoint, held),
-            plan,
-            store.layout.source_of(shard),
-            shard,
-            pin,
-            _all_of(plan, shard, pin),
-            RetryPolicy(limit=0),
-            max_retrying=1,
-            now=now_ms(),
-            rng=random.Random(),
+            FinishedTurn(
+                plan, shard, store.layout.source_of(shard), pin, _all_of(plan, shard, pin), now_ms()
+            ),
+            InflightRules(RetryPolicy(limit=0), random.Random(), max_retrying=1),
         )
         dead = tuple(
             msgspec.structs.replace(

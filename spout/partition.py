@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
 from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-PROTOCOL = 12
+PROTOCOL = 13
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -72,64 +70,45 @@ def _turn_of(rest: dict[str, Any], runs: tuple[tuple[Any, ...], ...], dead: tupl
     return ShardTurn(**rest, due=tuple(zip(map(Run, *runs), dead, strict=True)) if dead else ())
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TurnsPartition(InputPartition):
     """The complete work of one task, as the planning process sends it to an executor.
 
     An executor with another release unpickles the version of the protocol and bytes, but none of the classes of
     this one, so that it can say what is wrong: a partition of another version has only its `protocol`.
     `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is
-    what the option says now, while `options` have what the plan says. `described`: each stream as it was when
-    it was the one that the layout names. `told`: when the turns were made, in epoch milliseconds. `upto`: as in `Plan`.
+    what the option says now, while `options` have what the plan says: a batch is read as it was planned, otherwise the
+    rows of a pinned turn would change. `described`: each stream as it was when it was the one that the layout names.
+    `told`: when the turns were made, in epoch milliseconds. `upto`: as in `Plan`.
     """
 
-    def __init__(
-        self,
-        *,
-        options: SourceOptions,
-        layout: Layout,
-        txid: int,
-        plan: str,
-        epoch: int,
-        limit_bytes: int | None,
-        replay: bool,
-        turns: Sequence[ShardTurn],
-        consumers: Mapping[str, str] | None = None,
-        deaggregate: bool | None = None,
-        described: Mapping[str, StreamInfo] = MappingProxyType({}),
-        told: int = 0,
-        upto: int | None = None,
-    ) -> None:
-        super().__init__(txid)
-        self.protocol = PROTOCOL
-        self.options = options
-        self.layout = layout
-        self.txid = txid
-        self.plan = plan
-        self.epoch = epoch
-        self.limit_bytes = limit_bytes
-        self.replay = replay
-        self.turns = tuple(turns)
-        self.consumers = dict(consumers or {})
-        self.described = dict(described)
-        self.told = told
-        self.upto = upto
-        self.deaggregate = options.deaggregate if deaggregate is None else deaggregate
+    options: SourceOptions
+    layout: Layout
+    txid: int
+    plan: str
+    epoch: int
+    replay: bool
+    deaggregate: bool
+    turns: Sequence[ShardTurn] = ()
+    limit_bytes: int | None = None
+    consumers: Mapping[str, str] = field(default_factory=dict)
+    described: Mapping[str, StreamInfo] = field(default_factory=dict)
+    told: int = 0
+    upto: int | None = None
+    protocol: int = PROTOCOL
 
     def as_the_option_says(self) -> TurnsPartition | None:
         """Return the same work with today's value of `deaggregate`; None if that is the plan's too."""
         if self.options.deaggregate == self.deaggregate:
             return None
-        other = object.__new__(TurnsPartition)
-        other.__dict__.update(self.__dict__)
-        other.options = replace(self.options, deaggregate=self.deaggregate)
-        return other
+        return replace(self, options=replace(self.options, deaggregate=self.deaggregate))
 
     def __getstate__(self) -> dict[str, Any]:
         content = {name: value for name, value in self.__dict__.items() if name != "protocol"}
         return {"protocol": self.protocol, "content": pickle.dumps(content)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.protocol = state["protocol"]
+        self.__dict__["protocol"] = state["protocol"]
         if self.protocol == PROTOCOL:
             self.__dict__.update(pickle.loads(state["content"]))
 
@@ -180,65 +159,8 @@ def tasks_for(
     return [list(turns[i::tasks]) for i in range(tasks)]
 
 
-def tasks_of(
-    plan: Plan,
-    options: SourceOptions,
-    layout: Layout,
-    epoch: int,
-    *,
-    replay: bool,
-    consumers: Mapping[str, str] | None = None,
-    without: Container[str] = (),
-    is_closed: Callable[[str], bool] = lambda _: False,
-    used_of: Callable[[str], Used] = lambda _: _NOTHING,
-    told: int = 0,
-    cursors: Mapping[str, ShardCursor] = MappingProxyType({}),
-    described: Mapping[str, StreamInfo] = MappingProxyType({}),
-    known_until: Callable[[str], int] = lambda _: 0,
-) -> list[TurnsPartition]:
-    """Cut a plan into tasks; `replay`: turns may be pinned already; `consumers`, `described` as in `TurnsPartition`.
-
-    `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `used_of`: what its task has to count as used up of the limits of a shard. `cursors`: what looks at the
-    starts of shards have left. `known_until`, `told`: as in `ShardTurn` and `TurnsPartition`. A batch is read as it was
-    planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would change.
-    """
-    deaggregate = options.deaggregate
-    if plan.deaggregate is not None and plan.deaggregate != deaggregate:
-        options = replace(options, deaggregate=plan.deaggregate)
-    turns = [
-        ShardTurn(
-            shard=shard,
-            index=index,
-            start=plan.positions[shard],
-            read=plan.reads(shard),
-            due=tuple(plan.due(shard)),
-            limit=min(
-                (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
-            ),
-            closed=is_closed(shard),
-            used=used_of(shard),
-            cursor=cursors.get(shard),
-            known_until=known_until(shard),
-        )
-        for index, shard in enumerate(plan.shards)
-        if shard not in without
-    ]
-    return [
-        TurnsPartition(
-            options=options,
-            layout=layout,
-            txid=plan.txid,
-            plan=plan.plan,
-            epoch=epoch,
-            limit_bytes=plan.limitBytes,
-            replay=replay,
-            turns=part,
-            consumers=consumers,
-            deaggregate=deaggregate,
-            described=described,
-            told=told,
-            upto=plan.upto,
-        )
-        for part in tasks_for(turns, options.shards_per_task, options.max_partitions, plan.tasks)
-    ]
+def tasks_of(batch: TurnsPartition, turns: Sequence[ShardTurn], enough: int | None) -> list[TurnsPartition]:
+    """Cut the turns of a batch into tasks, as `tasks_for`; `batch`: what they have in common."""
+    options = batch.options
+    parts = tasks_for(turns, options.shards_per_task, options.max_partitions, enough)
+    return [replace(batch, turns=tuple(part)) for part in parts]

@@ -26,7 +26,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import settle_shard
+from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
@@ -222,18 +222,9 @@ class LocalStream:
     def _settle(self, plan: Plan, store: LocalStore, deliveries: Sequence[tuple[int, int]], now: int) -> None:
         """Settle the batch as the source does, and note what became of its records."""
         not_done = store.outcome.not_done.get(SHARD, ()) if store.outcome is not None else ()
-        settled = settle_shard(
-            self._state,
-            plan,
-            f"{self._stream}/{SHARD}",
-            SHARD,
-            store.pin,
-            not_done,
-            self._policy,
-            max_retrying=len(self._given) + 1,
-            now=now,
-            rng=self._rng,
-        )
+        turn = FinishedTurn(plan, SHARD, f"{self._stream}/{SHARD}", store.pin, not_done, now)
+        rules = InflightRules(self._policy, self._rng, max_retrying=len(self._given) + 1)
+        settled = settle_shard(self._state, turn, rules)
         waiting, dead = settled.inflight.waiting, settled.inflight.dead
         # What is exhausted is told at once: nobody writes dead letters here.
         self._state = ShardState(

@@ -282,6 +282,10 @@ class Plan(Node, frozen=True, kw_only=True):
         at = bisect_left(self.read, shard)
         return at < len(self.read) and self.read[at] == shard
 
+    def most_new(self, shard: str) -> int | None:
+        """Return the maximum of new records of one shard; None for no bound."""
+        return min((most for most in (self.limit, self.room.get(shard)) if most is not None), default=None)
+
     def due(self, shard: str) -> list[tuple[Run, bool]]:
         """Return the runs of one shard that this batch takes up again, in shard order, each with True if it is dead.
 

@@ -10,6 +10,8 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.tracker.records import Run
 
@@ -26,9 +28,8 @@ class Purger:
 
     Args:
         store: of the source.
-        state: knows what is settled and what of it is still needed.
+        state: knows what is settled and what of it is still needed; the purger watches it.
         spool: of the source; None without.
-        epoch: of this run.
         executor: does the work, and is shut down at the end; None for a new thread.
     """
 
@@ -37,31 +38,35 @@ class Purger:
         store: SourceStore,
         state: SourceState,
         spool: RetrySpool | None,
-        epoch: int,
         executor: Executor | None = None,
     ) -> None:
         self._store = store
         self._state = state
         self._spool = spool
-        self._epoch = epoch
         self._purged = -_EVERY
+        self._untidy_upto = 0
         self._copied = 0
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="purge")
 
     def purge(self) -> None:
         """Begin to remove settled batches; settling removes most of them itself, so the rest is not urgent."""
-        state = self._state
-        if state.untidy_upto > self._purged or state.settled >= self._purged + _EVERY:
-            self._purged = state.settled
-            left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
-            self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
+        shards = self._state.shards
+        if self._untidy_upto > self._purged or shards.settled >= self._purged + _EVERY:
+            self._purged = shards.settled
+            left = {shard: (*at.waiting, *at.dead) for shard, at in shards.states.items()}
+            self._executor.submit(self._remove, self._purged, left, shards.turns_in_use)
+
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Note that batches were settled without removing all that they left."""
+        if after.settled > before.settled and not (isinstance(event, Settled) and not event.leaves_nodes):
+            self._untidy_upto = after.settled
 
     def keep_copy(self, now: int) -> None:
         """Keep a copy of the shards' nodes for `checkpoints APP import`, if the last one is a day old."""
-        if self._state.settled and now - self._copied >= _DAY_MS:
+        if self._state.shards.settled and now - self._copied >= _DAY_MS:
             self._copied = now
             try:
-                self._store.changes.keep(self._state.copy(), self._epoch)
+                self._store.changes.keep(self._state.copy(), self._state.epoch)
             except CheckpointError as error:
                 log.warning("cannot keep a backup of the checkpoints, trying again tomorrow: %s", error)
 
@@ -71,7 +76,7 @@ class Purger:
 
     def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
         try:
-            self._store.leftovers.purge(settled, self._epoch, keep)
+            self._store.leftovers.purge(settled, self._state.epoch, keep)
             if self._spool is not None:
                 self._spool.clean(settled, left)
         except (CheckpointError, SpoolError) as error:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.spout.errors import ExhaustedError
-from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
@@ -16,12 +15,12 @@ _LAST_LETTERS = 20
 
 
 def add_dead_letters(
-    before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], options: SourceOptions
+    before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], target: str
 ) -> DeadLettersNode:
-    """Return a shard's node of dead letters after more of them."""
+    """Return a shard's node of dead letters after more of them; `target`: where they go."""
     return DeadLettersNode(
         count=(before.count if before else 0) + sum(letter.count for letter in letters),
-        target=shown(options.dead_letter or options.on_exhausted),
+        target=target,
         last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
         replays=before.replays if before else (),
     )

@@ -11,26 +11,28 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import few_tasks
+from kinesis_trident.spout.partition import ShardTurn, few_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
+from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
-from kinesis_trident.spout.planner.shards.alignment import (
+from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.tip.alignment import (
     HOLD_MS,
     AlignedRead,
     Alignment,
     known_upto,
     oldest_unread,
 )
-from kinesis_trident.spout.planner.shards.discovery import Listings
-from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.spout.planner.tip.look_pace import LookPace
+from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
 from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.planner.tip.tips import TipWatch
+from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
 from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 
 _TOGETHER_MS = 10
@@ -80,14 +82,17 @@ class BatchPlanner:
             executor=around.executor,
         )
         self._listings = Listings(state, self._probe, options, around.steady, around.rng)
-        self._tip = TipWatch(state.is_closed, self._pace)
+        self._tip = TipWatch(self._pace)
+        self._tip.closed = state.shards.closed
+        self._sizes = TurnSizes()
+        self._ahead: dict[str, tuple[int, int]] = {}
         skew = options.max_shard_skew
         self._alignment: Alignment | None = None
         if skew is None or math.isfinite(skew):
             self._alignment = Alignment(None if skew is None else round(1000 * skew))
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
-            self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, state.sizes, around)
+            self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, self._sizes, around)
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -100,8 +105,8 @@ class BatchPlanner:
         return (
             self.is_draining
             and self._listings.is_current
-            and not (self._state.waiting or self._state.unacked)
-            and self._tip.all_ended(self._state.positions())
+            and not (self._state.shards.waiting or self._state.shards.unacked)
+            and self._tip.all_ended(self._state.shards.positions)
         )
 
     def drain(self) -> None:
@@ -123,17 +128,29 @@ class BatchPlanner:
         """Tell whether a plan is the last one that was made here; any other is one that starts over."""
         return plan.plan == self._made
 
-    def learn(self, plan: Plan) -> None:
-        """Learn of the shards' tips from a batch that was settled, as `TipWatch.note_batch`."""
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Learn of the shards' ends, tips and sizes."""
+        self._tip.closed = after.closed
+        self._listings.watch(before, event, after)
+        if not isinstance(event, Settled):
+            return
+        finished = event.finished
+        plan, pins, states = finished.plan, finished.pins, after.states
+        self._sizes.learn(plan, pins, event.now)
+        for shard in plan.read:
+            self._ahead.pop(shard, None)
+            pin = pins.get(shard)
+            if pin is not None and pin.ahead is not None:
+                self._ahead[shard] = pin.ahead
+        passed = self._now() - self._state.settled_at
+        calls = {
+            shard: TurnCalls(pin.reads, pin.busy_ms, max(0, passed - finished.since.get(shard, passed)))
+            for shard, pin in pins.items()
+        }
         replayed = not self.has_made(plan)
-        now, calls = self._steady_ms(), self._state.turn_calls
-        self._tip.note_batch(plan, self._state.shards, now, replayed=replayed, calls=calls)
+        self._tip.note_batch(plan, states, self._steady_ms(), replayed=replayed, calls=calls)
         if self._alignment is not None:
-            self._alignment.note_batch(plan, self._state.shards, self._state.ahead)
-
-    def used_of(self, shard: str) -> Used:
-        """Return what the task that reads a shard next has to count as used up of its limits."""
-        return self._pace.budget(shard).used(self._around.steady())
+            self._alignment.note_batch(plan, states, self._ahead)
 
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
@@ -143,11 +160,10 @@ class BatchPlanner:
         taken, shards = set(plan.shards), self._state.shards
         idle = {
             shard: position
-            for shard, position in self._state.positions().items()
-            if shard not in taken and not shards[shard].blocked and not self._tip.has_ended(shard)
+            for shard, position in shards.positions.items()
+            if shard not in taken and not shards.states[shard].blocked and not self._tip.has_ended(shard)
         }
-        closed = frozenset(shard for shard in (*plan.read, *idle) if self._state.is_closed(shard))
-        self._prefetcher.begin(plan, idle, closed)
+        self._prefetcher.begin(plan, idle, shards.closed)
 
     def end_prefetch(self) -> None:
         """Stop reading beside a batch, because it has ended."""
@@ -158,26 +174,26 @@ class BatchPlanner:
         """Take what was read ahead for the looks that they are, where the shards stand there now."""
         if self._prefetcher is None:
             return
-        looks = self._prefetcher.take(self._state.positions())
+        looks = self._prefetcher.take(self._state.shards.positions)
         self._probe.looks |= looks
         known = {shard: look.more for shard, look in looks.items() if look.more is not None}
         self._tip.note_looks(known, self._steady_ms(), ahead=True)
 
     def _look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
         """Look at shards, as `TipProbe.look`."""
-        state, most = self._state, kept_bytes(len(positions))
+        closed, most = self._state.shards.closed, kept_bytes(len(positions))
         # With fan-out the reader has its records pushed.
         upto = 1 if self._options.consumer_mode == "efo" else self._options.max_records_per_fetch
         questions = {}
         for shard, position in positions.items():
-            limit = min(upto, state.sizes.fitting(shard, most))
+            limit = min(upto, self._sizes.fitting(shard, most))
             budget = self._pace.budget(shard)
-            questions[shard] = Question(position, state.is_closed(shard), limit, most, budget)
+            questions[shard] = Question(position, shard in closed, limit, most, budget)
         return self._probe.look(questions)
 
     def _known_to_have_more(self, now: int) -> list[str]:
         """Return the shards with new records; look at those that are due."""
-        positions = self._state.positions()
+        positions = self._state.shards.positions
         due = self._tip.due_looks(positions, now)
         if due:
             self._tip.note_looks(self._look(due), now)
@@ -218,7 +234,7 @@ class BatchPlanner:
             self._alignment.rest()
             return AlignedRead([])
         state, looks, options = self._state, self._probe.looks, self._options
-        shards, lineage = state.shards, state.lineage
+        shards, lineage = state.shards.states, state.shards.lineage
         most = options.max_inflight_records if options.ack_mode == "explicit" else None
         has_more = set(wanted)
         closed_to = {
@@ -226,22 +242,22 @@ class BatchPlanner:
         }
         can_be_read = [shard for shard in wanted if shard not in closed_to]
         oldest: dict[str, int | None] = {}
-        for shard in state.positions():
+        for shard in state.shards.positions:
             if not self._tip.has_ended(shard):
                 here, look = shards[shard], looks.get(shard)
                 parents = () if here.checkpoint else lineage[shard].parents
                 ends = [shards[one].checkpoint for one in parents if one in shards]
-                oldest[shard] = oldest_unread(here, look, state.ahead.get(shard), ends)
+                oldest[shard] = oldest_unread(here, look, self._ahead.get(shard), ends)
                 if shard not in has_more and (look is None or look.more is not False):
                     closed_to.add(shard)
-        for shard in state.childless():
+        for shard in state.shards.childless:
             closed_to.add(shard)
             at = known_upto(shards[shard].checkpoint)
             if at is not None:
                 oldest[shard] = at
         sure: dict[str, int] = {}
         if not (bounded or most or options.prefetch):
-            sure = {shard: state.ahead[shard][1] for shard in can_be_read if shard in state.ahead}
+            sure = {shard: self._ahead[shard][1] for shard in can_be_read if shard in self._ahead}
         now = max(self._now(), max((look.at for look in looks.values()), default=0))
         found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
         if found.passed:
@@ -250,7 +266,28 @@ class BatchPlanner:
             state.life.too_seldom(found.span / 1000, self._alignment.pace / 1000)
         return found
 
-    def hand_on(self, plan: Plan) -> dict[str, ShardCursor]:
+    def turns(self, plan: Plan) -> list[ShardTurn]:
+        """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""
+        state, now, closed = self._state, self._around.steady(), self._state.shards.closed
+        cursors = self._cursors(plan) if self.has_made(plan) else {}
+        return [
+            ShardTurn(
+                shard=shard,
+                index=index,
+                start=plan.positions[shard],
+                read=plan.reads(shard),
+                due=tuple(plan.due(shard)),
+                limit=plan.most_new(shard),
+                closed=shard in closed,
+                used=self._pace.budget(shard).used(now),
+                cursor=cursors.get(shard),
+                known_until=state.keeper.known_until(shard, state.shards),
+            )
+            for index, shard in enumerate(plan.shards)
+            if not state.streams.is_recreated(shard)
+        ]
+
+    def _cursors(self, plan: Plan) -> dict[str, ShardCursor]:
         """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
         return {
@@ -275,26 +312,26 @@ class BatchPlanner:
         state, options, now = self._state, self._options, self._now()
         self._take_prefetched()
         self._listings.refresh()
-        timeout = state.next_timeout
+        timeout, retry = state.shards.next_timeout, state.shards.next_retry
         timed_out = timeout is not None and timeout <= now
-        due = options.ack_mode == "explicit" and any(run.due <= now for run in state.waiting)
+        due = options.ack_mode == "explicit" and retry is not None and retry <= now
         # An ack that came in time must not lose against the news of it.
         if self._requested or timed_out or due:
             self._requested = False
             state.take_in_requests(now)
         if timed_out:
             state.time_out(now)
-        refuse_exhausted(state.dead, self._layout, options)
+        refuse_exhausted(state.shards.dead, self._layout, options)
         aligned = self._aligned(
             self._shards_to_read(), bounded=bool(max_records or options.max_bytes_per_trigger)
         )
         read = aligned.read
-        positions = state.positions()
+        positions = state.shards.positions
         if any(isinstance(positions[shard], TrimHorizon | AtTimestamp) for shard in read):
             self._listings.describe()
-        states = state.named
+        states = state.shards.named
         plan = make_plan(
-            txid=state.settled + 1,
+            txid=state.shards.settled + 1,
             plan=mark_of(state.epoch, now, self._layout.digest, self._around.rng.getrandbits(96)),
             streams=state.streams.created,
             states=states,
@@ -313,7 +350,7 @@ class BatchPlanner:
             self._alignment.planned(self._steady_ms())
         self._made = plan.plan
         whole = with_all_due(plan, states, now)
-        enough = few_tasks(len(whole.shards), state.sizes.expected(whole, now), options)
+        enough = few_tasks(len(whole.shards), self._sizes.expected(whole, now), options)
         self._whole = msgspec.structs.replace(whole, tasks=enough)
         return msgspec.structs.replace(plan, tasks=enough)
 
@@ -325,11 +362,12 @@ class BatchPlanner:
     def until_due(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""
         now = self._steady_ms()
-        due = min(self._state.dues, default=None)
+        shards = self._state.shards
         # Looks that are due one shortly after the other are made together.
-        milliseconds = max(_TOGETHER_MS, self._tip.next_look(self._state.positions(), now) - now)
-        if due is not None:
-            milliseconds = min(milliseconds, due - self._now())
+        milliseconds = max(_TOGETHER_MS, self._tip.next_look(self._state.shards.positions, now) - now)
+        for due in (shards.next_retry, shards.next_timeout):
+            if due is not None:
+                milliseconds = min(milliseconds, due - self._now())
         return milliseconds / 1000
 
     def close(self) -> None:

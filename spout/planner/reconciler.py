@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import msgspec
 
@@ -11,8 +10,6 @@ from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.finished_batch import Origin
-from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.offset_recovery import from_where_shards_stand, stands_further
 from kinesis_trident.spout.planner.plan import add_waiting, still_due
 from kinesis_trident.spout.planner.reconciliation import (
@@ -28,6 +25,7 @@ from kinesis_trident.spout.planner.reconciliation import (
     past_in,
 )
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.settling.finished_batch import Origin
 from kinesis_trident.spout.planner.state import SourceState
 
 log = logging.getLogger(__name__)
@@ -40,11 +38,8 @@ class Reconciler:
         options: of the source.
         store: of the source.
         state: of the shards; moved on.
-        planner: learns of the shards' tips from each settled batch.
         recreated: knows the streams that were deleted and created again.
-        now: epoch milliseconds.
         past: what was used before, and is not in ZooKeeper.
-        epoch: of the run.
 
     Attributes:
         planned: the plan that Spark got last; None before the first.
@@ -55,21 +50,15 @@ class Reconciler:
         options: SourceOptions,
         store: SourceStore,
         state: SourceState,
-        planner: BatchPlanner,
         recreated: RecreatedStreams,
-        now: Callable[[], int],
         past: PastNode,
-        epoch: int,
     ) -> None:
         self._past = past
-        self._epoch = epoch
         self._identical = options.spout == "transactional"
         self._store = store
         self._place = store.layout.base
         self._state = state
-        self._planner = planner
         self._recreated = recreated
-        self._now = now
         self._may_go_on = options.on_checkpoint_mismatch == "continue"
         self._agreed = False
         self._adopted = False
@@ -94,7 +83,7 @@ class Reconciler:
             whose = f"The unsettled txid {begun.txid} in ZooKeeper ({self._place})"
             self._recreated.check(begun, whose)
             # What waits besides is not kept with a stored plan, because ZooKeeper has it already.
-            begun = add_waiting(begun, self._state.active)
+            begun = add_waiting(begun, self._state.shards.active)
             begun = msgspec.structs.replace(begun, adopter=self._state.epoch)
         self._agreed = begun is None
         return begun
@@ -104,9 +93,11 @@ class Reconciler:
 
         Returns its plan, to be stored where it is not; None where the batch gives no rows.
         """
-        overtaken = end.txid > self._state.settled + 1 and stands_further(end, self._state.shards)
+        overtaken = end.txid > self._state.shards.settled + 1 and stands_further(
+            end, self._state.shards.states
+        )
         while True:
-            stored = self._stored_next() if 1 <= end.txid - self._state.settled <= 2 else None
+            stored = self._stored_next() if 1 <= end.txid - self._state.shards.settled <= 2 else None
             decision = decide_replay(start, end, self._facts(stored), overtaken=overtaken)
             match decision:
                 case Resume(plan, warning):
@@ -127,10 +118,10 @@ class Reconciler:
 
     def _leave_out_used(self, begun: Plan | None) -> Plan | None:
         """Make the next txid one that was never used; return the batch that comes first, if its txid may be used."""
-        past, settled = self._past, self._state.settled
+        past, settled = self._past, self._state.shards.settled
         if past.txid <= settled or (begun is not None and past.plan in ("", begun.plan)):
             return begun
-        self._state.leave_out(past.txid, self._state.settled_plan)
+        self._state.leave_out(past.txid, self._state.shards.settled_plan)
         if past.plan:
             log.error(
                 "batches up to txid %d were run, of which ZooKeeper (%s) knows nothing after txid %d: its data was "
@@ -144,10 +135,11 @@ class Reconciler:
 
     def _as_it_stands(self, plan: Plan) -> Plan:
         """Return a plan that Spark has logged and nobody has stored, as it is for the shards now."""
-        if plan.positions.keys() - self._state.lineage.keys():
+        if plan.positions.keys() - self._state.shards.lineage.keys():
             # ZooKeeper was restored from a copy made before they were listed: that they are read must be noted.
             self._state.list_shards(everything=False)
-        return from_where_shards_stand(still_due(plan, self._state.shards), self._state.shards)
+        states = self._state.shards.states
+        return from_where_shards_stand(still_due(plan, states), states)
 
     def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
         match decision:
@@ -165,41 +157,40 @@ class Reconciler:
             case Stop(error, unknown):
                 if unknown is not None:
                     # A person may go on with a new checkpointLocation, which does not name this batch.
-                    self._store.epochs.note_past(past_in([unknown]), self._epoch)
+                    self._store.epochs.note_past(past_in([unknown]), self._state.epoch)
                 raise error
 
     def _facts_after(self, offset: Plan) -> Facts:
         """The facts for going on from an offset; this run's own last plan need not be read."""
-        if offset.txid == self._state.settled + 1:
+        if offset.txid == self._state.shards.settled + 1:
             return self._facts(self.planned or self._stored_next())
         return self._facts(None if self._agreed else self._stored_next())
 
     def _facts(self, stored: Plan | None) -> Facts:
-        state = self._state
+        shards = self._state.shards
         return Facts(
-            state.settled,
-            state.settled_plan,
+            shards.settled,
+            shards.settled_plan,
             stored,
             place=self._place,
             whose=self._store.layout.digest,
             may_go_on=self._may_go_on,
             agreed=self._agreed,
-            untouched=not (self._agreed or self._adopted) and not state.begun,
+            untouched=not (self._agreed or self._adopted) and not shards.begun,
             lost=self._past.lost_upto,
             identical=self._identical,
         )
 
     def _stored_next(self) -> Plan | None:
         """The plan that ZooKeeper holds after the newest settled batch."""
-        batch = self._store.batches.get(self._state.settled + 1)
+        batch = self._store.batches.get(self._state.shards.settled + 1)
         return batch.plan if batch is not None else None
 
     def _settle(self, plan: Plan, offset: Plan, later: Plan | None) -> None:
         # This run's Spark asks for what comes after a plan that it got from this run once it has committed it.
         ours = self.planned is not None and self.planned.plan == plan.plan
         origin = Origin(ours=ours, same=ours or offset.adopter == plan.adopter, later=later)
-        self._state.settle(plan, self._now(), origin)
-        self._planner.learn(plan)
+        self._state.settle(plan, origin)
 
 
 def _warn(warning: str) -> None:

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,7 @@ from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.reconciliation import epochs_upto, past_in
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
-from kinesis_trident.spout.planner.shards.sights import StatusNotes
+from kinesis_trident.spout.planner.sights import StatusNotes
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first, has_ended
@@ -85,7 +86,7 @@ class SourceRun:
         self._around = around = around or Surroundings()
         self._now = around.now
         self._idle_wait = IdleWait(around.hold)
-        self._consumers = consumers
+        self._consumers = consumers or {}
         self._client = client
         self._wake = threading.Event()
         self._closed = False
@@ -110,7 +111,7 @@ class SourceRun:
         )
         self._tenure.watch()
         self._store.external.watch(self._on_request)
-        count = len(self._state.active)
+        count = len(self._state.shards.active)
         log.info(
             "application %r %s %s: %d shard%s, settled up to txid %d, epoch %d of %s",
             options.application_name,
@@ -118,7 +119,7 @@ class SourceRun:
             ", ".join(self._created),
             count,
             "s" if count != 1 else "",
-            self._state.settled,
+            self._state.shards.settled,
             self._epoch,
             layout.base,
         )
@@ -163,21 +164,20 @@ class SourceRun:
             )
             self._state = SourceState(options, store, self._streams, epoch, around.rng, self._now)
             self._state.load()
-            self._state.check_retention()
+            self._state.keeper.check_retention(self._state.shards)
             past = store.epochs.past()
             # What was read while a newer run moved it on does not belong together.
             store.epochs.check_epoch(epoch)
         pins_of = store.batches.get_pins
         self._planner = BatchPlanner(options, self._kinesis, layout, self._state, around, pins_of)
-        self._notes = StatusNotes(store, self._state, epoch, around)
-        self._purger = Purger(store, self._state, spool_of(options, layout), epoch, around.executor)
+        self._notes = StatusNotes(store, self._state, around)
+        self._purger = Purger(store, self._state, spool_of(options, layout), around.executor)
         self._purger.keep_copy(self._now())
+        self._state.watchers += [self._planner.watch, self._purger.watch]
         self._recreated = RecreatedStreams(
             layout, self._streams, known, self._state.losses, fail=options.fail_on_data_loss
         )
-        self._reconciler = Reconciler(
-            options, store, self._state, self._planner, self._recreated, self._now, past, epoch
-        )
+        self._reconciler = Reconciler(options, store, self._state, self._recreated, past)
         self._has_taken_over = True
 
     def _epochs_upto(self, offsets: Sequence[Plan]) -> int:
@@ -270,7 +270,7 @@ class SourceRun:
     @property
     def settled(self) -> int:
         """The newest settled txid."""
-        return self._state.settled
+        return self._state.shards.settled
 
     @property
     def written(self) -> int:
@@ -279,8 +279,8 @@ class SourceRun:
 
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
-        state = self._state
-        return starting_plan(state.settled, state.streams.created, state.named)
+        shards = self._state.shards
+        return starting_plan(shards.settled, self._streams.created, shards.named)
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
@@ -318,7 +318,7 @@ class SourceRun:
             if self._tenure.drain_asked and not planner.is_draining:
                 planner.drain()
             if self._tenure.stop_asked and not self._tenure.drain_asked:
-                self._store.stop.answer(self._state.settled, self._epoch)
+                self._store.stop.answer(self._state.shards.settled, self._epoch)
                 self._rest_until(deadline)
                 return None
             plan = planner.plan(max_records)
@@ -327,7 +327,7 @@ class SourceRun:
                 self.note_end("finished")
                 if self._tenure.stop_asked:
                     # From here on, it is a request to stop without more.
-                    self._store.stop.answer(self._state.settled, self._epoch)
+                    self._store.stop.answer(self._state.shards.settled, self._epoch)
             if plan is not None or planner.is_drained:
                 return plan
             if not planner.is_draining and self._around.steady() >= deadline:
@@ -365,24 +365,28 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
-            replay = not self._planner.has_made(plan)
-            tasks = tasks_of(
-                with_failures(plan, self._state.dead),
-                self._options,
-                self._layout,
-                self._epoch,
-                replay=replay,
-                cursors={} if replay else self._planner.hand_on(plan),
-                consumers=self._consumers,
-                without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
-                is_closed=self._state.is_closed,
-                used_of=self._planner.used_of,
-                told=self._now(),
-                described=dict(self._state.streams.infos),
-                known_until=self._state.known_until,
-            )
+            whole = with_failures(plan, self._state.shards.dead)
+            tasks = tasks_of(self._work_of(plan), self._planner.turns(whole), plan.tasks)
             self._planner.prefetch(plan)
             return tasks
+
+    def _work_of(self, plan: Plan) -> TurnsPartition:
+        """Return what the tasks of a plan have in common."""
+        options, today = self._options, self._options.deaggregate
+        return TurnsPartition(
+            options=replace(options, deaggregate=today if plan.deaggregate is None else plan.deaggregate),
+            deaggregate=today,
+            layout=self._layout,
+            txid=plan.txid,
+            plan=plan.plan,
+            epoch=self._epoch,
+            replay=not self._planner.has_made(plan),
+            limit_bytes=plan.limitBytes,
+            consumers=self._consumers,
+            described=dict(self._streams.infos),
+            told=self._now(),
+            upto=plan.upto,
+        )
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
@@ -399,12 +403,12 @@ class SourceRun:
 
     def report(self) -> dict[str, Any]:
         """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
-        return progress_of(self._state, self._planner.looks, self._now())
+        return progress_of(self._state, self._layout, self._planner.looks, self._now())
 
     def end(self) -> None:
         """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""
         planned = self._reconciler.planned
-        if planned is not None and planned.txid > self._state.settled and not self._tenure.stop_asked:
+        if planned is not None and planned.txid > self._state.shards.settled and not self._tenure.stop_asked:
             self.note_end("interrupted", f"txid {planned.txid} was not finished, or not settled")
         else:
             self.note_end("stopped")
@@ -428,7 +432,7 @@ class SourceRun:
         if not self._closed:
             self._closed = True
             self._state.life.flush()
-            settled = self._state.settled
+            settled = self._state.shards.settled
             log.info("epoch %d of %s ends, settled up to txid %d", self._epoch, self._layout.base, settled)
         try:
             self._planner.close()

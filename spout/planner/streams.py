@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
@@ -19,6 +19,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
+from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.positions import At
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -76,8 +77,8 @@ class Streams:
         info = self._infos.get(key.stream)
         return info is not None and info.created != key.created
 
-    def describe_again(self, stood: Callable[[str], Mapping[str, str]]) -> None:
-        """Update retention and time; `stood` returns the positions of a stream's shards.
+    def describe_again(self, states: Mapping[str, ShardState]) -> None:
+        """Update retention and time; `states`: of the shards that are read, by name.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
@@ -86,7 +87,9 @@ class Streams:
         for name, found in describe_streams(self._kinesis, self._infos).items():
             known = self._infos[name]
             if found.created != known.created:
-                raise another_stream(recreated(name, known.created, found.created, stood(name)), self._layout)
+                keys = {self._layout.key_of(shard): state.position for shard, state in states.items()}
+                stood = {key.shard: str(at) for key, at in keys.items() if key.stream == name}
+                raise another_stream(recreated(name, known.created, found.created, stood), self._layout)
             self._infos[name] = found
 
     def still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:

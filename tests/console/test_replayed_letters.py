@@ -100,7 +100,7 @@ def test_a_second_replay_of_all_leaves_out_what_has_succeeded(
     which = ["--from", str(tmp_path / "letters")] if from_folder else ["--all"]
     assert command("dead-letters", app, "replay", *which)[0] == 0
     assert again(query) == [1, 3]
-    assert set(replayed(query).values()) == {f"done in txid {query.run._state.settled}"}
+    assert set(replayed(query).values()) == {f"done in txid {query.run._state.shards.settled}"}
     code, _, err = command("dead-letters", app, "replay", *which)
     assert code == 1
     assert "--again" in err
@@ -163,7 +163,7 @@ def test_a_request_that_is_withdrawn_while_the_query_takes_it_in_is_not_carried_
     query: Query, command: Command, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command("dead-letters", app, "replay", "--all")[0] == 0
-    store = query.run._state._amender._store
+    store = query.run._store
     read = store.external.read
     calls = []
 

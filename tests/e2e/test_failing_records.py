@@ -96,7 +96,7 @@ def test_without_retries_a_record_is_given_up_at_once(
 
 @pytest.mark.long
 def test_skipped_records_are_counted(stage: Stage) -> None:
-    """Without Spark this is in tests/spout/planner/shards/test_counting.py."""
+    """Without Spark this is in tests/spout/planner/watching/test_counting.py."""
     poison, last = stage.put(["poison", "good"])
     assert stage.drained(stage.parsed(fails, retryLimit=1, onExhausted="skip")).texts == ["good"]
     node = stage.store.shards.dead_letters()[stage.shard()]
@@ -156,7 +156,7 @@ def test_a_dead_letter_is_replayed_with_a_fresh_count(stage: Stage, running: boo
 
 @pytest.mark.long
 def test_failing_records_starve_nothing_before_their_bound(stage: Stage) -> None:
-    """Without Spark this is in tests/spout/planner/test_settlement.py."""
+    """Without Spark this is in tests/spout/planner/settling/test_settlement.py."""
     mended = stage.folder / "mended"
     deliveries = stage.folder / "deliveries"
     deliveries.mkdir()

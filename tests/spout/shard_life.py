@@ -13,7 +13,12 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
+from kinesis_trident.spout.planner.settling.settlement import (
+    FinishedTurn,
+    InflightRules,
+    SettledShard,
+    settle_shard,
+)
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
 from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -243,18 +248,9 @@ class ShardLife:
             failed += [segment[i] for i in sorted(bad)]
             pieces += self.pieces(segment, bad, plan.retries.get(SHARD, ()))
         self.r.shuffle(pieces)
-        settled = settle_shard(
-            self.state,
-            plan,
-            f"{STREAM}/{SHARD}",
-            SHARD,
-            turn.pin if turn else None,
-            pieces,
-            self.policy,
-            max_retrying=self.max_retrying,
-            now=self.now,
-            rng=self.r,
-        )
+        pin = turn.pin if turn else None
+        finished = FinishedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, pieces, self.now)
+        settled = settle_shard(self.state, finished, InflightRules(self.policy, self.r, self.max_retrying))
         self.state = ShardState(TRIM_HORIZON, settled.checkpoint, settled.inflight)
         if turn:
             self.learn(turn, failed)

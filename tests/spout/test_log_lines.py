@@ -25,8 +25,8 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.log_lines import Seldom, configure_logging
 from kinesis_trident.spout.planner.offsets import offset_from_plan
-from kinesis_trident.spout.planner.shards.life_log import LifeLog
 from kinesis_trident.spout.planner.tip.looks import Look
+from kinesis_trident.spout.planner.watching.life_log import LifeLog
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.source import KinesisTridentReader
 from kinesis_trident.spout.testing import MemoryKinesis

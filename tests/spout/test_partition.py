@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.errors import ProtocolMismatchError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import (
@@ -101,8 +100,16 @@ class UnpicklerOf100(pickle.Unpickler):
 
 
 def test_an_executor_with_another_release_sees_the_version_and_needs_nothing_else_of_this_one() -> None:
-    plan = Plan(txid=7, plan="p", streams={"orders": 1}, positions={"s": "TRIM_HORIZON"}, read=("s",))
-    (part,) = tasks_of(plan, SourceOptions(), Layout("/", "app", "orders", 1), 3, replay=False)
+    batch = TurnsPartition(
+        options=SourceOptions(),
+        layout=Layout("/", "app", "orders", 1),
+        txid=7,
+        plan="p",
+        epoch=3,
+        replay=False,
+        deaggregate=True,
+    )
+    (part,) = tasks_of(batch, turns(1), None)
     again = pickle.loads(pickle.dumps(part))
     assert (again.protocol, again.txid, again.turns) == (PROTOCOL, 7, part.turns)
     assert cast(Any, UnpicklerOf100(io.BytesIO(pickle.dumps(part))).load()).protocol == PROTOCOL

@@ -165,7 +165,7 @@ def test_a_shard_past_retention_does_not_keep_its_failed_records(start: Start, t
     query = start(kinesis, deadLetter=str(tmp_path), onExhausted="deadLetter", retryLimit="9")
     batches(query, 2, failing=(2,))
     left, right = kinesis.split(A)
-    while query.run._state.lineage[A].state != "drained":
+    while query.run._state.shards.lineage[A].state != "drained":
         query.batch(failing=[2])
     put(kinesis, left, 3)
     put(kinesis, right, 4)
@@ -397,14 +397,13 @@ def test_a_second_task_that_reaches_less_takes_no_dead_letter_away(start: Start,
     query.batch(failing=[1, 3])
     query.planned()
     (part,) = partitions(query)
-    short = dataclasses.replace(part.options, retry_bytes_per_shard=1)
-    part.options = dataclasses.replace(part.options, retry_bytes_per_shard=1_000_000)
-    assert read(query, part) == []
+    options = dataclasses.replace(part.options, retry_bytes_per_shard=1_000_000)
+    assert read(query, dataclasses.replace(part, options=options)) == []
     letters = {letter.message_id for letter in read_dead_letters(tmp_path)}
     assert len(letters) == 2
     # Another action, or a speculative copy, that was throttled on its way.
-    part.options = short
-    assert read(query, part) == []
+    options = dataclasses.replace(part.options, retry_bytes_per_shard=1)
+    assert read(query, dataclasses.replace(part, options=options)) == []
     assert {letter.message_id for letter in read_dead_letters(tmp_path)} == letters
 
 

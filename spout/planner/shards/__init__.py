@@ -1,1 +1,1 @@
-"""The shards of a source as its planning process knows them: lineage, listings, settling, counters."""
+"""The shards of a source: which there are, where they stand, and how they are listed, loaded and forgotten."""

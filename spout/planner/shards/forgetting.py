@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.exhausted import merge_dead_letters
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.positions import ShardEnd
 
 log = logging.getLogger(__name__)
 
@@ -33,30 +36,24 @@ class Forgetting:
         self._missed_once: set[str] = set()
         self._gone: set[str] = set()
 
-    def note(self, shard: str, *, drained: bool) -> None:
-        """Note that a shard is no longer listed and has no records in flight."""
-        (self._gone if drained else self._missed_once).add(shard)
-
     def note_stored(self, shards: Collection[str]) -> None:
         """Note the shards in ZooKeeper that the previous run no longer saw in the listing."""
         key_of = self._store.layout.key_of
         self._gone |= {shard for shard in shards if key_of(shard).shard != PAST_RETENTION}
 
-    def forget(
-        self, listed: Collection[str], dead_letters: Mapping[str, DeadLettersNode]
-    ) -> dict[str, DeadLettersNode]:
-        """Remove the nodes of missing shards after a full listing.
-
-        Their dead letters stay counted, merged for each stream.
-
-        Returns:
-            The dead letters by shard, as ZooKeeper has them now.
+    def forget(self, shards: Shards) -> Shards:
+        """Remove the shards that a full listing lacks, and their nodes; dead letters stay counted, for each stream.
 
         Raises:
             FencedError: a newer run has taken over.
         """
-        left = dict(dead_letters)
-        gone = sorted(self._gone.difference(listed))
+        states, left = dict(shards.states), dict(shards.dead_letters)
+        for shard in states.keys() - shards.lineage.keys():
+            if not states[shard].held:
+                at = states.pop(shard).position
+                (self._gone if isinstance(at, ShardEnd) else self._missed_once).add(shard)
+        there = {*shards.lineage, *states}
+        gone = sorted(self._gone - there)
         for start in range(0, len(gone), _AT_A_TIME):
             some = gone[start : start + _AT_A_TIME]
             letters = self._letters(some, left)
@@ -64,9 +61,8 @@ class Forgetting:
             left = {shard: node for shard, node in left.items() if shard not in set(some)} | letters
         if gone:
             log.info("forgot %d shards past retention: %s", len(gone), ", ".join(gone))
-        self._gone = self._missed_once.difference(listed)
-        self._missed_once = set()
-        return left
+        self._gone, self._missed_once = self._missed_once - there, set()
+        return replace(shards, states=states, dead_letters=left)
 
     def _letters(
         self, gone: Sequence[str], letters: Mapping[str, DeadLettersNode]

@@ -19,7 +19,6 @@ from kinesis_trident.spout.data_loss import (
 from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import PositionSpec
-from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import (
     Lineage,
     adopted,
@@ -28,6 +27,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
     listed_again,
     positions_of,
 )
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.positions import (
     TRIM_HORIZON,
@@ -41,7 +41,7 @@ from kinesis_trident.spout.positions import (
 
 
 class LineageKeeper:
-    """Lists shards and updates the lineage; every change is in ZooKeeper before it takes effect.
+    """Lists shards; every change of the lineage is in ZooKeeper before it is returned.
 
     Args:
         options: `startingPosition`.
@@ -49,9 +49,6 @@ class LineageKeeper:
         streams: lists the shards.
         epoch: of this run.
         losses: receives reports of unread records.
-
-    Attributes:
-        lineage: all shards, including those of streams that are not read now.
     """
 
     def __init__(
@@ -63,82 +60,85 @@ class LineageKeeper:
         self._epoch = epoch
         self._losses = losses
         self._there: dict[str, int] = {}
-        self.lineage: dict[str, ShardLineage] = {}
 
-    def load(self) -> None:
-        """Read the lineage; list a stream that was never read, from its start position.
+    def load(self) -> Lineage:
+        """Read the lineage of all shards, including those of streams that are not read now.
+
+        A stream that was never read is listed, from its start position.
 
         Raises:
             DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that does not exist.
         """
         known = self._store.shards.lineage()
-        self.lineage = stored = dict(known.shards) if known else {}
-        begun = {self._stream_of(shard) for shard in self.lineage}
+        lineage = stored = dict(known.shards) if known else {}
+        begun = {self._stream_of(shard) for shard in stored}
         for stream, created in self._streams.created.items():
             if (stream, created) not in begun:
-                self.lineage = self.lineage | self._first(stream, created)
-        if known is None or len(self.lineage) > len(stored):
-            self._store.shards.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
+                lineage = {**lineage, **self._first(lineage, stream, created)}
+        if known is None or len(lineage) > len(stored):
+            self._store.shards.put_lineage(ShardsNode(shards=lineage), self._epoch)
+        return lineage
 
-    def list_new(self) -> None:
+    def list_new(self, shards: Shards) -> Lineage:
         """List the shards created since the newest known one."""
-        lineage = dict(self.lineage)
-        for stream, known in self._active():
+        lineage = dict(shards.lineage)
+        for stream, known in self._active(shards.lineage):
             lineage |= joined(known, self._streams.list_new_shards(stream, known))
-        self._put(self._dated(lineage))
+        return self._put(lineage, shards.lineage)
 
-    def list_all(self, states: Mapping[str, ShardState]) -> None:
-        """List all shards; add new ones and drop removed ones; `states` has their positions.
+    def list_all(self, shards: Shards) -> Lineage:
+        """List all shards; add new ones and drop removed ones.
 
         Raises:
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
-        lineage = dict(self.lineage)
-        for stream, known in self._active():
+        before, lineage = shards.lineage, dict(shards.lineage)
+        for stream, known in self._active(before):
             lineage = {shard: node for shard, node in lineage.items() if shard not in known}
             lineage |= listed_again(known, self._streams.list_shards(stream))
-        for shard in self.lineage.keys() - lineage.keys():
+        for shard in before.keys() - lineage.keys():
             info = self._streams.info_of(shard)
-            if self.lineage[shard].state != "drained" and info is not None:
-                state = states[shard]
+            if before[shard].state != "drained" and info is not None:
+                state = shards.states[shard]
                 name = self._store.layout.key_of(shard).shard
                 self._losses.report(
                     gone_unread(info, name, state.position, state.checkpoint), f"{shard} {state.position}"
                 )
-        self._put(self._dated(lineage))
+        return self._put(lineage, before)
 
-    def known_until(self, shard: str, state: ShardState) -> int:
+    def known_until(self, shard: str, shards: Shards) -> int:
         """Return the time up to which no record of a shard was lost, as `last_known`; 0 if its loss was reported."""
-        if f"{shard} {state.position}" in self._losses.texts:
+        state = shards.states.get(shard)
+        if state is None or f"{shard} {state.position}" in self._losses.texts:
             return 0
-        listed = self.lineage[shard].listed if shard in self.lineage else 0
+        listed = shards.lineage[shard].listed if shard in shards.lineage else 0
         return last_known(state.position, state.checkpoint, max(listed, self._there.get(shard, 0)))
 
-    def check_retention(self, states: Mapping[str, ShardState]) -> None:
+    def check_retention(self, shards: Shards) -> None:
         """Check that no shard's position has fallen out of the stream.
 
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
         """
-        self._check_foreign(states)
-        for shard, state in sorted(states.items()):
+        self._check_foreign(shards)
+        for shard, state in sorted(shards.states.items()):
             info = self._streams.info_of(shard)
             # A shard that is no longer listed gets no new records: its loss was reported when it disappeared.
-            if info is None or not self._is_to_be_read(shard) or isinstance(state.position, ShardEnd):
+            if info is None or not _is_to_be_read(shard, shards) or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
-            known = self.known_until(shard, state)
+            known = self.known_until(shard, shards)
             what = expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
                 self._losses.report(what, f"{shard} {state.position}")
 
-    def _check_foreign(self, states: Mapping[str, ShardState]) -> None:
+    def _check_foreign(self, shards: Shards) -> None:
         """Check, once per shard, that the record to continue from exists, if its arrival is unknown."""
         ask = {
             shard: state.position.record
-            for shard, state in states.items()
+            for shard, state in shards.states.items()
             if isinstance(state.position, After | At)
-            and self._is_to_be_read(shard)
+            and _is_to_be_read(shard, shards)
             and shard not in self._there
             and last_known(state.position, state.checkpoint, 0) == 0
             and self._streams.info_of(shard) is not None
@@ -148,56 +148,53 @@ class LineageKeeper:
             if there is None or info is None:
                 continue
             if not there:
-                position = states[shard].position
+                position = shards.states[shard].position
                 name = self._store.layout.key_of(shard).shard
                 self._losses.report(expired_foreign(info, name, position), f"{shard} {position}")
             self._there[shard] = info.server_time
 
-    def _is_to_be_read(self, shard: str) -> bool:
-        return shard in self.lineage and self.lineage[shard].state != "drained"
-
-    def adopted(self, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
+    def adopted(self, lineage: Lineage, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
         """Return the lineage to continue from an offset alone: its positions, and its streams' creation times."""
-        result = dict(self.lineage)
+        result = dict(lineage)
         for stream, created in streams.items():
-            known = self._of(stream, created)
+            known = self._of(lineage, stream, created)
             if self._streams.created.get(stream) == created:
                 listed = self._streams.list_shards(stream)
             else:
                 listed = [Shard(shard, node.parents, node.state != "open") for shard, node in known.items()]
             result |= adopted(known, listed, positions)
-        return self._dated(result)
+        return self._dated(result, lineage)
 
-    def _dated(self, lineage: dict[str, ShardLineage]) -> dict[str, ShardLineage]:
+    def _dated(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
         """Return the lineage with the listing time of new shards."""
-        for shard in lineage.keys() - self.lineage.keys():
+        for shard in lineage.keys() - before.keys():
             info = self._streams.info_of(shard)
             if info is not None:
                 lineage[shard] = msgspec.structs.replace(lineage[shard], listed=info.server_time)
         return lineage
 
-    def _put(self, lineage: dict[str, ShardLineage]) -> None:
-        if lineage != self.lineage:
-            self._store.shards.put_lineage(ShardsNode(shards=lineage), self._epoch)
-            self.lineage = lineage
+    def _put(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
+        after = self._dated(lineage, before)
+        if after == before:
+            return before
+        self._store.shards.put_lineage(ShardsNode(shards=dict(after)), self._epoch)
+        return after
 
-    def _active(self) -> Iterator[tuple[str, dict[str, ShardLineage]]]:
+    def _active(self, lineage: Lineage) -> Iterator[tuple[str, Lineage]]:
         for stream, created in self._streams.created.items():
-            yield stream, self._of(stream, created)
+            yield stream, self._of(lineage, stream, created)
 
-    def _of(self, stream: str, created: int) -> dict[str, ShardLineage]:
-        return {
-            shard: node for shard, node in self.lineage.items() if self._stream_of(shard) == (stream, created)
-        }
+    def _of(self, lineage: Lineage, stream: str, created: int) -> Lineage:
+        return {shard: node for shard, node in lineage.items() if self._stream_of(shard) == (stream, created)}
 
     def _stream_of(self, shard: str) -> tuple[str, int]:
         key = self._store.layout.key_of(shard)
         return key.stream, key.created
 
-    def _first(self, stream: str, created: int) -> dict[str, ShardLineage]:
-        """Return the lineage of a stream that was never read."""
+    def _first(self, known: Lineage, stream: str, created: int) -> Lineage:
+        """Return the lineage of a stream that was never read; `known`: that of the others."""
         # Everything in a recreated stream is new.
-        again = any(self._store.layout.key_of(shard).stream == stream for shard in self.lineage)
+        again = any(self._store.layout.key_of(shard).stream == stream for shard in known)
         spec = PositionSpec.parse(str(TRIM_HORIZON) if again else self._options.starting_position)
         info = self._streams.infos[stream]
 
@@ -221,8 +218,12 @@ class LineageKeeper:
         ]
         found = positions_of(spec, stream, plain, latest)
         return self._dated(
-            first_listing(listed, {names[shard]: position for shard, position in found.items()})
+            first_listing(listed, {names[shard]: position for shard, position in found.items()}), known
         )
+
+
+def _is_to_be_read(shard: str, shards: Shards) -> bool:
+    return shard in shards.lineage and shards.lineage[shard].state != "drained"
 
 
 def _since(start: Position | None, info: StreamInfo) -> Since | None:

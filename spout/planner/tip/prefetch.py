@@ -19,11 +19,11 @@ from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
 from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look, Question
 from kinesis_trident.spout.planner.tip.read_ahead import OTHER_COLUMNS, Room, ShardAhead
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
+from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -11,7 +11,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import last_known
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.lineage import Lineage
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
@@ -30,14 +30,14 @@ class TipWatch:
     Times are milliseconds, given by the caller, of a clock that never steps back.
 
     Args:
-        is_closed: tells whether a shard was listed as closed: it has an end, and no tip.
         pace: of the looks, by default that of shards without a limit of calls.
+
+    Attributes:
+        closed: the shards that were listed as closed: such a one has an end, and no tip.
     """
 
-    def __init__(
-        self, is_closed: Callable[[str], bool] = lambda _: False, pace: LookPace | None = None
-    ) -> None:
-        self._is_closed = is_closed
+    def __init__(self, pace: LookPace | None = None) -> None:
+        self.closed: Container[str] = ()
         self._pace = pace or LookPace()
         self._more: dict[str, bool | None] = {}
         self._looked: dict[str, int] = {}
@@ -137,7 +137,7 @@ class TipWatch:
 
     def has_ended(self, shard: str) -> bool:
         """Tell whether, after `only_until_tip`, a shard has been read that far."""
-        return shard in self._beyond or (shard in self._at_tip and not self._is_closed(shard))
+        return shard in self._beyond or (shard in self._at_tip and shard not in self.closed)
 
     def _note(self, shard: str, more: bool | None, now: int) -> None:
         self._more[shard] = more
@@ -165,24 +165,24 @@ class TipNotes:
         self._epoch = epoch
         self._stored: dict[str, int] = {}
 
-    def note(
-        self, states: Mapping[str, ShardState], looks: Mapping[str, Look], lineage: Lineage
-    ) -> Iterator[tuple[str, ShardState]]:
-        """Note what looks at the tip of shards have seen; give each shard that has seen more, as it is then.
+    def note(self, shards: Shards, looks: Mapping[str, Look]) -> dict[str, ShardState]:
+        """Note what looks at the tip of shards have seen; return each shard that has seen more, as it is then.
 
         One that was never read gets its first node, with txid 0.
         """
+        found = {}
         for shard, look in looks.items():
-            state = states.get(shard)
+            state = shards.states.get(shard)
             if state is None or look.more is not False or state.position != look.position:
                 continue
             node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
             if look.at <= (node.seen or 0):
                 continue
-            listed = lineage[shard].listed if shard in lineage else 0
+            listed = shards.lineage[shard].listed if shard in shards.lineage else 0
             known = self._stored.get(shard, last_known(state.position, state.checkpoint, listed))
             seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
             if look.at - known >= _PERIOD_MS:
                 self._store.shards.amend(shard, self._epoch, checkpoint=seen)
                 self._stored[shard] = look.at
-            yield shard, replace(state, checkpoint=seen)
+            found[shard] = replace(state, checkpoint=seen)
+        return found

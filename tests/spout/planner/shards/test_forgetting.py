@@ -112,7 +112,7 @@ def test_what_is_in_flight_keeps_its_shard(lives: Lives) -> None:
     kinesis.split(A)
     query.batch(failing=[1])
     assert query.plan() is None
-    assert query.run._state.lineage[A].state == "drained"
+    assert query.run._state.shards.lineage[A].state == "drained"
     kinesis.forget(A)
     listed_again(query)
     listed_again(query)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -175,11 +176,12 @@ class Evidence:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finished:
     """A finished batch; a missing node never means done.
 
     Attributes:
+        plan: of it.
         pins: of its turns, by shard; empty if Spark has left the scan out.
         not_done: the records that are not done, and those that could not be decoded, by shard.
         verdict: on what the outcome and the pins show.
@@ -188,6 +190,7 @@ class Finished:
         since: the milliseconds from the end of the settling before to each pin, by the clock of ZooKeeper.
     """
 
+    plan: Plan
     pins: Mapping[str, Pin]
     not_done: Mapping[str, Sequence[NotDone]]
     verdict: Verdict
@@ -249,9 +252,10 @@ class Finished:
         for shard, pin in pins.items():
             if pin.unreadable:
                 not_done[shard] = _joined(pin.unreadable, not_done.get(shard, ()))
-        return cls(pins, not_done, verdict, acks is not None, tuple(found), since)
+        return cls(plan, pins, not_done, verdict, acks is not None, tuple(found), since)
 
-    def failures(self) -> dict[str, Counter[str]]:
+    @cached_property
+    def failures(self) -> Mapping[str, Mapping[str, int]]:
         """Return how many records failed for each reason, by shard; those that bolts hold have not failed."""
         found = {}
         for shard, pieces in self.not_done.items():
@@ -261,8 +265,9 @@ class Finished:
             found[shard] = Counter({why: count for why, count in counts.items() if not is_held(why)})
         return found
 
-    def losses(self, txid: int, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
+    def losses(self, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
         """Return the records that its turns could not read: a description, and the place of the loss."""
+        txid = self.plan.txid
         for shard, pin in self.pins.items():
             if not (pin.gone or pin.lost):
                 continue

@@ -11,7 +11,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.kinesis import IteratorExpiredError, ThrottledError
-from kinesis_trident.spout.planner.shards.counting import add_failure
+from kinesis_trident.spout.planner.watching.counting import add_failure
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.tracker.reasons import MAX_REASONS, error_class
 

@@ -16,13 +16,13 @@ from thorough import cases
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
-from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.checkpoint.model.nodes import NotDone, Plan
 from kinesis_trident.checkpoint.store.batches import BatchStore
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError, SettledBatchError
-from kinesis_trident.spout.planner.finished_batch import Finished, Origin, Verdict
 from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin, Verdict
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -275,7 +275,8 @@ def test_failures_are_counted_by_shard_and_reason_and_what_bolts_hold_has_not_fa
         ),
         "b": (NotDone("1", "1", 1, "HELD_ANEW (bolt join)"),),
     }
-    assert Finished({}, pieces, Verdict(pieces), True, (), {}).failures() == {
+    plan = Plan(txid=1, plan="p", streams={}, positions={})
+    assert Finished(plan, {}, pieces, Verdict(pieces), True, (), {}).failures == {
         "a": Counter({"no": 4}),
         "b": Counter(),
     }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
-from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.model.run_status import RunCounts
-from kinesis_trident.spout.planner.external_requests import Tally
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import SettledShard
+from kinesis_trident.spout.planner.settling.shard_events import (
+    Requested,
+    Settled,
+    ShardEvent,
+    Tally,
+    TimedOut,
+)
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.reasons import MAX_REASONS, OTHER, TIMEOUT, error_class
 
 BY_NAME = "ACKS_FAIL"
@@ -18,27 +21,33 @@ BY_NAME = "ACKS_FAIL"
 
 
 class RunCounter:
-    """Adds up the counts of a run, from its start."""
+    """Adds up the counts of a run, from its start.
+
+    Attributes:
+        tally: the records that were acked and failed by name.
+    """
 
     def __init__(self) -> None:
         self._counts = RunCounts()
+        self.tally = Tally()
 
-    def settle(
-        self,
-        before: Mapping[str, ShardState],
-        done: Mapping[str, SettledShard],
-        pins: Mapping[str, Pin],
-        failures: Mapping[str, Mapping[str, int]],
-    ) -> None:
-        """Count the shards that a batch has settled.
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Count what has happened to the shards."""
+        match event:
+            case Settled():
+                self._settle(before, event)
+            case Requested(shards, tally) | TimedOut(shards, tally):
+                self.tally = self.tally.plus(tally)
+                for shard in shards:
+                    gone = _dead(after.states[shard]) - _dead(before.states[shard])
+                    self._counts.exhausted += max(0, gone)
 
-        `before` are the same shards before it; `failures` has the number of failed records by shard and reason.
-        """
-        counts = self._counts
+    def _settle(self, before: Shards, event: Settled) -> None:
+        counts, finished = self._counts, event.finished
         counts.batches += 1
-        for shard, after in done.items():
-            pin, node, was = pins.get(shard), after.inflight, before[shard].held
-            fresh = pin.fresh if pin is not None else 0
+        for shard, after in event.done.items():
+            pin, node, state = finished.pins.get(shard), after.inflight, before.of(finished.plan, shard)
+            fresh, was = pin.fresh if pin is not None else 0, state.held
             if node.is_empty and not was:
                 # As of most shards. Nothing was dead-lettered: it would have been in flight.
                 counts.acked += fresh
@@ -48,7 +57,7 @@ class RunCounter:
                 held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
                 # A replay that was asked for brings records back, and never makes these numbers smaller.
                 counts.acked += max(0, was + fresh - held - letters)
-                counts.exhausted += max(0, dead + letters - _dead(before[shard]))
+                counts.exhausted += max(0, dead + letters - _dead(state))
                 counts.dead_lettered += letters
             if pin is not None:
                 counts.retried += pin.count - pin.fresh
@@ -57,26 +66,17 @@ class RunCounter:
                     counts.bytes += size
                     counts.throttles += throttles
                     counts.renewals += renewals
-        for shard, reasons in failures.items():
-            for reason, failed in reasons.items() if shard in done else ():
+            for reason, failed in finished.failures.get(shard, {}).items():
                 add_failure(counts, error_class(reason), failed)
+        counts.settle_seconds += event.seconds
+        counts.last_settle_seconds = event.seconds
+        counts.last_operations = event.operations - counts.operations
+        counts.last_written = event.written - counts.written
+        counts.operations, counts.written = event.operations, event.written
 
-    def amend(self, before: ShardState, after: ShardState) -> None:
-        """Count a shard that was changed between two batches."""
-        self._counts.exhausted += max(0, _dead(after) - _dead(before))
-
-    def spend(self, seconds: float, operations: int, written: int) -> None:
-        """Count what settling a batch took; the run's requests and bytes so far tell those of the batch."""
-        counts = self._counts
-        counts.settle_seconds += seconds
-        counts.last_settle_seconds = seconds
-        counts.last_operations = operations - counts.operations
-        counts.last_written = written - counts.written
-        counts.operations, counts.written = operations, written
-
-    def total(self, tally: Tally) -> RunCounts:
+    def total(self) -> RunCounts:
         """Return all counts, with those of the records that were acked and failed by name."""
-        counts = msgspec.structs.replace(self._counts, failed=dict(self._counts.failed))
+        counts, tally = msgspec.structs.replace(self._counts, failed=dict(self._counts.failed)), self.tally
         counts.acked += tally.acked
         counts.timed_out += tally.timed_out
         add_failure(counts, BY_NAME, tally.failed)

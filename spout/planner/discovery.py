@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
@@ -62,7 +64,7 @@ class Listings:
         self._rng = rng
         self._next = self._all_next = -math.inf
         self._described = self._asked = clock()
-        self._ends = 0
+        self._ended_open = 0
         self._look_again: dict[str, float] = {}
         self.is_current = True
 
@@ -90,11 +92,16 @@ class Listings:
             return
         self._asked = now
         try:
-            self._state.describe_streams()
+            self._state.streams.describe_again(self._state.shards.active)
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot describe the streams now, continuing with what is known of them: %s", error)
             return
         self._described = self._clock()
+
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Note the shards that were read to their end: what comes after them is to be listed."""
+        if isinstance(event, Settled) and not after.childless.isdisjoint(event.ended):
+            self._next = -math.inf
 
     def list_at_once(self) -> None:
         """Make the next `refresh` list the shards."""
@@ -109,10 +116,9 @@ class Listings:
             StreamRecreatedError: a stream was deleted and created again.
         """
         # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
-        ends = self._state.ended + self._probe.ended_open
-        if self._clock() < self._next and ends == self._ends:
+        ends, self._ended_open = self._probe.ended_open - self._ended_open, self._probe.ended_open
+        if self._clock() < self._next and not ends:
             return
-        self._ends = ends
         interval = self._interval if self.is_current else min(self._interval, _AGAIN)
         self._next = self._clock() + interval * self._rng.uniform(1.0, 1.2)
         self.describe()
@@ -127,7 +133,7 @@ class Listings:
         if everything:
             self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(1.0, 1.2)
         self._state.seen_at_tip(self._probe.looks)
-        self._state.check_retention()
+        self._state.keeper.check_retention(self._state.shards)
 
     def changed_shards(self) -> bool | None:
         """Tell whether another listing explains that a shard cannot be looked at; None if that is not known now.
@@ -136,16 +142,16 @@ class Listings:
             StreamRecreatedError: a stream was deleted and created again.
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
-        before = self._state.lineage
+        before = self._state.shards.lineage
         try:
             # The stream may be another one by now: describing it shows that, and what to do.
-            self._state.describe_streams()
+            self._state.streams.describe_again(self._state.shards.active)
             # Retention removes shards between two listings: the next listing shows whether that is a loss.
             self._state.list_shards(everything=True)
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot find out now why a shard cannot be read, trying again: %s", error)
             return None
-        return self._state.lineage != before
+        return self._state.shards.lineage != before
 
     def check_standstill(self, before: Mapping[str, Look]) -> None:
         """Check the retention if the machine has stood still until these looks; `before`: those before them.
@@ -160,14 +166,14 @@ class Listings:
         if newest > self._state.streams.by_now + passed + _STOOD_STILL_MS:
             self._state.seen_at_tip(before)
             self.describe(0)
-            self._state.check_retention()
+            self._state.keeper.check_retention(self._state.shards)
 
     def blocked_to_look_at(self) -> dict[str, Position]:
         """Return now and then the blocked shards whose next record was not seen yet: its age is the lag."""
         waiting = {}
-        now = self._clock()
-        for shard, position in self._state.positions().items():
-            if self._state.shards[shard].blocked:
+        now, shards = self._clock(), self._state.shards
+        for shard, position in shards.positions.items():
+            if shards.states[shard].blocked:
                 look = self._probe.looks.get(shard)
                 known = look is not None and look.position == position and look.more
                 if not known and now >= self._look_again.get(shard, now):

@@ -40,7 +40,7 @@ def sight_of(state: ShardState, look: Look | None) -> Sight:
 
 def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Lag]:
     """Return the lag of each shard that is read, by name."""
-    to_read = {shard for shard, node in state.lineage.items() if node.state != "drained"}
+    to_read = {shard for shard, node in state.shards.lineage.items() if node.state != "drained"}
     return {
         shard: lag_of(
             node.checkpoint,
@@ -48,7 +48,7 @@ def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str
             now,
             drained=shard not in to_read,
         )
-        for shard, node in state.active.items()
+        for shard, node in state.shards.active.items()
     }
 
 
@@ -58,17 +58,17 @@ def retention_ms(state: SourceState, shard: str) -> int | None:
     return info.retention_hours * 3_600_000 if info is not None else None
 
 
-def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: int) -> StatusNode:
+def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> StatusNode:
     """Return the status: the shards with something unread, unknown or refused by name, and all others together."""
-    drained = {shard for shard, node in state.lineage.items() if node.state == "drained"}
+    drained = {shard for shard, node in state.shards.lineage.items() if node.state == "drained"}
     sights = {
         shard: sight_of(node, looks.get(shard))
-        for shard, node in state.active.items()
+        for shard, node in state.shards.active.items()
         if shard not in drained
     }
     seen: dict[str, int | None] = {}
     for shard, sight in sights.items():
-        node = state.active[shard].checkpoint
+        node = state.shards.active[shard].checkpoint
         stored = node.seen if node is not None and not node.behind_ms else None
         seen[shard] = None if sight.arrival is not None or sight.refused else sight.seen or stored
     # Those that were not at their tips first, then those that were there longest ago.
@@ -79,15 +79,15 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: in
     rest = [seen[shard] for shard in sights.keys() - set(named)]
     losses = list(state.losses.texts.values())
     return StatusNode(
-        epoch=epoch,
+        epoch=state.epoch,
         time=now,
-        settled=state.settled,
+        settled=state.shards.settled,
         seen=None if None in rest else min((at for at in rest if at is not None), default=None),
         shards={shard: sights[shard] for shard in sorted(named)},
         retention={name: info.retention_hours for name, info in state.streams.infos.items()},
         losses=len(losses),
         lost=losses[-1][:500] if losses else "",
-        counts=state.counts,
+        counts=state.counter.total(),
     )
 
 
@@ -97,14 +97,12 @@ class StatusNotes:
     Args:
         store: keeps the node.
         state: of the shards.
-        epoch: of the run.
         around: the clocks, and the seconds between two notes.
     """
 
-    def __init__(self, store: SourceStore, state: SourceState, epoch: int, around: Surroundings) -> None:
+    def __init__(self, store: SourceStore, state: SourceState, around: Surroundings) -> None:
         self._store = store
         self._state = state
-        self._epoch = epoch
         self._around = around
         self._due = -math.inf
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
@@ -117,7 +115,7 @@ class StatusNotes:
         self._due = now + period
         at = self._around.now()
         self._sample(looks, at)
-        status = status_of(self._state, looks, at, self._epoch)
+        status = status_of(self._state, looks, at)
         lags = tuple((one, lag) for one, lag, _ in self._samples)
         reads = tuple(read for *_, read in self._samples)
         self._store.status.tell(msgspec.structs.replace(status, lags=lags, reads=reads))
@@ -136,9 +134,9 @@ class StatusNotes:
         if not samples or at - samples[-1][0] >= _SAMPLE_MS:
             lag = total_lag(lags_of(self._state, looks, at))
             if lag is not None:
-                nodes = (one.checkpoint for one in self._state.active.values())
+                nodes = (one.checkpoint for one in self._state.shards.active.values())
                 samples.append((at, lag, sum(node.read for node in nodes if node is not None)))
 
     def _is_there(self, shard: str, look: Look) -> bool:
-        state = self._state.shards.get(shard)
+        state = self._state.shards.states.get(shard)
         return state is not None and state.position == look.position

@@ -12,10 +12,14 @@ from shard_life import SHARD, STREAM, ShardLife
 from thorough import examples
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
-from kinesis_trident.spout.planner.finished_batch import empty_turn
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
-from kinesis_trident.spout.planner.shards.settled_records import Explicit
+from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
+from kinesis_trident.spout.planner.settling.settlement import (
+    FinishedTurn,
+    InflightRules,
+    SettledShard,
+    settle_shard,
+)
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -109,17 +113,9 @@ class Batches:
         return plan
 
     def settle(self, plan: Plan, pin: Pin | None, *failed: NotDone) -> SettledShard:
+        turn = FinishedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, failed, self.now)
         settled = settle_shard(
-            self.state,
-            plan,
-            f"{STREAM}/{SHARD}",
-            SHARD,
-            pin,
-            failed,
-            self.policy,
-            max_retrying=self.max_retrying,
-            now=self.now,
-            rng=random.Random(1),
+            self.state, turn, InflightRules(self.policy, random.Random(1), self.max_retrying)
         )
         self.state = ShardState(TRIM_HORIZON, settled.checkpoint, settled.inflight)
         self.now += 1_000
@@ -335,7 +331,9 @@ def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(se
     before = batches.state
     found = batches.settle(plan, pin)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kinesis_trident.spout.planner.settlement._nothing_in_flight", lambda *_: False)
+        patch.setattr(
+            "kinesis_trident.spout.planner.settling.settlement._leaves_nothing_in_flight", lambda *_: False
+        )
         batches.state = before
         assert batches.settle(plan, pin) == found
 
@@ -356,16 +354,8 @@ def test_an_empty_turn_leaves_a_shard_as_no_turn_at_all_does(
     none, empty = (
         settle_shard(
             batches.state,
-            plan,
-            f"{STREAM}/{SHARD}",
-            SHARD,
-            pin,
-            (),
-            batches.policy,
-            max_retrying=1000,
-            now=batches.now,
-            rng=random.Random(1),
-            explicit=Explicit(1_000, 100) if explicit else None,
+            FinishedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, (), batches.now),
+            InflightRules(batches.policy, random.Random(1), 1000, *((1_000, 100) if explicit else ())),
         )
         for pin in (None, empty_turn(plan, SHARD, 1))
     )

@@ -86,8 +86,8 @@ class TurnSizes:
 
 def _new_records(plan: Plan, shard: str, turn: _Turn | None, record_bytes: float, now: int) -> float:
     """Return how many new records of so many bytes a turn will read; infinite if unknown."""
-    bounds = [most for most in (plan.limit, plan.room.get(shard)) if most is not None]
-    most = float(min(bounds, default=math.inf))
+    bound = plan.most_new(shard)
+    most = math.inf if bound is None else float(bound)
     size = math.inf if plan.limitBytes is None else plan.limitBytes
     if turn is not None and turn.at_tip:
         passed = max(0, now - turn.settled)

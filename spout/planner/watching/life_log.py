@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.spout.log_lines import Seldom
+from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.tip.looks import Look
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,22 @@ class LifeLog:
         self._refused_since: dict[str, int] = {}
         self._say_again_at: dict[str, int] = {}
         self._seldom = Seldom(_SAID_AGAIN_MS / 1000, steady)
+
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Tell what has happened to the shards."""
+        match event:
+            case Listed():
+                new = after.lineage.keys() - before.states.keys()
+                self.resharded({shard: after.lineage[shard] for shard in new})
+            case Settled(finished=finished, done=done):
+                self.settled(
+                    finished.plan.txid,
+                    finished.failures.values(),
+                    [letter for result in done.values() for letter in result.dead_lettered],
+                    {shard: result.inflight.blocked for shard, result in done.items()},
+                    event.ended,
+                    event.seconds,
+                )
 
     def settled(
         self,

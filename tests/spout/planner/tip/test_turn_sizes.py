@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.partition import Amount
-from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
+from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
 from kinesis_trident.tracker.records import Run
 
 SIZE = 100

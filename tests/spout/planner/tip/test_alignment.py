@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.alignment import (
+from kinesis_trident.spout.planner.tip.alignment import (
     BOUND_MS,
     HOLD_MS,
     AlignedRead,

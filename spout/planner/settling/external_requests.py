@@ -1,0 +1,239 @@
+"""Changes shards between two batches: acks, fails and replays of other processes, and timeouts. Pure; it logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.codec import naming
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
+from kinesis_trident.checkpoint.model.replays import held, mark_asked, marked, settle_replays
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settling.settlement import InflightRules
+from kinesis_trident.spout.planner.settling.shard_events import Tally
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, joined, keys_of_texts, unpack
+from kinesis_trident.tracker.reasons import TIMEOUT
+from kinesis_trident.tracker.records import RecordPosition
+
+log = logging.getLogger(__name__)
+
+_REQUESTS_AT_A_TIME = 1_000
+"""The number of other processes' nodes that one multi applies and removes; more would not fit."""
+
+
+_NOTHING = Tally()
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """A change of one shard between two batches, to be written.
+
+    Attributes:
+        shard: its name.
+        state: the shard after it; None if it was never read.
+        dead_letters: its new ones; None if they have not changed.
+        tally: the counts of the records.
+        consumed: the names of the requests that it includes; they are removed with it.
+        unreadable: the errors of requests that cannot be applied, by name.
+    """
+
+    shard: str
+    state: ShardState | None
+    dead_letters: DeadLettersNode | None = None
+    tally: Tally = _NOTHING
+    consumed: Sequence[str] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+class Amender:
+    """Says how the shards of a source change. Pure, but for the log.
+
+    Args:
+        layout: of the source, for errors.
+        rules: of the records in flight.
+    """
+
+    def __init__(self, layout: Layout, rules: InflightRules) -> None:
+        self._layout = layout
+        self._rules = rules
+
+    def take_in(
+        self, shards: Shards, asked: Mapping[str, Mapping[str, ExternalNode]], now: int
+    ) -> Iterator[Amendment]:
+        """Take in what other processes ask for: replays, acks and fails, by shard and name."""
+        for shard, requests in asked.items():
+            state, letters = shards.states.get(shard), shards.dead_letters.get(shard)
+            if state is None or state.checkpoint is None:
+                log.warning("shard %s was never read: the requests for its records are dropped", shard)
+                yield Amendment(shard, None, consumed=list(requests))
+                continue
+            names = list(requests)
+            for start in range(0, len(names), _REQUESTS_AT_A_TIME):
+                some = {name: requests[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
+                taken = some if self._rules.buries else _without_burials(shard, some)
+                with naming(self._layout.deadletters_of(shard)):
+                    taken, anew = sift_replays(shard, taken, state, letters)
+                tracker = self._tracker(shard, state)
+                tally, unreadable = take_in(shard, tracker, taken, now, self._rules)
+                state = self._state_after(state, tracker)
+                changed = letters_after(letters, state, anew, now)
+                consumed = [name for name in some if name not in unreadable]
+                yield Amendment(shard, state, changed, tally, consumed, unreadable)
+                letters = changed or letters
+
+    def unblock(self, shards: Shards) -> Iterator[Amendment]:
+        """Judge the blocked shards anew, at a start: what bounds them may be higher than in the last run."""
+        for shard, state in shards.states.items():
+            if not state.blocked or state.inflight is None:
+                continue
+            blocked = self._rules.blocked_by(len(state.dead) + len(state.waiting), state.held)
+            if blocked != state.blocked:
+                inflight = msgspec.structs.replace(state.inflight, blocked=blocked)
+                yield Amendment(shard, replace(state, inflight=inflight))
+
+    def time_out(self, shards: Shards, now: int) -> Iterator[Amendment]:
+        """Fail the records of the streams read now that nobody has acked in time."""
+        for shard, state in shards.active.items():
+            if not any(run.due <= now for run in state.pending):
+                continue
+            tracker = self._tracker(shard, state)
+            late = tracker.explicit.time_out(now, self._rules.rng)
+            log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
+            after = self._state_after(state, tracker)
+            changed = letters_after(shards.dead_letters.get(shard), after)
+            yield Amendment(shard, after, changed, Tally(timed_out=late))
+
+    def _tracker(self, shard: str, state: ShardState) -> InflightRecordTracker:
+        with naming(self._layout.inflight_of(shard)):
+            return self._rules.tracker_of(state)
+
+    def _state_after(self, state: ShardState, tracker: InflightRecordTracker) -> ShardState:
+        """Return what the tracker has made of a shard; the stamps of its nodes stay the same."""
+        assert state.checkpoint is not None, "a shard that was read has a checkpoint"
+        safe = tracker.checkpoint
+        checkpoint = msgspec.structs.replace(
+            state.checkpoint,
+            checkpoint=str(safe.sequence) if safe else None,
+            sub=safe.sub if safe else -1,
+        )
+        inflight = self._rules.inflight_of(tracker, checkpoint.txid)
+        return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
+
+
+def letters_after(
+    before: DeadLettersNode | None, state: ShardState, anew: Keys | None = None, now: int = 0
+) -> DeadLettersNode | None:
+    """Return a shard's dead letters once it is at `state`; None if they have not changed.
+
+    `anew`: the done records that somebody has asked for, which come again as of `now`.
+    """
+    node, inflight = before, state.inflight
+    if node is not None and node.replays and inflight is not None:
+        node = settle_replays(node, inflight, state.turns, (), inflight.txid)
+    if anew is not None and len(anew):
+        # A request may name records that never were.
+        node = node or DeadLettersNode(count=0, target="")
+        node = mark_asked(node, anew[held(anew, inflight, state.turns)], now)
+    return node if node is not before else None
+
+
+def sift_replays(
+    shard: str, asked: Mapping[str, ExternalNode], state: ShardState, letters: DeadLettersNode | None
+) -> tuple[dict[str, ExternalNode], Keys]:
+    """Leave out what was replayed before and is done since, unless somebody asks for it `again`.
+
+    Returns:
+        The requests that are left, by name, and the records of replays that are not in flight yet, sorted.
+    """
+    taken = dict(asked)
+    anew: list[Keys] = []
+    for name, node in asked.items():
+        if node.op != "replay":
+            continue
+        keys = joined([keys_of_texts(node.records)])
+        new = keys[~held(keys, state.inflight, state.turns)]
+        if not node.again and letters is not None and letters.replays:
+            known = find(marked(letters), new)[1]
+            if known.any():
+                log.warning(
+                    "shard %s: %d of the records to replay were replayed before, and are left out: replay --again "
+                    "delivers them once more",
+                    shard,
+                    int(known.sum()),
+                )
+                left = keys[~find(new[known], keys)[1]]
+                taken[name] = msgspec.structs.replace(node, records=tuple(map(str, KeyPositions(left))))
+                new = new[~known]
+        anew.append(new)
+    return taken, joined(anew)
+
+
+def _without_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:
+    for node in asked.values():
+        if node.op == "bury":
+            log.warning(
+                "shard %s: %s are not dead-lettered, because that would stop a query with onExhausted=fail. Set "
+                "deadLetter, or onExhausted=skip, and ask again",
+                shard,
+                ", ".join(node.records),
+            )
+    return {name: node for name, node in asked.items() if node.op != "bury"}
+
+
+def take_in(
+    shard: str,
+    tracker: InflightRecordTracker,
+    asked: Mapping[str, ExternalNode],
+    now: int,
+    rules: InflightRules,
+) -> tuple[Tally, dict[str, str]]:
+    """Apply requests in order. `now` is in epoch milliseconds; a reset makes a record wait for its timeout again.
+
+    Returns:
+        The counts of records, and the errors of unreadable requests by name. Those were not applied.
+    """
+    tally = Tally()
+    unreadable: dict[str, str] = {}
+    for name, node in asked.items():
+        if node.op == "replay":
+            refused = tracker.turns.replay([RecordPosition.parse(text) for text in node.records], now)
+            if refused:
+                log.warning(
+                    "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
+                )
+            continue
+        if node.op == "bury":
+            refused = tracker.turns.bury([RecordPosition.parse(text) for text in node.records])
+            if refused:
+                log.warning("shard %s: no run that waits ends with %s", shard, ", ".join(map(str, refused)))
+            continue
+        try:
+            keys = unpack(node.positions)
+        except OrderError as error:
+            unreadable[name] = str(error)
+            continue
+        if node.op == "ack":
+            counts = tracker.explicit.ack(keys, node.attempt)
+            tally = tally.plus(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
+        elif node.op == "reset":
+            counts = tracker.explicit.reset(keys, now + (rules.timeout or 0), node.attempt)
+            tally = tally.plus(Tally(done=counts.known, unknown=counts.unknown))
+        else:
+            counts = tracker.explicit.fail(keys, now, node.reason, rules.rng, node.attempt)
+            tally = tally.plus(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
+        if counts.unknown:
+            log.warning(
+                "shard %s: %d of the records to %s were never read: their positions are beyond %s",
+                shard,
+                counts.unknown,
+                node.op,
+                tracker.high,
+            )
+    return tally, unreadable

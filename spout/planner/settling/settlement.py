@@ -1,0 +1,257 @@
+"""Settles one shard of a finished batch: moves its checkpoint and queues its failed records. Pure.
+
+Settling happens when Spark asks for the next offset, which it does only after it has committed the batch. It takes
+the plan, the turn's pin and the outcome, and returns the shard's two nodes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    DeadLetterRecord,
+    InflightNode,
+    NotDone,
+    Pin,
+    Plan,
+)
+from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
+from kinesis_trident.spout.positions import After, ShardEnd, parse_position
+from kinesis_trident.tracker.inflight.entries import Entry
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.inflight.turns import Buried
+from kinesis_trident.tracker.position_keys import Keys, unpack
+from kinesis_trident.tracker.reasons import FewReasons
+from kinesis_trident.tracker.records import Failure, Place, RecordPosition
+from kinesis_trident.tracker.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class InflightRules:
+    """What decides how the unfinished records of a source go on.
+
+    Attributes:
+        policy: of retries.
+        rng: for their jitter.
+        max_retrying: `maxRetryingRecords`.
+        timeout: milliseconds that records read with `ackMode=explicit` wait for their acks; None if none waits.
+        max_inflight: the maximum of unfinished records of a shard; None for no limit, with `ackMode=batch`.
+        buries: dead records go somewhere; otherwise (`onExhausted=fail`) one would stop the query.
+        target: where they go, for people to read.
+    """
+
+    policy: RetryPolicy
+    rng: random.Random
+    max_retrying: int
+    timeout: int | None = None
+    max_inflight: int | None = None
+    buries: bool = True
+    target: str = "skip"
+
+    def tracker_of(self, state: ShardState) -> InflightRecordTracker:
+        """Build the tracker of a shard from its nodes."""
+        position = state.position
+        return InflightRecordTracker.restore(
+            state.safe,
+            state.waiting,
+            state.dead,
+            self.policy,
+            pending=state.pending,
+            turns=state.turns,
+            # The last record that was ever delivered, where that is known.
+            through=position.record if isinstance(position, After | ShardEnd) else None,
+        )
+
+    def inflight_of(self, tracker: InflightRecordTracker, txid: int) -> InflightNode:
+        """Return the unfinished records as they are stored, and whether the shard may read on."""
+        # Exhausted runs are about to be written for people to read.
+        few = FewReasons("shard")
+        dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
+        held = tracker.held if self.max_inflight is not None else 0
+        turns = tracker.explicit.turns_in_use
+        return InflightNode(
+            txid=txid,
+            dead=dead,
+            waiting=waiting,
+            blocked=self.blocked_by(len(dead) + len(waiting), held),
+            pending=tracker.explicit.pending,
+            turns=tuple(sorted(turns)) if turns else (),
+        )
+
+    def blocked_by(self, retrying: int, held: int) -> str:
+        """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads."""
+        max_retrying = min(self.max_retrying, RUNS_A_SHARD)
+        if retrying >= max_retrying:
+            return (
+                f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
+                f"{max_retrying}: the shard reads nothing new until some are done"
+            )
+        if self.max_inflight is not None and held >= self.max_inflight:
+            return (
+                f"{held} records are read and not done, and maxInflightRecords is "
+                f"{self.max_inflight}: the shard reads nothing new until some are acked"
+            )
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTurn:
+    """One shard's part of a batch that Spark has committed.
+
+    Attributes:
+        plan: of the batch.
+        shard: its name in the plan.
+        source: the prefix of its message ids.
+        pin: None if nothing ran (an empty turn: position and due retries stay).
+        not_done: the outcome.
+        now: epoch milliseconds.
+    """
+
+    plan: Plan
+    shard: str
+    source: str
+    pin: Pin | None
+    not_done: Sequence[NotDone]
+    now: int
+
+
+class SettledShard(msgspec.Struct, frozen=True):
+    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
+
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    """
+
+    checkpoint: CheckpointNode
+    inflight: InflightNode
+    dead_lettered: tuple[DeadLetterRecord, ...] = ()
+    drained: bool = False
+    turns: Mapping[int, Keys] = msgspec.field(default_factory=dict)
+
+
+def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) -> SettledShard:
+    """Settle one shard of a batch; `state` is the shard before it.
+
+    Raises:
+        ValueError: the outcome names records that the turn did not deliver.
+    """
+    plan, pin = turn.plan, turn.pin
+    is_drained = pin is not None and pin.closed
+    if pin is not None and pin.last is not None and _leaves_nothing_in_flight(state, turn, rules):
+        node = _checkpoint_after(turn, state.checkpoint, RecordPosition.parse(pin.last))
+        return SettledShard(node, InflightNode(txid=plan.txid, waiting=()), drained=is_drained)
+    tracker = rules.tracker_of(state)
+    buried = _settle_records(tracker, turn, pin, rules) if pin is not None else ()
+    failures = {run.last: run.failures for run in state.dead}
+    return SettledShard(
+        checkpoint=_checkpoint_after(turn, state.checkpoint, tracker.checkpoint),
+        inflight=rules.inflight_of(tracker, plan.txid),
+        dead_lettered=tuple(_letter(one, failures.get(one[0].last, ()), turn) for one in buried),
+        drained=is_drained,
+        turns=tracker.explicit.turns_in_use,
+    )
+
+
+def _settle_records(
+    tracker: InflightRecordTracker, turn: FinishedTurn, pin: Pin, rules: InflightRules
+) -> Sequence[Buried]:
+    """Settle the records of a turn; return the exhausted runs that it has dealt with."""
+    # The `ackMode` that the records were read with decides whether they are done with their batch.
+    is_given = rules.timeout is not None and bool(pin.positions)
+    keys = unpack(*pin.positions if is_given else ())
+    deadline, row = turn.now + (rules.timeout or 0), 0
+
+    def give(entry: Entry, served: int, through: Place) -> None:
+        """Give the rows of a run that came again."""
+        nonlocal row
+        tracker.explicit.hand_over(
+            entry, served, through, txid=pin.txid, keys=keys, start=row, deadline=deadline
+        )
+        row += served
+
+    buried = tracker.turns.settle(
+        turn.plan.due(turn.shard),
+        pin.served,
+        turn.not_done,
+        turn.now,
+        rules.rng,
+        through=pin.through,
+        missing=pin.missing,
+        fresh=None if is_given else _fresh(pin),
+        given=give if is_given else None,
+    )
+    if is_given:
+        tracker.explicit.give(pin.txid, keys, row, deadline)
+        # The records that a replay no longer found cannot come again.
+        tracker.explicit.fail_given(pin.txid, turn.not_done, turn.now, rules.rng)
+    return buried
+
+
+def _leaves_nothing_in_flight(state: ShardState, turn: FinishedTurn, rules: InflightRules) -> bool:
+    """Tell whether a turn leaves nothing to track: most do, and shards may be very many."""
+    plan, shard, pin = turn.plan, turn.shard, turn.pin
+    return (
+        not (turn.not_done or state.waiting or state.dead or state.pending)
+        and shard not in plan.retries
+        and shard not in plan.dead
+        and (rules.timeout is None or pin is None or not pin.positions)
+    )
+
+
+def _checkpoint_after(
+    turn: FinishedTurn, before: CheckpointNode | None, done: RecordPosition | None
+) -> CheckpointNode:
+    """Return the node of a shard after a batch; `done` is its safe checkpoint."""
+    plan, pin = turn.plan, turn.pin
+    looked = pin if pin is not None and plan.reads(turn.shard) and _saw_something(pin) else before
+    return CheckpointNode(
+        checkpoint=str(done.sequence) if done else None,
+        sub=done.sub if done else -1,
+        txid=plan.txid,
+        position=_position_after(plan.positions[turn.shard], pin),
+        arrival=(pin.arrival if pin else None) or (before.arrival if before else None),
+        seen=looked.seen if looked else None,
+        behind_ms=looked.behind_ms if looked else 0,
+        read=(before.read if before else 0) + (pin.fresh if pin else 0),
+    )
+
+
+def _saw_something(pin: Pin) -> bool:
+    """Tell whether a turn has found the shard's tip: one that was throttled at once has not."""
+    return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
+
+
+def _position_after(start: str, pin: Pin | None) -> str:
+    if pin is None:
+        return start
+    if not pin.closed:
+        return pin.end
+    before = parse_position(pin.start)
+    last = (
+        RecordPosition.parse(pin.last) if pin.last else before.record if isinstance(before, After) else None
+    )
+    return str(ShardEnd(last))
+
+
+def _letter(buried: Buried, failures: Sequence[Failure], turn: FinishedTurn) -> DeadLetterRecord:
+    run, count, reached = buried
+    where = run.first or f"after {run.prev}"
+    last = run.last if count == run.count else str(reached)
+    return DeadLetterRecord(
+        message_id=f"{turn.source}:{where}" if count == 1 else f"{turn.source}:{where}..{last}",
+        attempts=run.attempt,
+        reason=failures[-1].reason if failures else "",
+        time=turn.now,
+        txid=turn.plan.txid,
+        count=count,
+    )
+
+
+def _fresh(pin: Pin) -> tuple[str, int] | None:
+    """Return the last of the new records of a turn, and their number; None if there are none."""
+    # Records that a replay no longer found were delivered once, and the outcome may name them.
+    return None if pin.last is None else (pin.last, max(pin.fresh + pin.lost, 1))

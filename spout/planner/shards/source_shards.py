@@ -1,0 +1,115 @@
+"""The value that a run plans with: all shards of a source, replaced as a whole at each change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Plan
+from kinesis_trident.spout.options.modes import ShardOrdering
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.lineage import Lineage, childless, left_out, readable
+from kinesis_trident.spout.positions import Position, parse_position
+from kinesis_trident.tracker.records import Run
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards of a source: lineage, positions, records in flight, and the newest settled txid.
+
+    Shards of a stream that is not read any more are kept as they are: a batch of theirs may still have to be settled,
+    and the stream may be read again.
+
+    Attributes:
+        ordering: `shardOrdering`.
+        states: by name.
+        lineage: the listed shards, by name.
+        dead_letters: the counts by shard.
+        settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
+        parked: the shards of streams that are not read now.
+    """
+
+    ordering: ShardOrdering
+    states: Mapping[str, ShardState] = field(default_factory=dict)
+    lineage: Lineage = field(default_factory=dict)
+    dead_letters: Mapping[str, DeadLettersNode] = field(default_factory=dict)
+    settled: int = 0
+    settled_plan: str = ""
+    parked: frozenset[str] = frozenset()
+
+    def of(self, plan: Plan, shard: str) -> ShardState:
+        """Return a shard of a plan; retention may have removed it from the listing since the planning."""
+        return self.states.get(shard) or ShardState(parse_position(plan.positions[shard]))
+
+    @cached_property
+    def closed(self) -> frozenset[str]:
+        """Return the shards that were listed as closed: they get no new records, and an answer shows their end."""
+        return frozenset(shard for shard, node in self.lineage.items() if node.state != "open")
+
+    @cached_property
+    def active(self) -> Mapping[str, ShardState]:
+        """Return the shards of the streams that are read now."""
+        return self._without(self.parked, self.states)
+
+    @cached_property
+    def named(self) -> Mapping[str, ShardState]:
+        """Return the shards that an offset names: those read now, without the done ones whose descendants it names.
+
+        Otherwise every batch would carry all shards that were split or merged within the retention.
+        """
+        return self._without(left_out(self.lineage, lambda shard: self.states[shard].held > 0), self.active)
+
+    @cached_property
+    def positions(self) -> Mapping[str, Position]:
+        """Return the position of each shard that may be read for new records now."""
+        return {
+            shard: self.states[shard].position
+            for shard in readable(self.lineage, self.ordering)
+            if shard not in self.parked
+        }
+
+    @cached_property
+    def childless(self) -> frozenset[str]:
+        """Return the shards that were read to their end and whose children were not listed yet."""
+        return frozenset(shard for shard in childless(self.lineage) if shard in self.active)
+
+    @cached_property
+    def waiting(self) -> list[Run]:
+        """Return all runs that wait for a retry."""
+        return [run for state in self.active.values() for run in state.waiting]
+
+    @cached_property
+    def unacked(self) -> int:
+        """Return the number of records that are not acked yet."""
+        return sum(state.unacked for state in self.active.values())
+
+    @cached_property
+    def next_timeout(self) -> int | None:
+        """Return the time at which the first unacked record times out; None if there is none."""
+        return min((run.due for state in self.active.values() for run in state.pending), default=None)
+
+    @cached_property
+    def next_retry(self) -> int | None:
+        """Return the time at which the first retry is due; None if there is none."""
+        return min((run.due for run in self.waiting), default=None)
+
+    @property
+    def begun(self) -> bool:
+        """Return True if anything was read."""
+        return any(state.begun for state in self.states.values())
+
+    @property
+    def turns_in_use(self) -> frozenset[int]:
+        """Return the settled batches whose pins have positions of records in flight."""
+        return frozenset(txid for state in self.states.values() for txid in state.turns)
+
+    @property
+    def dead(self) -> Mapping[str, tuple[Run, ...]]:
+        """Return the exhausted runs by shard."""
+        return {shard: state.dead for shard, state in self.active.items() if state.dead}
+
+    @staticmethod
+    def _without(some: Iterable[str], states: Mapping[str, ShardState]) -> Mapping[str, ShardState]:
+        left = frozenset(some)
+        return {shard: state for shard, state in states.items() if shard not in left} if left else states
