@@ -52,12 +52,14 @@ def align(
         oldest: when the oldest unread record of each shard arrived, or a time before that.
         sure: the time up to which a turn reads at least, of those of the shards to be read for which that is known.
         wanted: the shards that can be read. One that is not in `oldest` is read, and holds nobody.
-        bound: milliseconds by which a shard may be ahead. One that is ahead by more than half of them waits: otherwise
-            each batch would read a little of all shards.
+        bound: milliseconds by which a shard may be ahead. One that is ahead by more than three quarters waits if it is
+            sure that a single turn catches up: otherwise each batch would read a little of all shards.
     """
     reached = min(max(at, sure.get(shard, at)) for shard, at in oldest.items())
-    read = [shard for shard in wanted if oldest.get(shard, reached) <= reached + bound // 2]
-    return read, reached + bound
+    upto, near = reached + bound, reached + 3 * bound // 4
+    # The others need each batch: every one that waits takes from the next batch what it is ahead.
+    read = [s for s in wanted if oldest.get(s, reached) <= (near if sure.get(s, reached) >= upto else upto)]
+    return read, upto
 
 
 def known_upto(node: CheckpointNode | None) -> int | None:

@@ -168,14 +168,23 @@ def test_no_row_is_late(
     assert all(shard.is_drained for shard in stream.shards.values())
 
 
-def test_a_thousand_shards_stay_in_step_at_the_speed_of_the_fullest() -> None:
-    def read(bound: int | None) -> Stream:
-        stream = Stream(backlog(Random(1), 1000, 1000, 10, 50), HOUR + MINUTE)
-        return play(stream, Random(2), bound, 20, 0.02)
+@pytest.mark.parametrize(
+    ("bound", "turn", "speed"),
+    [(HOUR, 12 * MINUTE, 0.9), (5 * MINUTE, 2 * MINUTE, 0.8), (5 * MINUTE, 4 * MINUTE, 0.75)],
+)
+def test_a_thousand_shards_stay_in_step_at_the_speed_of_the_fullest(
+    bound: int, turn: int, speed: float
+) -> None:
+    """A turn of the fullest shard reads `turn` of the stream."""
+    hourly = 100 if bound == HOUR else 150
 
-    aligned, free = read(HOUR), read(None)
+    def read(bound: int | None) -> Stream:
+        stream = Stream(backlog(Random(1), 1000, 10 * hourly, 10, 50), (bound or HOUR) + MINUTE)
+        return play(stream, Random(2), bound, hourly * turn // HOUR, 0.02)
+
+    aligned, free = read(bound), read(None)
     assert (aligned.late, free.late > 10_000) == (0, True)
-    assert free.batches >= 0.8 * aligned.batches
+    assert free.batches >= speed * aligned.batches
 
 
 def shard(at: int | None = None, *, arrival: int | None = None, seen: int | None = None) -> ShardState:
@@ -208,10 +217,13 @@ def test_what_is_known_of_the_oldest_unread_record() -> None:
 
 
 def test_the_shards_behind_are_read_up_to_the_bound_and_the_others_wait() -> None:
-    oldest = {"a": 100, "b": 150, "c": 151, "d": 900}
+    oldest = {"a": 100, "b": 200, "c": 201, "d": 900}
     assert align(oldest, {}, "abcd", 100) == (["a", "b"], 200)
     # What a turn reads for sure need not be waited for.
-    assert align(oldest, {"a": 400, "b": 300}, "abcd", 100) == (["a", "b", "c"], 251)
+    assert align(oldest, {"a": 400, "b": 300}, "abcd", 100) == (["a", "b", "c"], 301)
+    # Those that catch up in one turn do so once that is worth it.
+    sure = dict.fromkeys("bcd", 999)
+    assert align({"a": 100, "b": 175, "c": 176, "d": 900}, sure, "abcd", 100) == (["a", "b"], 200)
     # One that nothing is known of holds nobody.
     assert align({"a": 100}, {}, "az", 100) == (["a", "z"], 200)
 
@@ -229,7 +241,7 @@ def test_nothing_is_bounded_while_no_shard_is_behind() -> None:
     alignment = Alignment()
     near = LATE - BOUND_MS // 2
     assert step_of(alignment, {"a": near, "b": LATE}, "ab") == AlignedRead(["a", "b"])
-    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(["a"], near - 1 + BOUND_MS)
+    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(["a", "b"], near - 1 + BOUND_MS)
     assert step_of(alignment, {}, "") == AlignedRead([])
 
 
