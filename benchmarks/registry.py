@@ -15,8 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from benchmarks.report import Section, best, publish, verdict
 from kinesis_trident.bolt.registry.formats import avro_decoder, json_decoder, protobuf_decoder
-from kinesis_trident.bolt.registry.glue import GlueDecoder, GlueStep
-from kinesis_trident.bolt.registry.schemas import RegisteredSchema
+from kinesis_trident.bolt.registry.glue import GlueDecoder, GlueStep, RegisteredSchema
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.spout.options.connection import ConnectionOptions
 

@@ -16,7 +16,6 @@ from kinesis_trident.console.commands import (
     dead_letters,
     doctor,
     forget,
-    metrics,
     moving,
     records,
     servers,
@@ -46,7 +45,6 @@ for _part in (
     forget,
     streams,
     doctor,
-    metrics,
     servers,
 ):
     app.add_typer(_part.commands)

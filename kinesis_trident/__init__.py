@@ -58,8 +58,10 @@ if TYPE_CHECKING:
     from kinesis_trident.console.metrics.opentelemetry import (
         export_to_opentelemetry as export_to_opentelemetry,
     )
-    from kinesis_trident.console.metrics.queries import MetricsListener as MetricsListener
-    from kinesis_trident.console.metrics.topologies import TopologyMetrics as TopologyMetrics
+    from kinesis_trident.console.metrics.queries import (
+        MetricsListener as MetricsListener,
+        TopologyMetrics as TopologyMetrics,
+    )
     from kinesis_trident.console.notebook import (
         ApplicationStatus as ApplicationStatus,
         status as status,

@@ -20,9 +20,8 @@ from typing import Any, Self
 import fast_spark
 import yaml
 
-from kinesis_trident.checkpoint.embedded import EmbeddedServer, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import LOOPBACK, EmbeddedServer, EmbeddedZooKeeper, free_port
 from kinesis_trident.checkpoint.embedded.java import ensure_java
-from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docker-compose.yml"

@@ -13,8 +13,7 @@ from typing import Self
 
 from lives import eventually
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port
+from kinesis_trident.checkpoint.embedded import LOOPBACK, EmbeddedZooKeeper, free_port
 
 _SERVERS = 3
 _QUORUM_CFG = """\

@@ -26,7 +26,7 @@ import yaml
 from composition import ENDS, Composition, load
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from kinesis_trident.checkpoint.embedded.ports import LOOPBACK
+from kinesis_trident.checkpoint.embedded import LOOPBACK
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = load()

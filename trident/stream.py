@@ -39,7 +39,6 @@ from kinesis_trident.trident.build.graph import (
 )
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
-from kinesis_trident.trident.build.repartitioning import Groupings
 from kinesis_trident.trident.build.tuple_operations import TupleOperations
 from kinesis_trident.trident.build.windows import KeyedTuples, WindowOperations
 from kinesis_trident.trident.queries import MapGet, SnapshotGet
@@ -172,7 +171,7 @@ class _Aggregations(StormNames, WindowOperations["Stream"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(TupleOperations, Groupings, _Aggregations):
+class Stream(TupleOperations, _Aggregations):
     """Tuples with named fields. No call changes a stream: each returns a new one, so a stream can have branches."""
 
     node: TopologyNode

@@ -1,4 +1,4 @@
-"""The commands that run local servers, to try things out."""
+"""The commands that serve until Ctrl-C: metrics, and local servers to try things out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,45 @@ import typer
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedKinesisLocal, EmbeddedZooKeeper
 from kinesis_trident.common.release import installed_version
+from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line
-from kinesis_trident.console.target import AsJson, ConsoleError
+from kinesis_trident.console.target import AsJson, ConsoleError, Target
 
 commands = typer.Typer()
+
+
+@add_command(commands, "metrics", short_help="Print or serve the metrics of applications, for Prometheus.")
+def metrics(
+    *,
+    applications: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[APP]...", help="The applications; all below the root by default."),
+    ] = None,
+    everything: Target,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve them over HTTP at this address, until Ctrl-C."),
+    ] = None,
+) -> None:
+    """Print the metrics of applications in Prometheus' text format, or serve them over HTTP with --listen.
+
+    It needs the extra: pip install 'kinesis-trident[metrics]'.
+    """
+    # Only here: it may be missing, and loads more than the other commands need.
+    from kinesis_trident.console.metrics.exporter import metrics_text, serve_metrics
+
+    where, root, names = everything.zookeeper, everything.root, applications or []
+    if listen is None:
+        print(metrics_text(where, root, names), end="")
+        return
+    ended = _await_signals()
+    server, thread = serve_metrics(where, root, names, listen)
+    host = listen.rpartition(":")[0]
+    print(f"metrics at http://{host}:{server.server_port}/metrics; Ctrl-C stops it", flush=True)
+    ended.wait()
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @commands.command("zookeeper", short_help="Run a local ZooKeeper, to try things out.")
@@ -56,6 +91,18 @@ _LOOK_SECONDS = 1.0
 _DEMO_NEEDS = ("localstack_client", "moto", "psutil", "pyspark")
 
 
+def _await_signals() -> threading.Event:
+    """Return an event that is set when this process is asked to end."""
+    ended = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+    return ended
+
+
 def serve(
     server: EmbeddedZooKeeper | EmbeddedKinesis | EmbeddedKinesisLocal, *, as_json: bool = False
 ) -> None:
@@ -65,13 +112,7 @@ def serve(
         ConsoleError: the server ended by itself.
         CheckpointError: it could not be started.
     """
-    ended = threading.Event()
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
+    ended = _await_signals()
     with server:
         where = server.hosts if isinstance(server, EmbeddedZooKeeper) else server.endpoint_url
         line = f"{server.name} at {where}; Ctrl-C stops it"

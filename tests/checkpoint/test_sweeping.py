@@ -13,8 +13,8 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
-from kinesis_trident.checkpoint.store.leftovers import Leftovers
 from kinesis_trident.checkpoint.store.shards import ShardStore
+from kinesis_trident.checkpoint.store.source_store import Leftovers
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect, session_timeout
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
 from kinesis_trident.checkpoint.zookeeper.session import Session

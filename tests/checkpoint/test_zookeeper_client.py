@@ -27,12 +27,12 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import (
     Sasl,
     Tls,
+    TlsHandler,
     ZooKeeperConfig,
     connect,
     session_timeout,
     shared_client,
 )
-from kinesis_trident.checkpoint.zookeeper.tls import TlsHandler
 
 NOW = 1_700_000_000_000
 

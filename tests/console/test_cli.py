@@ -33,8 +33,7 @@ from servers import KinesisLocal
 from thorough import cases
 
 from kinesis_trident import __version__
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper, free_port
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     BatchOutcome,

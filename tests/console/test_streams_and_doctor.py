@@ -10,8 +10,7 @@ import pytest
 from kazoo.security import make_digest_acl
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper, free_port
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect

@@ -12,7 +12,7 @@ from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 
 from kinesis_trident import GlueDecoder
-from kinesis_trident.bolt.registry.schemas import RegisteredSchema, SchemaRegistry
+from kinesis_trident.bolt.registry.glue import RegisteredSchema, SchemaRegistry
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.testing.clock import FakeTime
 

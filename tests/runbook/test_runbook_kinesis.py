@@ -10,7 +10,7 @@ from by_hand import Lives, Query, numbers
 from night import Night, entry
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.embedded import free_port
 from kinesis_trident.spout.errors import OptionsError, WriteError
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,

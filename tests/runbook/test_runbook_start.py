@@ -16,9 +16,8 @@ from night import Night, entry
 from test_several_streams import MemoryStreams
 
 from kinesis_trident import Acks
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper, free_port
 from kinesis_trident.checkpoint.embedded.java import JavaMissingError, find_java
-from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.checkpoint.errors import (
     BatchMissingError,
     CheckpointError,

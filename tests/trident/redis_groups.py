@@ -12,7 +12,7 @@ from harness import eventually
 from server_fixtures import _program
 from servers import LOOPBACK, RedisServer
 
-from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.embedded import free_port
 
 SLOTS = 16_384
 NODES = 3

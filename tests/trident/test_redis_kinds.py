@@ -20,7 +20,7 @@ from test_failover import KEYS, count, fails_then_counts
 from test_states_doc import NAMES
 from test_stores import connecting
 
-from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.embedded import free_port
 from kinesis_trident.trident import (
     FencedError,
     StateBehindError,

@@ -18,7 +18,7 @@ from kinesis_trident.trident.stores.memcached.protocol import (
     sets,
     stored,
 )
-from kinesis_trident.trident.stores.redis.protocol import command, join_items, pack_items
+from kinesis_trident.trident.stores.redis.store import command, join_items, pack_items
 
 raws = st.one_of(st.binary(max_size=300), st.sampled_from([b"\r\n", b"EN\r\n", b"VA 1 c2\r\nx", b"MN\r\n"]))
 lengths = st.integers(0, 300).map(lambda size: b"x" * size)

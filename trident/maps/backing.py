@@ -119,23 +119,33 @@ class VersionedBackingMap(BackingMap[V]):
         return exchange_at_once(self, keys, *self.multi_get_versioned(keys), change)
 
 
-class _Unversioned(VersionedBackingMap[V]):
+class BackingLayer(VersionedBackingMap[V]):
+    """A layer over a store: what a layer does not override goes to the store."""
+
+    _backing: BackingMap[V]
+
+    def keys(self) -> list[Key]:
+        """See `BackingMap.keys`."""
+        return self._backing.keys()
+
+    def begin_batch(self, txid: int | None) -> None:
+        """See `BackingMap.begin_batch`."""
+        self._backing.begin_batch(txid)
+
+    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
+        """See `BackingMap.check_replay`."""
+        self._backing.check_replay(keys, store=store)
+
+    def end_batch(self, txid: int | None) -> None:
+        """See `BackingMap.end_batch`."""
+        self._backing.end_batch(txid)
+
+
+class _Unversioned(BackingLayer[V]):
     """An adapter for a store of two methods: it always writes."""
 
     def __init__(self, backing: BackingMap[V]) -> None:
         self._backing = backing
-
-    def keys(self) -> list[Key]:
-        return self._backing.keys()
-
-    def begin_batch(self, txid: int | None) -> None:
-        self._backing.begin_batch(txid)
-
-    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
-        self._backing.check_replay(keys, store=store)
-
-    def end_batch(self, txid: int | None) -> None:
-        self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         return self._backing.multi_get(keys)
@@ -195,8 +205,10 @@ def add_versions(backing: BackingMap[V]) -> VersionedBackingMap[V]:
     return backing if isinstance(backing, VersionedBackingMap) else _Unversioned(backing)
 
 
-class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
+class MicroBatchBackingMap(BackingLayer[V]):
     """Splits reads and writes into requests with a maximum number of keys; 0: the whole batch at once."""
+
+    _backing: VersionedBackingMap[V]
 
     def __init__(
         self, backing: BackingMap[V], max_multi_get_batch_size: int = 0, max_multi_put_batch_size: int = 0
@@ -204,22 +216,6 @@ class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
         self._backing = add_versions(backing)
         self._get_size = max_multi_get_batch_size
         self._put_size = max_multi_put_batch_size
-
-    def keys(self) -> list[Key]:
-        """See `BackingMap.keys`."""
-        return self._backing.keys()
-
-    def begin_batch(self, txid: int | None) -> None:
-        """Pass it on to the store."""
-        self._backing.begin_batch(txid)
-
-    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
-        """Pass it on to the store."""
-        self._backing.check_replay(keys, store=store)
-
-    def end_batch(self, txid: int | None) -> None:
-        """Pass it on to the store."""
-        self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """See `BackingMap.multi_get`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from kinesis_trident.trident.errors import StateOptionsError
 from kinesis_trident.trident.maps.backing import (
     LOST,
     UNREAD,
+    BackingLayer,
     BackingMap,
     Change,
     Version,
@@ -24,7 +25,7 @@ Remembered = OrderedDict[Key, tuple[V | None, Version]]
 """The value of each key, the last used at the end."""
 
 
-class CachedMap(VersionedBackingMap[V], Generic[V]):
+class CachedMap(BackingLayer[V]):
     """Remembers the values of the last used keys, and that a key had none.
 
     It is updated after the store, never before, and forgets keys that a failed write may have changed. If another
@@ -42,6 +43,8 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         StateOptionsError: `size` is below 1.
     """
 
+    _backing: VersionedBackingMap[V]
+
     def __init__(self, backing: BackingMap[V], size: int, shared: Remembered[V] | None = None) -> None:
         if size < 1:
             msg = f"a cache of {size} keys is not possible. Give 1 or more, or omit it"
@@ -50,22 +53,6 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         self._size = size
         self._is_shared = shared is not None
         self._cache: Remembered[V] = OrderedDict() if shared is None else shared
-
-    def keys(self) -> list[Key]:
-        """See `BackingMap.keys`."""
-        return self._backing.keys()
-
-    def begin_batch(self, txid: int | None) -> None:
-        """Pass it on to the store."""
-        self._backing.begin_batch(txid)
-
-    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
-        """Pass it on to the store."""
-        self._backing.check_replay(keys, store=store)
-
-    def end_batch(self, txid: int | None) -> None:
-        """Pass it on to the store."""
-        self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """See `BackingMap.multi_get`."""

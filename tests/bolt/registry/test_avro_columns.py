@@ -16,8 +16,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from kinesis_trident.bolt.registry.formats import avro_decoder
-from kinesis_trident.bolt.registry.glue import GlueDecoder
-from kinesis_trident.bolt.registry.schemas import RegisteredSchema
+from kinesis_trident.bolt.registry.glue import GlueDecoder, RegisteredSchema
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.spout.options.connection import ConnectionOptions
 

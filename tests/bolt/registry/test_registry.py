@@ -23,7 +23,7 @@ from kinesis_trident.bolt.errors import FailedException, OperatorError, SchemaRe
 from kinesis_trident.bolt.registry import framing
 from kinesis_trident.bolt.registry.formats import json_decoder, protobuf_decoder
 from kinesis_trident.bolt.registry.framing import frames_of, split_frame
-from kinesis_trident.bolt.registry.schemas import RegisteredSchema, SchemaRegistry
+from kinesis_trident.bolt.registry.glue import RegisteredSchema, SchemaRegistry
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.steps.schemas import parse_schema
