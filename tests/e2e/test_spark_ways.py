@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from older_spark import needs_pipelines
 from pyspark.sql import SparkSession
-from stage import Stage, ended
+from stage import Stage, ended, error_of
 
 from kinesis_trident.checkpoint.embedded.java import ensure_java
 
@@ -65,6 +66,25 @@ def test_a_state_of_sparks_own_goes_on_after_a_restart(stage: Stage) -> None:
         ("2", 4.0),
         ("30", 30.0),
     ]
+
+
+def test_spark_refuses_a_plain_query_that_runs_no_micro_batches(stage: Stage) -> None:
+    stage.put(["a"])
+    texts = stage.load().selectExpr("CAST(data AS STRING) text")
+    out = (
+        texts.writeStream.format("console")
+        .outputMode("update")
+        .option("checkpointLocation", stage.at("spark"))
+    )
+    with pytest.raises(Exception, match="kinesis-trident does not support continuous processing"):
+        out.trigger(continuous="1 second").start()
+    if "realTime" in signature(out.trigger).parameters:
+        said = error_of(out.trigger(realTime="5 minutes").start())
+        assert "[STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED]" in said
+    else:
+        with pytest.raises(TypeError, match="realTime"):
+            out.trigger(realTime="5 minutes")
+    assert stage.tree() == {}
 
 
 @needs_pipelines

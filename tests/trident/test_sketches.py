@@ -28,6 +28,8 @@ from kinesis_trident.trident import (
 )
 from kinesis_trident.trident.stores import MemoryMapState
 
+pytest.importorskip("datasketches", reason="datasketches has no wheels for Python 3.14")
+
 
 def sketch(aggregator: CombinerAggregator, *values: Any) -> Any:
     """Of single values, or of tuples."""

@@ -142,6 +142,10 @@ def test_the_environment_chooses_the_endpoint(monkeypatch: pytest.MonkeyPatch) -
         with monkeypatch.context() as patch:
             patch.setenv(name, "true")
             assert targets(None).find("GetRecords", {}).url == url
+            of_account = url.replace("//kinesis", "//123456789012.data-kinesis")
+            assert targets(None).find("GetRecords", {"StreamARN": ARN}).url == of_account
+            of_account = url.replace("//kinesis", "//123456789012.control-kinesis")
+            assert targets(None).find("DescribeStreamConsumer", {"ConsumerARN": CONSUMER}).url == of_account
     monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:9/x")
-    found = targets(None).find("GetRecords", {})
+    found = targets(None).find("GetRecords", {"StreamARN": ARN})
     assert (found.origin, found.path) == ("http://127.0.0.1:9", "/x")
