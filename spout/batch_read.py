@@ -211,7 +211,7 @@ def read_range(
         stop=stop_after_delay(options.read_timeout),
         reraise=True,
     )
-    given_up, records = math.inf, None
+    given_up, records, has_given = math.inf, None, False
     while not pager.drained:
         try:
             limit = pushed.limit(part.end, options.max_records_per_fetch, records)
@@ -237,8 +237,14 @@ def read_range(
         wanted = pushed.rows(mine)
         if wanted.num_rows:
             _put_aside(kinesis, options, part, wanted)
-            for portion in portions(readable(wanted)):
-                yield untracked_rows(portion, part.stream, part.shard)
+            rows = readable(wanted)
+            # Spark's worker holds back the end of a batch, up to 64 KiB, until it gets more to write: the second half
+            # of the first page makes the first half leave, and whoever wants a few rows has them.
+            half = 0 if has_given else rows.num_rows // 2
+            has_given = True
+            for piece in (rows.slice(0, half), rows.slice(half)) if half else (rows,):
+                for portion in portions(piece):
+                    yield untracked_rows(portion, part.stream, part.shard)
         empty = page.records.num_rows == 0
         is_behind = part.last is not None and mine.num_rows and position_at(mine, -1).sequence > part.last
         if (

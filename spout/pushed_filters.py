@@ -100,9 +100,9 @@ class PushedFilters:
         times = [_micros(one.value) // 1000 + 1 for one in self._on(_ARRIVAL, _TO)]
         return max(min(times) + OUT_OF_ORDER_MS, 0) if times else None
 
-    def later(self, start: Position, now: int) -> Position:
+    def later(self, start: TrimHorizon | AtTimestamp, now: int) -> TrimHorizon | AtTimestamp:
         """Return a start, moved to the first needed time; Kinesis refuses a time in the future."""
-        if self.since is None or not isinstance(start, TrimHorizon | AtTimestamp):
+        if self.since is None:
             return start
         since = max(0, min(self.since, now - 1000))
         return AtTimestamp(max(since, start.time) if isinstance(start, AtTimestamp) else since)
@@ -113,7 +113,8 @@ class PushedFilters:
             return part
         if not self.admits("shardId", part.shard):
             return None
-        part = replace(part, start=self.later(part.start, now))
+        if isinstance(part.start, TrimHorizon | AtTimestamp):
+            part = replace(part, start=self.later(part.start, now))
         if self.until is not None and isinstance(part.end, AtTimestamp):
             part = replace(part, end=AtTimestamp(min(part.end.time, self.until)))
         if isinstance(part.start, AtTimestamp) and isinstance(part.end, AtTimestamp):
@@ -162,7 +163,8 @@ NO_FILTERS = PushedFilters()
 def _comparison(given: Any) -> Comparison | None:
     # By name: PySpark 4.0 has none of the classes.
     kind, path = type(given).__name__, getattr(given, "attribute", ())
-    value, kernel = getattr(given, "value", None), _KERNELS.get(kind)
+    value: Any = getattr(given, "value", None)
+    kernel = _KERNELS.get(kind)
     match path:
         case ("approximateArrivalTimestamp",) if kernel and isinstance(value, datetime) and value.tzinfo:
             return Comparison(_ARRIVAL, kernel, value)

@@ -33,7 +33,7 @@ FLOORS = {
         "errors log_lines patience positions unsupported",
         "options",
         "kinesis spark_plan",
-        "acks data_loss failed_records partition testing",
+        "acks data_loss failed_records partition pushed_filters testing",
         "planner reader",
         "engines",
         "batch_read graceful_stop query_by_hand sink",
