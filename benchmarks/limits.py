@@ -300,12 +300,12 @@ COLUMNS = (
 
 
 NOTE = (
-    "The endpoint, `ScriptedKinesis`, gives a shard 5 GetRecords calls and 2 MiB a second; it and what writes its records "
-    f"of {SIZE:,} bytes are another process, which is not counted. Cores: the processor's time of all others a second, "
-    f"for {SECONDS:g} s once they are warm; queries run in `local[2]` with default options and no trigger, into a noop "
-    "sink. The boto3 loops and the bare source keep no positions and repeat nothing. Where a reader made fewer calls or "
-    "read fewer records than the others, the machine had no more time for it: when this began, {busy:.1f} processes were "
-    "running or waiting for a core."
+    "The endpoint, `ScriptedKinesis`, gives a shard 5 GetRecords calls and 2 MiB a second; it and what writes its "
+    f"records of {SIZE:,} bytes are another process, which is not counted. Cores: the processor's time of all others a "
+    f"second, for {SECONDS:g} s once they are warm; queries run in `local[2]` with default options and no trigger, "
+    "into a noop sink. The boto3 loops and the bare source keep no positions and repeat nothing. Where a reader made "
+    "fewer calls or read fewer records than it should, the machine had no more time for it: when this began, "
+    "{busy:.1f} processes were running or waiting for a core."
 )
 
 

@@ -72,7 +72,7 @@ class Surroundings:
             trigger interval.
         look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
         wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
-        executor: looks at the tips of shards, and removes what settled batches leave; None for threads of its own.
+        executor: reads ahead, and removes what settled batches leave; None for threads of its own.
         reconnect: gives another started KazooClient, for a note after the run's is closed; of the options if None.
         status_period: seconds between two notes in ZooKeeper of what the run sees; None for none.
         beside: reads ahead, with `prefetch`: calls a function again and again beside its caller, until it returns None.

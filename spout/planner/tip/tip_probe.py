@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -41,21 +40,21 @@ _STEPS = 4
 """The calls of one look: it continues through empty answers behind the tip, but leaves a call for readers."""
 
 _THREADS = min(32, 8 * (os.cpu_count() or 4))
-"""The number of parallel looks, which mostly wait."""
+"""The number of shards that are read ahead in parallel, which mostly wait."""
 
-_SIDE_BY_SIDE = 128
-"""The number of looks begun before checking again whether enough was found."""
+_AT_ONCE = 64
+"""The looks whose calls are under way at once, of as many kept connections; then is checked whether enough was found.
 
+One thread makes them all: changing threads costs more than a call.
+"""
 
-_AT_ONCE = 32
-"""The looks of one thread whose calls are under way at once: changing threads costs more than a call."""
 
 _Looking = Generator[AskIterator | AskRecords, Any, Look]
 """A look: yields its calls, is given their answers or errors, and returns what it has found."""
 
 
 class TipProbe:
-    """Looks beyond positions, many shards in parallel; the caller paces the looks at a shard.
+    """Looks beyond positions, at many shards at once; the caller paces the looks at a shard.
 
     It keeps each shard's iterator while the position stays, so an idle shard costs one call per look.
 
@@ -66,7 +65,7 @@ class TipProbe:
         deaggregate: whether the reader splits aggregates.
         wall: epoch milliseconds, for a server that does not report the time.
         clock: seconds that never step back, of the budgets and the patience.
-        executor: makes the looks, and is shut down at the end; None for threads of its own.
+        executor: reads ahead, and is shut down at the end; None for threads of its own.
 
     Attributes:
         looks: the last look at each shard.
@@ -109,19 +108,17 @@ class TipProbe:
         enough = self._clock() + self._patience
         found: dict[str, Look] = {}
         asked = list(questions.items())
-        for first in range(0, len(asked), _SIDE_BY_SIDE):
-            part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._executor.map(
-                self._together, [part[at : at + _AT_ONCE] for at in range(0, len(part), _AT_ONCE)]
-            )
-            found |= zip((shard for shard, _ in part), chain.from_iterable(looks), strict=True)
+        for first in range(0, len(asked), _AT_ONCE):
+            part = asked[first : first + _AT_ONCE]
+            looks = self._finish([self._look(*one) for one in part])
+            found |= zip((shard for shard, _ in part), looks, strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
         self.looks |= found
         return {shard: look.more for shard, look in found.items()}
 
     def close(self) -> None:
-        """End the threads, without waiting for a look in progress."""
+        """End the threads, without waiting for what is read ahead."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def hand_on(self, shard: str) -> ShardCursor:
@@ -168,11 +165,8 @@ class TipProbe:
             following=ShardCursor(last, further.next_iterator),
         )
 
-    def _together(self, asked: Sequence[tuple[str, Question]]) -> list[Look]:
-        """Look at some shards, with the calls of all of them under way at once."""
-        return self._finish([self._look(*one) for one in asked])
-
     def _finish(self, looks: Sequence[_Looking]) -> list[Look]:
+        """Make some looks, with the calls of all of them under way at once."""
         found: list[Look | None] = [None] * len(looks)
         answers: dict[int, Any] = dict.fromkeys(range(len(looks)))
         while answers:
