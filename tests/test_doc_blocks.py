@@ -65,7 +65,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     ],
     "deploying.md": [(2, EXPLAINING), (1, check_commands), (1, check_shown), (1, check_commands)],
     "examples.md": [(2, check_commands)],
-    "fan-out.md": [(1, EXPLAINING), (1, check_commands)],
+    "fan-out.md": [(1, EXPLAINING), (1, check_commands), (1, EXPLAINING), (2, check_json)],
     "http.md": [(1, "e2e/test_http.py")],
     "index.md": [(1, check_commands), (1, check_python)],
     "joins.md": [(2, "e2e/test_joins.py")],

@@ -43,7 +43,7 @@ def doctor(
     endpoint: Endpoint = None,
     option: QueryOption = None,
     consumer: Annotated[
-        str | None, typer.Option("--consumer", help="The consumer of a query with consumerMode=efo.")
+        str | None, typer.Option("--consumer", help="The consumer of a query with consumerMode=efo, by name or ARN.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

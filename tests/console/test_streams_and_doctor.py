@@ -229,12 +229,13 @@ def test_the_doctor_names_what_it_does_not_try(command: Command) -> None:
         server.create_stream("letters")
         client = server.client()
         arn = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
-        client.register_stream_consumer(StreamARN=arn, ConsumerName="fast")
+        fast = client.register_stream_consumer(StreamARN=arn, ConsumerName="fast")["Consumer"]["ConsumerARN"]
         at = ("--stream", "orders", "--endpoint", server.endpoint_url, "--region", "us-east-1", "--json")
         found = command("doctor", *at, "--option", "deadLetter=kinesis://letters", "--consumer", "fast")[1]
         results = {name: says for name, _, says, _ in map(json.loads, found.splitlines())}
         assert "not tried on letters: only AWS" in results["PutRecords"]
         assert "not tried on fast: only AWS" in results["SubscribeToShard"]
+        assert f"not tried on {fast}: only AWS" in command("doctor", *at, "--consumer", fast)[1]
         missing = command("doctor", *at, "--consumer", "slow")[1]
         assert '"SubscribeToShard","failed"' in missing
     assert not any(call in ("PutRecords", "SubscribeToShard") for call, _ in server.calls)
