@@ -36,8 +36,8 @@ JOBS = ("words", "demo")
 LEFT_OUT = ("grafana",)
 """No package of Debian has it."""
 
-HEALTHY_SECONDS = 300.0
-JOB_SECONDS = 900.0
+HEALTHY_SECONDS = 900.0
+JOB_SECONDS = 1800.0
 WORDS = "the cow jumped over the moon four score and seven years ago the man went to the store"
 """The sentences of the service `lines`."""
 DEMO = {
@@ -251,14 +251,14 @@ def run_demo() -> None:
 
 
 def until(holds: Any, seconds: float, what: str) -> None:
-    """Ask every second until something holds."""
+    """Ask again and again until something holds."""
 
     def timed_out(_: Any) -> None:
         sys.exit(f"after {seconds:.0f} s: {what}")
 
     Retrying(
         stop=stop_after_delay(seconds),
-        wait=wait_fixed(1),
+        wait=wait_fixed(3),
         retry=retry_if_not_result(bool),
         retry_error_callback=timed_out,
     )(holds)
