@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.common.per_process import PerProcess
@@ -88,13 +88,14 @@ class ShardBudget:
 
     def wait(self, now: float, calls: int = 1) -> float:
         """Return the seconds until the own period and the shard allow so many calls, 0 for at once."""
-        own = [end for end, _ in self._ends]
-        return max(self.wait_of_all(now, calls), self._wait(own, self._own_most, self._own_window, 1, now))
+        own = self._wait(self._ends, self._own_most, self._own_window, 1, now)
+        return max(self.wait_of_all(now, calls), own)
 
     def wait_of_all(self, now: float, calls: int = 1) -> float:
         """Return the seconds until the shard allows so many calls, one after the other, whatever the own period."""
-        ends = [end for end, _ in (*self._ends, *self._others)]
-        return max(0.0, self._free_at - now, self._wait(sorted(ends), self._most, self._window, calls, now))
+        # Asked of each idle shard, again and again: it has no others.
+        ends = sorted((*self._ends, *self._others)) if self._others else self._ends
+        return max(0.0, self._free_at - now, self._wait(ends, self._most, self._window, calls, now))
 
     def spread(self, calls: int) -> float:
         """Return the seconds between the beginnings of so many calls that come evenly, and leave one of all free."""
@@ -104,13 +105,15 @@ class ShardBudget:
     def _free_at(self) -> float:
         return max(self._free, *self._blocks.values()) if self._blocks else self._free
 
-    def _wait(self, ends: list[float], most: int, window: float, calls: int, now: float) -> float:
+    def _wait(
+        self, ends: Sequence[tuple[float, _Turn]], most: int, window: float, calls: int, now: float
+    ) -> float:
         if not most:
             return 0.0
         left = max(0, most - self._under_way - calls)
         if self._under_way and self._under_way + calls > most:
             return _UNDER_WAY
-        return ends[-1 - left] + window - now if len(ends) > left else 0.0
+        return ends[-1 - left][0] + window - now if len(ends) > left else 0.0
 
     def used(self, now: float) -> Used:
         """Return what is used up, for another process; times are rounded to the safe side."""

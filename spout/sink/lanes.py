@@ -131,8 +131,10 @@ class Lanes:
         if count == 1:
             yield self._lanes[0], part
             return
-        # A record without a key has no order to keep: it goes to any lane.
-        keys = [str(at) if key is None else key for at, key in enumerate(part.keys.tolist())]
+        keys = part.keys.tolist()
+        if None in keys:
+            # A record without a key has no order to keep: it goes to any lane.
+            keys = [str(at) if key is None else key for at, key in enumerate(keys)]
         hashed = map(zlib.crc32, map(str.encode, keys))
         lanes = np.fromiter(hashed, np.uint32, len(part)) % count
         for at, lane in enumerate(self._lanes):
