@@ -12,21 +12,24 @@ import random
 import sys
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
 import fast_spark
 import pytest
+from by_hand import Lives
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
 from job_environment import REGION, WITHOUT_CHMOD, job_environment
+from kazoo.client import KazooClient
 from pieces import Pieces, piece_of
 from thorough import CHAOS, SEARCH, examples
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -155,6 +158,27 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
         yield server
 
 
+@pytest.fixture
+def make_client() -> Iterator[Callable[..., KazooClient]]:
+    """`make_client(hosts, **settings)`: a connected client, stopped after the test."""
+    made: list[KazooClient] = []
+
+    def make(hosts: str, **settings: object) -> KazooClient:
+        made.append(connect(ZooKeeperConfig(hosts, **settings)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.stop()
+        client.close()
+
+
+@pytest.fixture
+def client(zookeeper: EmbeddedZooKeeper, make_client: Callable[..., KazooClient]) -> KazooClient:
+    """A client of the shared ZooKeeper, of this test alone."""
+    return make_client(zookeeper.hosts)
+
+
 @pytest.fixture(scope="session")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
     """Three real ZooKeeper servers, shared, of which one lags as a test wants."""
@@ -196,6 +220,25 @@ def make_stream(kinesis: KinesisClient) -> Iterator[Callable[..., str]]:
 def app() -> str:
     """An application name that no other test uses."""
     return f"app-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def make_lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Callable[..., Lives]]:
+    """`make_lives(**options)`: the lives of the test's application, without Spark, which end with the test."""
+    with ExitStack() as ending:
+
+        def make(**options: str) -> Lives:
+            lives = Lives(zookeeper.hosts, app, **options)
+            ending.callback(lives.end)
+            return lives
+
+        yield make
+
+
+@pytest.fixture
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    """Lives without other options."""
+    return make_lives()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import re
 import shlex
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,7 @@ __all__ = [
     "check_json",
     "check_python",
     "check_yaml",
+    "with_ours",
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,14 @@ OPTIONS = {
 SHELL = {".", "curl", "export", "java", "spark-pipelines", "spark-submit", "venv-pack", "zkCli.sh"}
 """Programs of others, of which only the shell's grammar is checked."""
 PROGRAMS = SHELL | {"aws", "docker", "kinesis-trident", "make", "pip", "python", "python3"}
+
+
+def with_ours(text: str, ours: Mapping[str, str]) -> str:
+    """Return a page's text with a test's words in place of those of the page, each of which it must have."""
+    for theirs, mine in ours.items():
+        assert theirs in text, theirs
+        text = text.replace(theirs, mine)
+    return text
 
 
 @dataclass(frozen=True)

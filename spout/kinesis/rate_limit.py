@@ -11,7 +11,6 @@ import math
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,9 @@ SHORTEST_PERIOD = 0.2
 
 _UNDER_WAY = 0.05
 """Seconds until it is seen again whether one of as many calls as are allowed has ended."""
+
+_REMEMBERED = 64
+"""The newest turns whose own calls a budget knows."""
 
 
 def calls_a_second(period: float) -> int:
@@ -75,10 +77,11 @@ class ShardBudget:
         shortest = min(period, SHORTEST_PERIOD)
         self._most, self._own_most = calls_a_second(shortest), calls_a_second(period)
         self._window, self._own_window = self._most * shortest, self._own_most * period
-        self._ends: deque[tuple[float, _Turn]] = deque(maxlen=max(self._most, self._own_most))
+        # Tuples: there may be very many shards, and an empty deque takes 600 bytes.
+        self._ends: tuple[tuple[float, _Turn], ...] = ()
         self._others: list[tuple[float, _Turn]] = []
         self._blocks: dict[_Turn, float] = {}
-        self._begun: deque[_Turn] = deque(maxlen=64)
+        self._begun: tuple[_Turn, ...] = ()
         self._under_way = 0
         self._turn = "", 0
         self._rate = rate
@@ -139,7 +142,8 @@ class ShardBudget:
     def ended(self, now: float) -> None:
         """Count the end of a call, answered or not."""
         self._under_way -= 1
-        self._ends.append((now, self._turn))
+        if most := max(self._most, self._own_most):
+            self._ends = (*self._ends, (now, self._turn))[-most:]
 
     def begin_turn(self, turn: int, used: Used, at: float, home: str = "") -> None:
         """Count what the planning process knew at a time of the calls of others, in place of what it said before.
@@ -154,7 +158,7 @@ class ShardBudget:
         self._blocks |= {mark: until for mark, until in blocks if mark not in self._begun}
         self._blocks = {mark: until for mark, until in self._blocks.items() if until > at}
         self._turn = home, turn
-        self._begun.append(self._turn)
+        self._begun = (*self._begun, self._turn)[-_REMEMBERED:]
 
     def read_by(self, turn: int, calls: int, at: float, wait: float) -> None:
         """Count the calls of a turn in another process: it has ended at a time, `wait` seconds before the next call.

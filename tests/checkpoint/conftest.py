@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
@@ -10,30 +10,9 @@ from kazoo.client import KazooClient
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 
 STREAM = "orders"
 CREATED = 1_700_000_000_000
-
-
-@pytest.fixture
-def make_client() -> Iterator[Callable[..., KazooClient]]:
-    """`make_client(hosts, **settings)`: a connected client, stopped after the test."""
-    made: list[KazooClient] = []
-
-    def make(hosts: str, **settings: object) -> KazooClient:
-        made.append(connect(ZooKeeperConfig(hosts, **settings)))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.stop()
-        client.close()
-
-
-@pytest.fixture
-def client(zookeeper: EmbeddedZooKeeper, make_client: Callable[..., KazooClient]) -> KazooClient:
-    return make_client(zookeeper.hosts)
 
 
 @pytest.fixture

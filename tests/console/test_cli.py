@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -43,7 +43,6 @@ from kinesis_trident.checkpoint.model.nodes import (
     StreamsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, read_dead_letters
 from kinesis_trident.tracker.records import Run
@@ -51,14 +50,6 @@ from kinesis_trident.tracker.records import Run
 ROOT = Path(__file__).resolve().parents[2]
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
-    client = connect(ZooKeeperConfig(zookeeper.hosts))
-    yield client
-    client.stop()
-    client.close()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from rich.cells import cell_len
 from situations import A, Clock, filled, looked, moved_clock
 from thorough import cases
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import CheckpointError, StateMissingError
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS
 from kinesis_trident.checkpoint.zookeeper.operations import Delete, Op
@@ -33,11 +32,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str, clock: Clock) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app, retryBackoff="1h..1h x1", retryLimit="3")
-    held.clock = clock
-    yield held
-    held.end()
+def lives(make_lives: Callable[..., Lives], clock: Clock) -> Lives:
+    made = make_lives(retryBackoff="1h..1h x1", retryLimit="3")
+    made.clock = clock
+    return made
 
 
 def status(command: Command, app: str) -> dict[str, object]:

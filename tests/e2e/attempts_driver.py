@@ -14,29 +14,9 @@ from pathlib import Path
 
 import boto3
 import pyarrow as pa
+from job_session import job_session
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
-
-from kinesis_trident.checkpoint.embedded.java import ensure_java
-
-
-def session(folder: Path) -> SparkSession:
-    os.environ["JAVA_HOME"] = str(ensure_java())
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.memory": "512m",
-        # Most of a short life is the start of the JVM.
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }
-    builder = SparkSession.builder.master("local[2,4]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+from pyspark.sql import DataFrame
 
 
 def main() -> None:
@@ -44,7 +24,7 @@ def main() -> None:
     folder, options, failing = Path(asked["folder"]), asked["options"], asked["shard"]
     read = folder / "read"
     read.mkdir()
-    spark = session(folder)
+    spark = job_session("local[2,4]", folder)
 
     def put_more() -> None:
         client = boto3.client("kinesis", endpoint_url=options["endpointUrl"])

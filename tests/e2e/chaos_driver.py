@@ -6,7 +6,6 @@ It runs until it is killed. Before, during and after a state's commit, and befor
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gates import stop_at
+from job_session import job_session
 from lives import eventually
 from matrix import STATES
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.checkpoint.embedded.java import ensure_java
 from kinesis_trident.trident import Count, Function, TridentTopology
 from kinesis_trident.trident.maps.backing import VersionedBackingMap
 from kinesis_trident.trident.run.batches import TopologyAttempts
@@ -193,23 +192,8 @@ def start(topologies: Mapping[str, TridentTopology]) -> None:
 def main() -> None:
     asked = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(asked["folder"])
-    os.environ["JAVA_HOME"] = str(ensure_java())
-    spark = (
-        SparkSession.builder.master(asked["master"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.memory", "768m")
-        .config("spark.executor.memory", "768m")
-        # Most of a short life is the start of the JVMs.
-        .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
+    memory = {"spark.driver.memory": "768m", "spark.executor.memory": "768m"}
+    spark = job_session(asked["master"], folder, memory | {"spark.sql.shuffle.partitions": "1"})
     gate_before_sparks_commit()
     topologies = {}
     for name, spout in asked["topologies"].items():

@@ -6,13 +6,13 @@ In `folder`: `out/<txid>.json` is the sink, a file a batch that a replay replace
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import boto3
+from job_session import job_session
+from lives import PATIENCE, eventually
 from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident import (
@@ -27,7 +27,6 @@ from kinesis_trident import (
     stop,
     string_scheme,
 )
-from kinesis_trident.checkpoint.embedded.java import ensure_java
 from kinesis_trident.spout.errors import NotOurSourceError
 
 
@@ -35,18 +34,7 @@ def main() -> None:
     asked = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(asked["folder"])
     (folder / "out").mkdir()
-    os.environ["JAVA_HOME"] = str(ensure_java())
-    spark = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
+    spark = job_session("local[2]", folder, connect=True)
     stream = spark.readStream.format("kinesis-trident").options(**asked["options"]).load()
 
     def parse(record):  # type: ignore[no-untyped-def]
@@ -125,12 +113,13 @@ def run_topology(spark: SparkSession, stream: DataFrame, folder: Path, options: 
         stop(query)
     except NotOurSourceError as error:
         said.append(str(error))
-    deadline = time.monotonic() + 200
-    while ["flaky", 2] not in [row for path in taken.glob("*.json") for row in json.loads(path.read_text())]:
+
+    def came_again() -> bool:
         assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, "the failed record did not come again"
-        time.sleep(0.1)
-    stop(query, 200, stream=stream)
+        return ["flaky", 2] in [row for path in taken.glob("*.json") for row in json.loads(path.read_text())]
+
+    eventually(came_again, "the failed record comes again")
+    stop(query, PATIENCE, stream=stream)
     assert not query.isActive
     (folder / "stopped.json").write_text(json.dumps(said))
 

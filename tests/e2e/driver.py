@@ -13,10 +13,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from job_session import job_session
+from pyspark.sql import DataFrame
 
 from kinesis_trident import reliable
-from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 
 def replace(path: Path, content: Any) -> None:
@@ -40,19 +40,7 @@ def main() -> None:
     run = uuid.uuid4().hex[:8]
     deliveries = folder / "deliveries"
     deliveries.mkdir(parents=True, exist_ok=True)
-    os.environ["JAVA_HOME"] = str(ensure_java())
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
+    spark = job_session("local[2]", folder)
     stream = spark.readStream.format("kinesis-trident").options(**asked["options"]).load()
 
     def parse(record):  # type: ignore[no-untyped-def]

@@ -8,11 +8,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from kinesis_trident.checkpoint.embedded.java import ensure_java
+
 __all__ = ["job_session"]
 
 
-def job_session(master: str, folder: Path, more: Mapping[str, str]) -> SparkSession:
-    """Start Spark with `more` settings."""
+def job_session(
+    master: str, folder: Path, more: Mapping[str, str] | None = None, *, connect: bool = False
+) -> SparkSession:
+    """Start Spark with `more` settings, or one that is a client of Connect."""
+    os.environ["JAVA_HOME"] = str(ensure_java())
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -24,9 +29,8 @@ def job_session(master: str, folder: Path, more: Mapping[str, str]) -> SparkSess
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        **more,
+        "spark.sql.shuffle.partitions": "2",
+        **(more or {}),
     }
-    builder = SparkSession.builder.master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    builder = SparkSession.builder.remote(master) if connect else SparkSession.builder.master(master)
+    return builder.config(map=settings).getOrCreate()

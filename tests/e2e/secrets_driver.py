@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from job_session import job_session
 from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident import reliable
-from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 
 def _write(spark: SparkSession, asked: dict[str, Any]) -> None:
@@ -46,17 +45,8 @@ def _error(spark: SparkSession, asked: dict[str, Any], more: dict[str, str]) -> 
 
 def main() -> None:
     asked = json.loads(Path(sys.argv[1]).read_text())
-    os.environ["JAVA_HOME"] = str(ensure_java())
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "INFO")
-        .config("spark.python.authenticate.socketTimeout", "120s")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", f"{asked['folder']}/local")
-        .getOrCreate()
-    )
+    more = {"spark.log.level": "INFO", "spark.python.authenticate.socketTimeout": "120s"}
+    spark = job_session("local[2]", Path(asked["folder"]), more)
     stream = spark.readStream.format("kinesis-trident").options(**asked["options"]).load()
 
     def fails(record):  # type: ignore[no-untyped-def]

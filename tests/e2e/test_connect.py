@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fast_spark
-from harness import HERE, digest, eventually, kind, layout_of, options, put
+from harness import HERE, PATIENCE, digest, eventually, kind, layout_of, options, put
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -44,7 +44,7 @@ def test_records_fail_one_by_one_and_come_back_and_the_query_stops_when_asked(
             | warm,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=2 * PATIENCE,
             check=False,
         )
     assert ended.returncode == 0, digest(ended.stderr)

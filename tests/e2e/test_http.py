@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pyarrow.dataset as ds
 import pytest
+from doc_blocks import with_ours
 from stage import Stage, ended
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
@@ -69,9 +70,7 @@ def test_the_page_enriches_a_stream(stage: Stage, service: str) -> None:
         'enriched-orders")': 'enriched-orders", trigger={"availableNow": True})',
     }
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    for theirs, mine in ours.items():
-        assert theirs in code
-        code = code.replace(theirs, mine)
+    code = with_ours(code, ours)
     names: dict[str, Any] = {"__name__": "__main__", "spark": stage.spark}
     exec(compile(code, "http.md", "exec"), names)
     ended(names["query"])

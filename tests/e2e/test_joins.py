@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from doc_blocks import with_ours
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
 
@@ -63,9 +64,7 @@ def run_page(orders: Stage, payments: Stage) -> tuple[dict[str, Any], str]:
         '"applicationName", "': f'"applicationName", "{orders.app}-',
         "sqlite:///orders.db": f"sqlite:///{orders.at('orders.db')}",
     }
-    for theirs, mine in ours.items():
-        assert theirs in text
-        text = text.replace(theirs, mine)
+    text = with_ours(text, ours)
     first, second = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     page: dict[str, Any] = {"__name__": "__main__", "spark": orders.spark}
     exec(compile(first, "joins.md", "exec"), page)

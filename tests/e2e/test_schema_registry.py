@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 import fastavro
 import pyarrow.dataset as ds
+from doc_blocks import with_ours
 from job_environment import REGION
 from stage import AVAILABLE_NOW, Stage, ended, error_of
 
@@ -61,9 +62,7 @@ def test_the_page_decodes_a_stream(stage: Stage) -> None:
         'orders-job")': 'orders-job", trigger={"availableNow": True})',
     }
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    for theirs, mine in ours.items():
-        assert theirs in code
-        code = code.replace(theirs, mine)
+    code = with_ours(code, ours)
     head, start = code.split("query = ")
     names: dict[str, Any] = {"__name__": "__main__", "spark": stage.spark}
     exec(compile(head, "schema-registry.md", "exec"), names)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from doc_blocks import with_ours
 from older_spark import needs_pipelines
 from pyspark.sql import SparkSession
 from stage import Stage, ended, error_of
@@ -26,13 +27,6 @@ STORE = "spark.sql.streaming.stateStore.providerClass"
 
 def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-
-
-def replaced(text: str, ours: dict[str, str]) -> str:
-    for theirs, mine in ours.items():
-        assert theirs in text
-        text = text.replace(theirs, mine)
-    return text
 
 
 @pytest.fixture
@@ -53,7 +47,7 @@ def test_a_state_of_sparks_own_goes_on_after_a_restart(stage: Stage) -> None:
         "s3a://my-bucket": str(stage.folder),
         '.outputMode("append")': '.outputMode("append").trigger(availableNow=True)',
     }
-    code = replaced(code, ours)
+    code = with_ours(code, ours)
     for amounts in (["1", "2"], ["2", "30"]):
         stage.put(amounts)
         names: dict[str, Any] = {"__name__": "__main__", "spark": stage.spark}
@@ -93,14 +87,16 @@ def test_a_declarative_pipeline_reads_on_with_each_run(stage: Stage, tmp_path: P
     project = tmp_path / "project"
     (project / "transformations").mkdir(parents=True)
     (spec,), (_, code) = blocks("yaml"), blocks("python")
-    (project / "spark-pipeline.yml").write_text(replaced(spec, {"/mnt/pipelines": str(tmp_path / "storage")}))
+    (project / "spark-pipeline.yml").write_text(
+        with_ours(spec, {"/mnt/pipelines": str(tmp_path / "storage")})
+    )
     ours = {
         '"streamName", "orders"': f'"streamName", {stage.stream!r}',
         '"region", "eu-west-1"': f'"endpointUrl", {stage.endpoint!r}',
         '"raw-orders"': repr(stage.app),
         "zk1:2181,zk2:2181,zk3:2181": stage.hosts,
     }
-    (project / "transformations" / "orders.py").write_text(replaced(code, ours))
+    (project / "transformations" / "orders.py").write_text(with_ours(code, ours))
     program, *arguments = re.search(r"^    (spark-pipelines .+)$", TEXT, re.MULTILINE)[1].split()  # type: ignore[index]
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_DRIVER_PYTHON"}
     for texts in (["a", "b"], ["c"]):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from doc_blocks import with_ours
 from pyspark.sql import DataFrame
 from stage import Stage
 
@@ -41,9 +42,7 @@ def blocks(stage: Stage) -> list[str]:
         '"s3a://my-bucket/checkpoints/word-count"': repr(stage.at("spark")),
         '"/data/counts"': repr(stage.at("counts")),
     }
-    for theirs, mine in ours.items():
-        assert theirs in text
-        text = text.replace(theirs, mine)
+    text = with_ours(text, ours)
     # The last needs records in flight.
     whole, last = text.split("from kinesis_trident import Acks\n")
     last, rest = last.split("\nimport pyarrow as pa\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from kazoo.exceptions import ConnectionLoss, KazooException, SessionExpiredError
 from kazoo.recipe.watchers import DataWatch
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.multi import read_async, transaction_of, write_async
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.session import Dice, Session
@@ -62,18 +62,9 @@ class Both:
 
 
 @pytest.fixture
-def real(zookeeper: EmbeddedZooKeeper) -> Iterator[Callable[[], KazooClient]]:
+def real(zookeeper: EmbeddedZooKeeper, make_client: Callable[..., KazooClient]) -> Callable[[], KazooClient]:
     """`real()`: another session with a real server."""
-    made: list[KazooClient] = []
-
-    def make() -> KazooClient:
-        made.append(connect(ZooKeeperConfig(zookeeper.hosts)))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.stop()
-        client.close()
+    return partial(make_client, zookeeper.hosts)
 
 
 @pytest.fixture

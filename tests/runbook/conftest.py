@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from by_hand import Lives
 from command_line import Command, typed
 from night import UNTRIED, Night
 
@@ -38,14 +37,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call":
         item.stash[FAILED] = report.failed  # type: ignore[attr-defined]
     return report
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    """The lives of one application, over records that say numbers."""
-    held = Lives(zookeeper.hosts, app)
-    yield held
-    held.end()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from bomb import half_a_gibibyte
@@ -12,9 +12,7 @@ from by_hand import Lives, Query, SparkCheckpoint, numbers
 from kazoo.client import KazooClient
 from lives import eventually
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import CorruptNodeError
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -22,19 +20,8 @@ CREATED = 1_600_000_000_000
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    lives = Lives(zookeeper.hosts, app, ackMode="explicit", messageTimeout="1h")
-    yield lives
-    lives.end()
-
-
-@pytest.fixture
-def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
-    """Somebody else's."""
-    client = connect(ZooKeeperConfig(zookeeper.hosts))
-    yield client
-    client.stop()
-    client.close()
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(ackMode="explicit", messageTimeout="1h")
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from thorough import cases
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
@@ -24,21 +23,6 @@ pytestmark = pytest.mark.chaos
 LAGS = cases(0, long=(250,), chaos=(50, 1000))
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 RECORDS = 31
-
-
-@pytest.fixture
-def client_at() -> Iterator[Callable[[str], KazooClient]]:
-    """`client_at(hosts)`: a connection, closed after the test."""
-    made: list[KazooClient] = []
-
-    def make(hosts: str) -> KazooClient:
-        made.append(connect(ZooKeeperConfig(hosts)))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.stop()
-        client.close()
 
 
 @pytest.fixture
@@ -87,26 +71,26 @@ def test_a_reader_that_lags_loses_nothing_and_counts_nothing_twice(
     ensemble: Ensemble,
     lives: Lives,
     kinesis: MemoryKinesis,
-    client_at: Callable[[str], KazooClient],
+    make_client: Callable[..., KazooClient],
     lag: int,
     judge: Callable[[Query, list[Row]], set[int]],
 ) -> None:
     with ensemble.lagging(lag):
         query = lives.begin(kinesis)
         # The driver and the executors are at a server that does not lag.
-        query.store = SourceStore(client_at(ensemble.leader), query.run.layout)
+        query.store = SourceStore(make_client(ensemble.leader), query.run.layout)
         assert drained(query, judge) == Counter(range(RECORDS))
 
 
 @pytest.mark.parametrize("lag", LAGS)
 def test_a_driver_that_lags_takes_the_batch_in_hand(
-    ensemble: Ensemble, kinesis: MemoryKinesis, app: str, client_at: Callable[[str], KazooClient], lag: int
+    ensemble: Ensemble, kinesis: MemoryKinesis, app: str, make_client: Callable[..., KazooClient], lag: int
 ) -> None:
     lives = Lives(ensemble.leader, app, maxFetchRecordsPerShard="8", retryLimit="3")
     try:
         with ensemble.lagging(lag):
             query = lives.begin(kinesis)
-            driver = SourceStore(client_at(ensemble.follower), query.run.layout)
+            driver = SourceStore(make_client(ensemble.follower), query.run.layout)
 
             def judge(query: Query, rows: list[Row]) -> set[int]:
                 batch = CurrentBatch.newest(driver)
@@ -125,7 +109,7 @@ def test_an_ack_in_time_holds_where_the_reader_hears_of_it_late(
     ensemble: Ensemble,
     kinesis: MemoryKinesis,
     app: str,
-    client_at: Callable[[str], KazooClient],
+    make_client: Callable[..., KazooClient],
     lag: int,
 ) -> None:
     # What is not acked comes back at once, so an ack that is not seen is seen to be missing.
@@ -135,7 +119,7 @@ def test_an_ack_in_time_holds_where_the_reader_hears_of_it_late(
     try:
         with ensemble.lagging(lag):
             query = lives.begin(kinesis)
-            store = query.store = SourceStore(client_at(ensemble.leader), query.run.layout)
+            store = query.store = SourceStore(make_client(ensemble.leader), query.run.layout)
 
             def ack(_query: Query, rows: list[Row]) -> set[int]:
                 for shard in SHARDS:

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,8 @@ RECORDS = 400
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app, retryLimit="9", describeShardInterval="10s")
-    yield held
-    held.end()
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(retryLimit="9", describeShardInterval="10s")
 
 
 @pytest.mark.parametrize("narrow", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,11 +34,9 @@ A = "shardId-000000000000"
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
+def start(lives: Lives) -> Start:
     """`start(kinesis, checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
-    lives = Lives(zookeeper.hosts, app)
-    yield lives.begin
-    lives.end()
+    return lives.begin
 
 
 def put(kinesis: MemoryKinesis, shard: str, *numbers: int) -> list[int]:

@@ -82,11 +82,9 @@ def mode() -> str:
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, server: ScriptedKinesis, app: str, mode: str) -> Iterator[Start]:
+def start(server: ScriptedKinesis, mode: str, make_lives: Callable[..., Lives]) -> Start:
     """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
-    lives = Lives(zookeeper.hosts, app, endpointUrl=server.endpoint_url, consumerMode=mode, retryLimit="3")
-    yield partial(lives.begin, None)
-    lives.end()
+    return partial(make_lives(endpointUrl=server.endpoint_url, consumerMode=mode, retryLimit="3").begin, None)
 
 
 def place(row: Row) -> tuple[str, int]:

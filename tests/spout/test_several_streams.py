@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,15 +22,13 @@ Start = Callable[..., Query]
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
+def start(lives: Lives) -> Start:
     """`start(kinesis, streams, checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
-    lives = Lives(zookeeper.hosts, app)
 
     def begin(kinesis: Any, streams: str, checkpoint: SparkCheckpoint | None = None, **options: str) -> Query:
         return lives.begin(kinesis, checkpoint, streamName=streams, **options)
 
-    yield begin
-    lives.end()
+    return begin
 
 
 def said(rows: list[Any]) -> list[tuple[str, int, int]]:

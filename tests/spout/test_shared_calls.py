@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -25,10 +25,8 @@ A = "shardId-000000000000"
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
-    lives = Lives(zookeeper.hosts, app)
-    yield lives.begin
-    lives.end()
+def start(lives: Lives) -> Start:
+    return lives.begin
 
 
 def test_a_pin_says_how_often_its_turn_has_read(start: Start) -> None:

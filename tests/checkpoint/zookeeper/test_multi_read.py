@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import ZooKeeperAccessError
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.multi import NODES_A_READ
 from kinesis_trident.checkpoint.zookeeper.operations import Found
 from kinesis_trident.checkpoint.zookeeper.session import BYTES_UNDER_WAY, Session
-
-
-@pytest.fixture
-def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
-    client = connect(ZooKeeperConfig(zookeeper.hosts))
-    yield client
-    client.stop()
-    client.close()
 
 
 def test_many_nodes_are_read_as_one_by_one(client: KazooClient, app: str) -> None:

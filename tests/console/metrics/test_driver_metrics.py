@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from by_hand import Lives
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -18,7 +16,6 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEv
 from samples_topology import a_stream
 
 from kinesis_trident import MetricsListener, TopologyMetrics, export_to_opentelemetry
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.console.metrics.table import LISTENER, METRICS, TOPOLOGY
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
@@ -30,13 +27,6 @@ from kinesis_trident.trident.topology import RunningTopology, _below
 
 A = "shardId-000000000000"
 RUN = "6c2f5f5a-1111-4222-8333-123456789abc"
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app)
-    yield held
-    held.end()
 
 
 def progress(report: dict[str, Any] | None, rows: int, batch: int, name: str | None = "orders-query") -> Any:

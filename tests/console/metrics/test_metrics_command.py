@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,8 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app, ackMode="explicit", retryBackoff="1h..1h x1")
-    yield held
-    held.end()
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(ackMode="explicit", retryBackoff="1h..1h x1")
 
 
 LABELS = {one.name: one.labels for one in METRICS}

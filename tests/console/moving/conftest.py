@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from kazoo.client import KazooClient
 from moving_source import Source, at
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_kinesis import KinesisClient
-
-
-@pytest.fixture
-def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
-    client = connect(ZooKeeperConfig(zookeeper.hosts))
-    yield client
-    client.stop()
-    client.close()
 
 
 @pytest.fixture

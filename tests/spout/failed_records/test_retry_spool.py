@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +15,6 @@ from by_hand import Lives, Query
 from found_records import records
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
@@ -136,12 +135,10 @@ def kinesis() -> MemoryKinesis:
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, kinesis: MemoryKinesis, app: str, tmp_path: Path) -> Iterator[Start]:
+def start(kinesis: MemoryKinesis, tmp_path: Path, make_lives: Callable[..., Lives]) -> Start:
     """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
     folders = {"retrySpool": str(tmp_path / "spool"), "deadLetter": str(tmp_path / "letters")}
-    lives = Lives(zookeeper.hosts, app, retryLimit="3", onExhausted="deadLetter", **folders)
-    yield partial(lives.begin, kinesis)
-    lives.end()
+    return partial(make_lives(retryLimit="3", onExhausted="deadLetter", **folders).begin, kinesis)
 
 
 def put(kinesis: MemoryKinesis, count: int) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from by_hand import Lives, SparkCheckpoint, numbers
 from hypothesis import given, strategies as st
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock, due_in_time
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -96,10 +95,8 @@ def test_what_was_made_due_by_a_clock_that_was_ahead_is_due() -> None:
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    found = Lives(zookeeper.hosts, app, retryLimit="3", retryBackoff="1s..1s x1")
-    yield found
-    found.end()
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(retryLimit="3", retryBackoff="1s..1s x1")
 
 
 def test_reading_goes_on_where_the_wall_clock_steps_back(lives: Lives) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from by_hand import Lives, numbers
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.testing import MemoryKinesis, SparkCheckpoint
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app, maxFetchRecordsPerShard="1")
-    yield held
-    held.end()
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(maxFetchRecordsPerShard="1")
 
 
 def test_a_start_keeps_a_copy_where_something_was_settled_since(lives: Lives) -> None:

@@ -31,10 +31,8 @@ Start = Callable[..., Query]
 
 
 @pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    lives = Lives(zookeeper.hosts, app, shardsPerTask="1")
-    yield lives
-    lives.end()
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(shardsPerTask="1")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from by_hand import Lives, Query
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis import AccessDeniedError, AfterShard, Shard, Since
 from kinesis_trident.spout.kinesis.answers import ListedShard
 from kinesis_trident.spout.kinesis.client import BotoKinesis
@@ -29,11 +28,9 @@ class Unfiltered(MemoryKinesis):
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
+def start(lives: Lives) -> Start:
     """`start(kinesis, checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
-    lives = Lives(zookeeper.hosts, app)
-    yield lives.begin
-    lives.end()
+    return lives.begin
 
 
 @pytest.fixture
