@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from model.joined import Joined
 
 from kinesis_trident.checkpoint.errors import HomeError
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
+from model.joined import Joined
 
 
 def test_a_start_that_is_refused_takes_over_no_stream() -> None:
