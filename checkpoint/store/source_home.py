@@ -86,38 +86,34 @@ def merge_into_shared_home(
     """Merge the states of all `streams` into their shared home; return the creation times of all streams there.
 
     Raises:
-        HomeError, FencedError: as in `adopt_stream_state`.
+        HomeError: a batch of a stream is not settled, or records of it are not acked (`ackMode=explicit`).
+        FencedError: a newer run has taken over.
     """
     node = home.streams.get()
     known = dict(node.streams) if node else {}
     layout = home.layout
-    for stream, created in streams.items():
-        if known.get(stream) != created:
-            alone = SourceStore(client, Layout(layout.root, layout.application, stream, created))
-            adopt_stream_state(home, epoch, alone, host, pid, now)
+    alone = {
+        stream: SourceStore(client, Layout(layout.root, layout.application, stream, created))
+        for stream, created in streams.items()
+        if known.get(stream) != created
+    }
+    begun = {stream: store for stream, store in alone.items() if store.shards.lineage() is not None}
+    # All before the first one is adopted: a stream that goes on alone after that would be read twice.
+    for store in begun.values():
+        store.epochs.raise_epoch(host, pid, now)
+        _check_settled(store)
+    for stream, store in begun.items():
+        adopt_stream_state(home, epoch, store)
+        known[stream] = streams[stream]
+        home.streams.put(StreamsNode(streams=known, active=tuple(sorted(known.keys() & streams))), epoch)
     known |= streams
     home.streams.put(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
     return known
 
 
-def adopt_stream_state(
-    home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int
-) -> bool:
-    """Adopt the state of a stream that was read alone into the shared home; return False if there is none.
-
-    Its older run is fenced. Checkpoints, retries and dead letters are adopted, stamped with the newest settled txid
-    here, or, if nothing is settled here yet, with that of the stream, so that its Spark checkpoint stays valid. It
-    may be repeated after a crash; the old nodes stay and are not read again.
-
-    Raises:
-        HomeError: a batch of the stream is not settled, or records of it are not acked (`ackMode=explicit`).
-        FencedError: a newer run has taken over.
-    """
+def _check_settled(alone: SourceStore) -> None:
+    """Refuse a stream of which a batch is not settled, or records are not acked."""
     theirs = alone.batches.settled()
-    lineage = alone.shards.lineage()
-    if lineage is None:
-        return False
-    alone.epochs.raise_epoch(host, pid, now)
     txid = theirs.txid if theirs else 0
     batch = alone.batches.newest()
     if batch is not None and batch.plan.txid > txid:
@@ -136,6 +132,21 @@ def adopt_stream_state(
             "end it with kinesis_trident.stop(query); then read it together with others"
         )
         raise HomeError(msg)
+
+
+def adopt_stream_state(home: SourceStore, epoch: int, alone: SourceStore) -> None:
+    """Adopt the state of a stream that was read alone, and whose runs are fenced, into the shared home.
+
+    Checkpoints, retries and dead letters are adopted, stamped with the newest settled txid here, or, if nothing is
+    settled here yet, with that of the stream, so that its Spark checkpoint stays valid. It may be repeated after a
+    crash; the old nodes stay and are not read again.
+
+    Raises:
+        FencedError: a newer run has taken over.
+    """
+    theirs, lineage, inflight = alone.batches.settled(), alone.shards.lineage(), alone.shards.inflight()
+    if lineage is None:
+        return
     ours = home.batches.settled()
     settled = ours or theirs or SettledNode(txid=0, plan="")
     names = {
@@ -160,4 +171,3 @@ def adopt_stream_state(
     if PAST_RETENTION in dead:
         forgotten = home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, PAST_RETENTION))
         home.shards.forget((), {forgotten: dead[PAST_RETENTION]}, epoch)
-    return True

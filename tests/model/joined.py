@@ -11,7 +11,12 @@ from memory_streams import MemoryStreams
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.checkpoint.errors import CheckpointError, HomeError
 from kinesis_trident.spout.engines import SparkProtocol
-from kinesis_trident.spout.errors import CheckpointMismatchError, SpoutError, StreamChangedError
+from kinesis_trident.spout.errors import (
+    CheckpointMismatchError,
+    SettledBatchError,
+    SpoutError,
+    StreamChangedError,
+)
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from model.played import STAGES, Played
 from model.sinks import FolderSink, OpaqueState, Written
@@ -92,7 +97,7 @@ class Joined(Played):
                 self.batch(life)
             if not to_the_end:
                 self.batch(life, self.rng.choice([*STAGES, *["settled"] * 9]))
-        except (CheckpointMismatchError, StreamChangedError) as error:
+        except (CheckpointMismatchError, SettledBatchError, StreamChangedError) as error:
             self.stats[f"life: {type(error).__name__}"] += 1
             # Each of these errors names a new checkpointLocation.
             life.end()

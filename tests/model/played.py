@@ -29,6 +29,8 @@ _OPTIONS = {
     "startingPosition": "TRIM_HORIZON",
     "retryBackoff": "1ms..1ms x1",
     "minFetchPeriod": "0ms",
+    # By a real clock: a schedule must not depend on how busy the machine is.
+    "maxFetchTime": "60s",
     "describeShardInterval": "1ms",
     "deadLetter": "/nowhere",
 }
@@ -101,14 +103,14 @@ class Played:
             elif stage == "read":
                 rows = [row for part in parts for row in life.task(part)]
                 batch = life.store.batches.newest()
-                if rows:
+                if parts:
                     CurrentBatch.newest(life.store).say_judging()
                 if not self.used:
                     self.last |= {int(row.data): row.txid for row in rows}
-            elif stage == "written" and rows:
+            elif stage == "written" and parts:
                 assert batch is not None
                 self.folder.write(self._written(life, batch), self._good(life, batch, rows), lambda: None)
-            elif stage == "published" and rows:
+            elif stage == "published" and parts:
                 assert batch is not None
                 life.publish(row for row in rows if not self._succeeds(row))
                 self.state.write(self._written(life, batch), self._good(life, batch, rows), lambda: None)
