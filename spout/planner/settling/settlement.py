@@ -30,6 +30,8 @@ from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import Failure, Place, RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
 
+_NO_KEYS = unpack()
+
 
 @dataclass(frozen=True, slots=True)
 class InflightRules:
@@ -99,8 +101,7 @@ class InflightRules:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedTurn:
+class FinishedTurn(msgspec.Struct, frozen=True):
     """One shard's part of a batch that Spark has committed.
 
     Attributes:
@@ -162,7 +163,7 @@ def _settle_records(
     """Settle the records of a turn; return the exhausted runs that it has dealt with."""
     # The `ackMode` that the records were read with decides whether they are done with their batch.
     is_given = rules.timeout is not None and bool(pin.positions)
-    keys = unpack(*pin.positions if is_given else ())
+    keys = unpack(*pin.positions) if is_given else _NO_KEYS
     deadline, row = turn.now + (rules.timeout or 0), 0
 
     def give(entry: Entry, served: int, through: Place) -> None:
