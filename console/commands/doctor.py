@@ -43,7 +43,8 @@ def doctor(
     endpoint: Endpoint = None,
     option: QueryOption = None,
     consumer: Annotated[
-        str | None, typer.Option("--consumer", help="The consumer of a query with consumerMode=efo, by name or ARN.")
+        str | None,
+        typer.Option("--consumer", help="The consumer of a query with consumerMode=efo, by name or ARN."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -241,7 +241,9 @@ def test_nothing_is_bounded_while_no_shard_is_behind() -> None:
     alignment = Alignment()
     near = LATE - BOUND_MS // 2
     assert step_of(alignment, {"a": near, "b": LATE}, "ab") == AlignedRead(["a", "b"])
-    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(["a", "b"], near - 1 + BOUND_MS)
+    assert step_of(alignment, {"a": near - 1, "b": LATE}, "ab") == AlignedRead(
+        ["a", "b"], near - 1 + BOUND_MS
+    )
     assert step_of(alignment, {}, "") == AlignedRead([])
 
 
