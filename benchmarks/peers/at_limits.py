@@ -71,7 +71,7 @@ async def consume(read: Read) -> None:
     from kinesis.aggregators import SimpleAggregator
     from kinesis.processors import Processor
 
-    class Bytes(Processor, SimpleAggregator):  # type: ignore[misc]
+    class Bytes(Processor, SimpleAggregator):
         def deserialize(self, data: bytes) -> bytes:
             return data
 
