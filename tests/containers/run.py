@@ -186,10 +186,15 @@ def is_healthy(service: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def is_running(service: str) -> bool:
+    """Return True while a service's first process runs."""
+    return podman("inspect", "--format", "{{.State.Running}}", container(service)) == "true"
+
+
 def end(service: str) -> str:
     """Wait until a service has ended; return what it printed. It must have ended well."""
     name = container(service)
-    until(lambda: podman("inspect", "--format", "{{.State.Running}}", name) == "false", JOB_SECONDS, service)
+    until(lambda: not is_running(service), JOB_SECONDS, f"{service} still runs")
     printed = podman("logs", name)
     code = podman("inspect", "--format", "{{.State.ExitCode}}", name)
     if code != "0":
@@ -235,7 +240,9 @@ def count_words() -> None:
 def run_demo() -> None:
     """Run the demo, kill a worker and ZooKeeper's leader once it has read a batch, and check its counts."""
     compose("up", "--detach", "--no-build", "--no-deps", "demo")
-    until(lambda: read_orders() > 0, JOB_SECONDS, "the demo reads nothing")
+    until(lambda: read_orders() > 0 or not is_running("demo"), JOB_SECONDS, "the demo reads nothing")
+    if not is_running("demo"):
+        sys.exit(f"the demo ended too early:\n{end('demo')}")
     say(f"the demo has read {read_orders():,} orders")
     check("the image's health check of the demo", is_healthy("demo"), True)
     (leader,) = (name for name in ("zoo1", "zoo2", "zoo3") if mode(name) == "leader")
