@@ -29,7 +29,7 @@ from pathlib import Path
 
 import boto3
 import psutil
-from demo_view import Truth, dead_letters, show_dead_letters, show_result, take_progress, tree
+from demo_view import Truth, connect, dead_letters, names, show_dead_letters, show_result, take_progress, tree
 from kazoo.client import KazooClient
 from localstack_client.config import get_service_endpoint
 from rich.console import Console, Group
@@ -275,8 +275,7 @@ def show(
         ],
         output / "job.log",
     )
-    client = KazooClient(hosts)
-    client.start()
+    client = connect(hosts)
     try:
         steps.say("the job starts: examples/orders.py, a Spark driver with its JVM and workers")
         job.start()
@@ -298,7 +297,7 @@ def show(
             console.print("\nto look for yourself, run in another terminal:")
             for view in ("checkpoints", "dead-letters"):
                 console.print(Text(f"  {command} {view} {APPLICATION} --zookeeper {hosts}"), soft_wrap=True)
-            node = f"{base}/checkpoints/{min(client.get_children(f'{base}/checkpoints'))}"
+            node = f"{base}/checkpoints/{min(names(client, f'{base}/checkpoints'))}"
             console.print(Text(f"  zkCli.sh -server {hosts} get '{node}'"), soft_wrap=True)
             with contextlib.suppress(EOFError, KeyboardInterrupt):
                 console.input("the servers keep running; press Enter or Ctrl-C to stop them ")

@@ -20,8 +20,6 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-__all__ = ["Progress", "Truth", "dead_letters", "show_dead_letters", "show_result", "take_progress", "tree"]
-
 
 @dataclass(frozen=True)
 class Truth:
@@ -41,10 +39,17 @@ class Progress:
     in_hand: int | None
 
 
+def connect(hosts: str) -> KazooClient:
+    """Connect to ZooKeeper for the functions below: where a server of an ensemble fails, they go on at another."""
+    client = KazooClient(hosts, command_retry={"max_tries": -1, "max_delay": 1.0, "deadline": 120.0})
+    client.start()
+    return client
+
+
 def take_progress(client: KazooClient, base: str) -> Progress:
     """Read progress from ZooKeeper below `base`, as anyone can: docs/zookeeper.md describes the nodes."""
     checkpoints, inflight, letters = (
-        {name: _read(client, f"{base}/{folder}/{name}") for name in _names(client, f"{base}/{folder}")}
+        {name: _read(client, f"{base}/{folder}/{name}") for name in names(client, f"{base}/{folder}")}
         for folder in ("checkpoints", "inflight", "deadletters")
     )
     table = Table(show_edge=False, pad_edge=False)
@@ -64,9 +69,9 @@ def take_progress(client: KazooClient, base: str) -> Progress:
         read, retrying, dead = read + delivered, retrying + here, dead + gone
     table.add_section()
     table.add_row("all", f"{read:,}", f"{read - retrying - dead:,}", f"{retrying:,}", f"{dead:,}", "")
-    newest = max(map(int, _names(client, f"{base}/batches")), default=0)
+    newest = max(map(int, names(client, f"{base}/batches")), default=0)
     settled = _read(client, f"{base}/settled").get("txid", 0)
-    pinned = newest > settled and bool(_names(client, f"{base}/batches/{newest}"))
+    pinned = newest > settled and bool(names(client, f"{base}/batches/{newest}"))
     return Progress(table, read, retrying, newest if pinned else None)
 
 
@@ -77,10 +82,10 @@ def _count(runs: list[dict[str, Any]] | str) -> int:
     return sum(run.get("count", 1) for run in runs)
 
 
-def _names(client: KazooClient, path: str) -> list[str]:
+def names(client: KazooClient, path: str) -> list[str]:
     """Return the names of the nodes below a path, none where there is no such node."""
     try:
-        return client.get_children(path)
+        return client.retry(client.get_children, path)
     except NoNodeError:
         return []
 
@@ -88,9 +93,13 @@ def _names(client: KazooClient, path: str) -> list[str]:
 def _read(client: KazooClient, path: str) -> dict[str, Any]:
     """Return what a node holds, nothing where there is no such node: the query writes at the same time."""
     try:
-        return json.loads(client.get(path)[0] or b"{}")
+        return json.loads(_text(client, path) or "{}")
     except NoNodeError:
         return {}
+
+
+def _text(client: KazooClient, path: str) -> str:
+    return client.retry(client.get, path)[0].decode()
 
 
 def _short(text: str) -> str:
@@ -162,15 +171,15 @@ def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:
 def tree(client: KazooClient, base: str) -> Tree:
     """Show the nodes in ZooKeeper, one per line: of a folder its first node, and the number of the others."""
     root = Tree(Text(base))
-    for name in sorted(client.get_children(base)):
+    for name in sorted(names(client, base)):
         path = f"{base}/{name}"
-        below = sorted(client.get_children(path))
-        data = client.get(path)[0].decode()
+        below = sorted(names(client, path))
+        data = _text(client, path)
         if not below:
             root.add(_node(name, data or "(empty)"))
             continue
         branch = root.add(name)
-        branch.add(_node(below[0], client.get(f"{path}/{below[0]}")[0].decode()))
+        branch.add(_node(below[0], _text(client, f"{path}/{below[0]}")))
         if below[1:]:
             branch.add(Text(f"{len(below) - 1} more", style="dim"))
     return root

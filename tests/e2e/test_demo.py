@@ -7,20 +7,27 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fast_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from breakable import Breakable
 from doc_blocks import PAGES, blocks_of
+from kazoo.client import KazooClient, KazooState
 from rich.console import Console
 from thorough import cases
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
-from demo_view import Truth, show_result  # noqa: E402
+from demo_view import Truth, connect, show_result, take_progress  # noqa: E402
 
 
 def without_numbers(line: str) -> str:
@@ -96,3 +103,26 @@ def test_a_wrong_result_is_called_wrong(
     console = Console(file=io.StringIO(), width=80)
     truth = Truth({"a": 1.5, "b": 1.5}, bad=1)
     assert show_result(console, tmp_path, truth, [{"messageId": letter} for letter in letters]) is good
+
+
+def test_the_demo_reads_on_where_its_connections_to_zookeeper_are_lost(
+    zookeeper: EmbeddedZooKeeper, client: KazooClient
+) -> None:
+    base = f"/{uuid.uuid4().hex}"
+    client.create(
+        f"{base}/checkpoints/shardId-000000000000", b'{"read": 7, "checkpoint": "9"}', makepath=True
+    )
+    lost = threading.Semaphore(0)
+    host, _, port = zookeeper.hosts.partition(":")
+    with Breakable(host, int(port)) as proxy, ThreadPoolExecutor(1) as pool:
+        reader = connect(f"127.0.0.1:{proxy.port}")
+        reader.add_listener(lambda state: lost.release() if state == KazooState.SUSPENDED else None)
+        # A session fits, no request does.
+        proxy.shorten(60)
+        progress = pool.submit(take_progress, reader, base)
+        for _ in range(3):
+            assert lost.acquire(timeout=60)
+        proxy.mend()
+        assert progress.result(timeout=60).read == 7
+        reader.stop()
+        reader.close()
