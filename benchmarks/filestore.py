@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Batch, PastNode
-from kinesis_trident.spout.engines import ENGINES, Engine, installed_protocol
+from kinesis_trident.spout.engines import ENGINES, Engine, find_protocol
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
@@ -96,7 +96,7 @@ class FileRun(SourceRun):
         layout = Layout(options.zookeeper_root, options.application_name, stream, at)
         return FileStore(_folder(options), layout)
 
-    def _used_before(self) -> PastNode:
+    def _load_used_before(self) -> PastNode:
         return _NOTHING
 
 
@@ -114,7 +114,7 @@ class NoClient:
 class _FileReader(KinesisTridentReader):
     @cached_property
     def _engine(self) -> Engine:
-        return ENGINES[installed_protocol()](
+        return ENGINES[find_protocol()](
             lambda _: FileRun(self._options, kinesis_client(self._options), NoClient())
         )
 
@@ -132,7 +132,7 @@ class FileSource(KinesisTridentSource):
         return "kinesis-files"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _FileReader(self._parsed())
+        return _FileReader(self._parse())
 
 
 def _folder(options: SourceOptions) -> Path:

@@ -138,9 +138,9 @@ def one_by_one(tracker: Tracker, positions: Sequence[Hashable], order: Sequence[
 
 def turn(failed: Sequence[NotDone]) -> None:
     tracker, rng = InflightRecordTracker(RetryPolicy(3, Backoff(0, 0, 1))), random.Random(1)
-    tracker.turns.delivered(RecordPosition(TURN), TURN, failed, 0, rng)
+    tracker.turns.deliver(RecordPosition(TURN), TURN, failed, 0, rng)
     for run in tracker.waiting:
-        tracker.turns.redelivered(run, run.count, None, (), 0, rng)
+        tracker.turns.redeliver(run, run.count, None, (), 0, rng)
     assert tracker.checkpoint == RecordPosition(TURN)
 
 

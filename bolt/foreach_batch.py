@@ -309,10 +309,10 @@ def start_query(
     if queryName is not None:
         writer = writer.queryName(queryName)
     if trigger == {"availableNow": True} and isinstance(process, BatchHandler):
-        from kinesis_trident.spout.engines import installed_protocol
+        from kinesis_trident.spout.engines import find_protocol
         from kinesis_trident.spout.graceful_stop import stop_when_drained
 
-        if installed_protocol() == "4.0":
+        if find_protocol() == "4.0":
             query = writer.start()
             stop_when_drained(query, process.options)
             return query

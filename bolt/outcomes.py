@@ -12,7 +12,7 @@ from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons, make_reason
-from kinesis_trident.tracker.records import RecordPosition, Run, in_shard_order
+from kinesis_trident.tracker.records import RecordPosition, Run, sort_in_shard_order
 
 __all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
 
@@ -109,12 +109,12 @@ def outcome(
             raise NotOfThisBatchError(msg)
         if shard not in known or where not in known[shard]:
             pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))
-    return few_reasons({shard: in_shard_order(runs) for shard, runs in pieces.items() if runs})
+    return few_reasons({shard: sort_in_shard_order(runs) for shard, runs in pieces.items() if runs})
 
 
 def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:
     """Keep at most `MAX_REASONS` distinct reasons, and of further ones as many classes of errors."""
-    kept = FewReasons("batch").kept
+    kept = FewReasons("batch").keep_reason
     return {
         shard: tuple(NotDone(p.first, p.last, p.count, kept(p.reason), p.prev) for p in runs)
         for shard, runs in pieces.items()

@@ -112,7 +112,7 @@ def _dead_letter(
     # Only here, because it loads numpy, and the other commands must answer at once.
     from kinesis_trident.spout.planner.plan import ShardState
     from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
-    from kinesis_trident.spout.planner.shards.lineage import drained
+    from kinesis_trident.spout.planner.shards.lineage import mark_drained
     from kinesis_trident.spout.positions import parse_position
     from kinesis_trident.tracker.retry import RetryPolicy
 
@@ -154,7 +154,7 @@ def _dead_letter(
             last = (*node.last, *settled.dead_lettered)
             letters[shard] = msgspec.structs.replace(node, count=count, last=last)
     ended = [shard for shard in checkpoints if pins[shard].closed]
-    lineage = ShardsNode(shards=drained(before.lineage, ended)) if ended else None
+    lineage = ShardsNode(shards=mark_drained(before.lineage, ended)) if ended else None
     return store.changes.overwrite(before, checkpoints, inflight, epoch, lineage, letters)
 
 

@@ -23,7 +23,7 @@ from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
-from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
+from kinesis_trident.tracker.position_keys import Keys, keys_of, merge_keys, pack_in_parts
 from kinesis_trident.tracker.reasons import make_reason, shorten
 
 _MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
@@ -121,7 +121,7 @@ class Acks:
         if attempt is not None and (not isinstance(attempt, int) or attempt < 1):
             msg = f"attempt={attempt!r} is not an attempt. Pass the value of the rows' column attempt, from 1"
             raise AckError(msg)
-        named = dict(_by_shard(_array(message_ids)))
+        named = dict(_group_by_shard(_array(message_ids)))
         self._check(list(named))
         for (stream, shard), keys in named.items():
             home = self._homes[stream]
@@ -213,7 +213,7 @@ def _array(message_ids: Iterable[str]) -> pa.Array:
         raise AckError(msg) from error
 
 
-def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
+def _group_by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
     """Yield the distinct records of the ids by stream and shard."""
     parts = pc.extract_regex(ids, _MESSAGE_ID)
     wrong = np.flatnonzero(pc.is_null(parts).to_numpy(zero_copy_only=False))
@@ -235,4 +235,4 @@ def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
     for index, name in enumerate(groups.dictionary.to_pylist()):
         mine = np.flatnonzero(groups.indices.to_numpy() == index)
         stream, _, shard = name.partition("/")
-        yield (stream, shard), joined([keys_of(texts[mine], numbers[mine])])
+        yield (stream, shard), merge_keys([keys_of(texts[mine], numbers[mine])])

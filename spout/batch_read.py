@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from kinesis_trident.common.worker_garbage import exempt_from_collections
-from kinesis_trident.spout.data_loss import DataLossLog, gone_in_batch, not_listed
+from kinesis_trident.spout.data_loss import DataLossLog, describe_gone_in_batch, describe_unlisted
 from kinesis_trident.spout.errors import ExhaustedError, OptionsError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
@@ -32,9 +32,9 @@ from kinesis_trident.spout.kinesis.record_batches import (
     compact,
     portions,
     position_at,
-    readable,
+    select_before,
+    select_readable,
     unreadable_in,
-    until,
 )
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
@@ -44,7 +44,7 @@ from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, Tri
 from kinesis_trident.spout.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
 from kinesis_trident.spout.reader.missing import is_gone
 from kinesis_trident.spout.reader.polling import Pager
-from kinesis_trident.spout.reader.rows import untracked_rows
+from kinesis_trident.spout.reader.rows import make_untracked_rows
 from kinesis_trident.tracker.records import Run
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def _is_only(name: str, text: str) -> bool:
     return True
 
 
-def now_of(options: SourceOptions) -> int:
+def read_clock(options: SourceOptions) -> int:
     """Return the time by the clock of Kinesis in epoch milliseconds, rounded up, and check that the streams exist.
 
     Raises:
@@ -224,7 +224,7 @@ def read_range(
                 return
             if not is_gone(kinesis, part.stream, part.shard, error):
                 raise
-            what = gone_in_batch(
+            what = describe_gone_in_batch(
                 kinesis.describe(part.stream), part.shard, str(pager.position), str(part.end)
             )
             losses = losses or DataLossLog(options.fail_on_data_loss)
@@ -233,18 +233,18 @@ def read_range(
         page = pager.page
         assert records is not None
         assert page is not None
-        mine = until(records, part.end)
+        mine = select_before(records, part.end)
         wanted = pushed.rows(mine)
         if wanted.num_rows:
             _put_aside(kinesis, options, part, wanted)
-            rows = readable(wanted)
+            rows = select_readable(wanted)
             # Spark's worker holds back the end of a batch, up to 64 KiB, until it gets more to write: the second half
             # of the first page makes the first half leave, and whoever wants a few rows has them.
             half = 0 if has_given else rows.num_rows // 2
             has_given = True
             for piece in (rows.slice(0, half), rows.slice(half)) if half else (rows,):
                 for portion in portions(piece):
-                    yield untracked_rows(portion, part.stream, part.shard)
+                    yield make_untracked_rows(portion, part.stream, part.shard)
         empty = page.records.num_rows == 0
         is_behind = part.last is not None and mine.num_rows and position_at(mine, -1).sequence > part.last
         if (
@@ -289,7 +289,7 @@ def _put_aside(kinesis: Kinesis, options: SourceOptions, part: ShardRange, recor
     log.warning("%s: %s", what, "skipped" if options.on_exhausted == "skip" else "written to the dead letter")
 
 
-def in_lineage_order(listed: Sequence[Shard]) -> list[Shard]:
+def sort_by_lineage(listed: Sequence[Shard]) -> list[Shard]:
     """Return the shards of a stream, each after its parents, otherwise by id."""
     known = {shard.id: shard for shard in listed}
     ordered: dict[str, Shard] = {}
@@ -323,17 +323,17 @@ def _ranges(
         PositionSpec.parse(options.starting_position),
         PositionSpec.parse(options.ending_position or LATEST),
     )
-    start = None if last.named(stream) else first.everywhere(stream, lambda: latest)
+    start = None if last.list_named(stream) else first.find_common(stream, lambda: latest)
     # A shard closed before the start has no record after it.
-    since = pushed.later(start, now) if isinstance(start, TrimHorizon | AtTimestamp) else None
+    since = pushed.move_start(start, now) if isinstance(start, TrimHorizon | AtTimestamp) else None
     listed = kinesis.list_shards(stream, since)
     losses, there = DataLossLog(options.fail_on_data_loss), {shard.id for shard in listed}
     for option, spec in (("startingPosition", first), ("endingPosition", last)):
-        for shard in sorted(set(spec.named(stream)) - there):
-            what = not_listed(kinesis.describe(stream), option, shard, spec.text_of(stream, shard))
+        for shard in sorted(set(spec.list_named(stream)) - there):
+            what = describe_unlisted(kinesis.describe(stream), option, shard, spec.text_of(stream, shard))
             losses.report(what, f"{option} {stream}/{shard}")
     starts, ends = (positions_of(spec, stream, listed, lambda: latest) for spec in (first, last))
-    for one in in_lineage_order(listed):
+    for one in sort_by_lineage(listed):
         part = ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)
         narrowed = pushed.narrow(part, one, now)
         if narrowed is not None:

@@ -52,7 +52,7 @@ class DataLossLog:
         self.texts[place] = what
 
 
-def last_known(position: Position, node: CheckpointNode | None, listed: int) -> int:
+def find_known(position: Position, node: CheckpointNode | None, listed: int) -> int:
     """Return the time up to which no record of a shard was lost, in epoch milliseconds; 0 if unknown.
 
     A shard seen at its tip was read up to that time, however long ago its last record arrived. An unread shard has lost
@@ -62,12 +62,12 @@ def last_known(position: Position, node: CheckpointNode | None, listed: int) -> 
     return max(seen or listed, position.time if isinstance(position, AtTimestamp) else 0)
 
 
-def expired_unread(
+def describe_expired_unread(
     info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, known: int
 ) -> str | None:
     """Describe the loss in a shard whose position is older than the retention; None if it is not.
 
-    `known`: the time up to which no record was lost, as `last_known`.
+    `known`: the time up to which no record was lost, as `find_known`.
     """
     if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
         return None
@@ -82,7 +82,7 @@ def expired_unread(
     )
 
 
-def expired_foreign(info: StreamInfo, shard: str, position: Position) -> str:
+def describe_expired_start(info: StreamInfo, shard: str, position: Position) -> str:
     """Describe the loss in a shard whose starting record is no longer in the stream."""
     return (
         f"stream {info.name!r}, shard {shard}: reading is to go on from {position}, but the stream does not hold that "
@@ -91,7 +91,9 @@ def expired_foreign(info: StreamInfo, shard: str, position: Position) -> str:
     )
 
 
-def gone_unread(info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None) -> str:
+def describe_gone_unread(
+    info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None
+) -> str:
     """Describe the loss of a shard that retention removed before it was read to its end."""
     read = (
         f"whose last record arrived {_ago(info, node.arrival)}"
@@ -104,7 +106,7 @@ def gone_unread(info: StreamInfo, shard: str, position: Position, node: Checkpoi
     )
 
 
-def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
+def describe_gone_before_read(info: StreamInfo, shard: str, start: str, txid: int) -> str:
     """Describe the loss of a shard that retention removed between the planning and the reading of its turn."""
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
@@ -112,7 +114,7 @@ def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
     )
 
 
-def gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
+def describe_gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
     """Describe the loss of a shard of a batch (`spark.read`) that retention removed before its end was read."""
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
@@ -120,14 +122,14 @@ def gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
     )
 
 
-def replayed_without(key: ShardKey, pin: Pin) -> str:
+def describe_partial_replay(key: ShardKey, pin: Pin) -> str:
     """Describe the loss in a batch that could not be replayed completely."""
     return (
         f"{key.source}, txid {pin.txid}: {pin.lost} records had left the stream when the batch was replayed"
     )
 
 
-def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
+def describe_unlisted(info: StreamInfo, option: str, shard: str, place: str) -> str:
     """Describe the loss of a shard that an option names but the stream does not have (any more)."""
     return (
         f"stream {info.name!r}: {option} names shard {shard} at {place}, which is not listed at "
@@ -136,20 +138,20 @@ def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
     )
 
 
-def deleted(stream: str, positions: Mapping[str, str]) -> str:
+def describe_deleted(stream: str, positions: Mapping[str, str]) -> str:
     """Describe the loss of a deleted stream; `positions` are those its shards were read to."""
-    return f"stream {stream!r} was deleted: what was unread of it is lost{_stood(positions)}"
+    return f"stream {stream!r} was deleted: what was unread of it is lost{_format_positions(positions)}"
 
 
-def recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
+def describe_recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
     """Describe the loss of a stream that was deleted and recreated; `positions` are those its shards were read to."""
     return (
         f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
-        f"one there now at {_time(now)}; what was unread of the first is lost{_stood(positions)}"
+        f"one there now at {_time(now)}; what was unread of the first is lost{_format_positions(positions)}"
     )
 
 
-def _stood(positions: Mapping[str, str]) -> str:
+def _format_positions(positions: Mapping[str, str]) -> str:
     some = sorted(positions.items())[:_NAMED]
     stood = "; ".join(f"shard {shard} stood at {position}" for shard, position in some)
     if len(positions) > _NAMED:
@@ -165,7 +167,7 @@ def _time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
-def another_stream(what: str, layout: Layout) -> StreamRecreatedError:
+def recreated_error(what: str, layout: Layout) -> StreamRecreatedError:
     """Return the error to raise for a recreated stream; `what` describes it."""
     return StreamRecreatedError(
         f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it. Start with a new checkpointLocation, "

@@ -47,7 +47,7 @@ class Engine:
     def drain(self) -> None:
         """From now on, read only records that are in the stream now, and retry failed ones until none are left."""
         self._drains = True
-        self._or_anew((), SourceRun.drain_and_end)
+        self._reopen_if_recreated((), SourceRun.drain_and_end)
 
     def initial(self) -> Offset:
         """Return the offset before the first batch of a new Spark checkpoint."""
@@ -61,7 +61,7 @@ class Engine:
         """
         assert start is not None
         begin = self._offsets.plan(start)
-        plan = self._or_anew((begin,), lambda run: run.latest(begin, max_records))
+        plan = self._reopen_if_recreated((begin,), lambda run: run.latest(begin, max_records))
         # Spark compares offsets as text: it gets the same object if there is nothing to do.
         return start if plan is None else self._offsets.offset(plan)
 
@@ -76,7 +76,7 @@ class Engine:
         offsets = self._offsets.plan(start), self._offsets.plan(end)
         return self.run(*offsets).partitions(*offsets)
 
-    def _or_anew(self, offsets: Sequence[Plan], call: Callable[[SourceRun], Found]) -> Found:
+    def _reopen_if_recreated(self, offsets: Sequence[Plan], call: Callable[[SourceRun], Found]) -> Found:
         """Call the run, and another one if the stream of this one no longer exists."""
         try:
             return call(self.run(*offsets))
@@ -137,6 +137,6 @@ class StartlessEngine(Engine):
 ENGINES: dict[SparkProtocol, type[Engine]] = {"4.0": StartlessEngine, "4.2": Engine}
 
 
-def installed_protocol() -> SparkProtocol:
+def find_protocol() -> SparkProtocol:
     """Return the protocol of the installed Spark."""
     return "4.0" if find_spec("pyspark.sql.streaming.datasource") is None else "4.2"

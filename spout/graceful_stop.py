@@ -128,7 +128,7 @@ def _stop_gently(
     deadline = None if timeout is None else time.monotonic() + timeout
     with ExitStack() as stack:
         requests = [_request(query, options, stack, drain=drain) for options in sources]
-        if not _until(query, requests, deadline):
+        if not _wait_until(query, requests, deadline):
             msg = f"the current batch did not end within {timeout} s; the query keeps running. Stop it again"
             raise StopTimeoutError(msg)
         query.stop()
@@ -167,12 +167,12 @@ class _Request:
 
     def ask(self) -> None:
         """Ask the newest run, if it was not asked yet."""
-        epoch = _own_epoch(self._store, drain=self.drain)
+        epoch = _find_own_epoch(self._store, drain=self.drain)
         if epoch is not None and epoch != self.asked:
             self._store.stop.ask(epoch, drain=self.drain)
             self.asked = epoch
 
-    def answered(self, seconds: float, times: int) -> bool:
+    def has_answered(self, seconds: float, times: int) -> bool:
         """Wait briefly until the run has answered so many times; tell whether it has."""
         with self._heard:
             return self._heard.wait_for(lambda: self._answers >= times, seconds)
@@ -192,7 +192,7 @@ class _Request:
                 self._heard.notify()
 
 
-def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float | None) -> bool:
+def _wait_until(query: StreamingQuery, requests: Sequence[_Request], deadline: float | None) -> bool:
     was_between = False
     while query.isActive:
         between = _is_between_triggers(query)
@@ -202,7 +202,7 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
         for request in requests:
             request.ask()
         # Check twice, because a query without an interval passes through this state too.
-        if all(request.answered(_POLL, times) for request in requests) or (
+        if all(request.has_answered(_POLL, times) for request in requests) or (
             between and was_between and not any(request.drain for request in requests)
         ):
             return True
@@ -212,7 +212,7 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
     return True
 
 
-def _own_epoch(store: SourceStore, *, drain: bool) -> int | None:
+def _find_own_epoch(store: SourceStore, *, drain: bool) -> int | None:
     """Return the epoch of the newest run if this JVM, if there is one, plans it; leave others alone."""
     newest = store.epochs.newest_run()
     if newest is None:

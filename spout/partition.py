@@ -97,7 +97,7 @@ class TurnsPartition(InputPartition):
     upto: int | None = None
     protocol: int = PROTOCOL
 
-    def as_the_option_says(self) -> TurnsPartition | None:
+    def apply_deaggregate(self) -> TurnsPartition | None:
         """Return the same work with today's value of `deaggregate`; None if that is the plan's too."""
         if self.options.deaggregate == self.deaggregate:
             return None
@@ -117,12 +117,12 @@ class TurnsPartition(InputPartition):
         return f"TurnsPartition(txid={self.txid}, shards=[{shards}])"
 
 
-def side_by_side(options: SourceOptions) -> int:
+def count_side_by_side(options: SourceOptions) -> int:
     """Return how many turns a task holds in memory at a time, each with its share of `maxFetchBytesPerTask`."""
     return max(1, options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard)
 
 
-def few_tasks(shards: int, expected: Amount | None, options: SourceOptions) -> int | None:
+def count_enough_tasks(shards: int, expected: Amount | None, options: SourceOptions) -> int | None:
     """Return the number of tasks that are enough for what a batch is expected to read.
 
     Each of them reads all its shards at once. None if what is expected is unknown, or `shardsPerTask` is set.
@@ -132,7 +132,7 @@ def few_tasks(shards: int, expected: Amount | None, options: SourceOptions) -> i
     needed = max(
         expected.records / _RECORDS_A_TASK,
         expected.bytes / _BYTES_A_TASK,
-        shards / side_by_side(options),
+        shards / count_side_by_side(options),
     )
     return max(1, math.ceil(needed))
 
@@ -143,7 +143,7 @@ def tasks_for(
     max_partitions: int | None,
     enough: int | None = None,
 ) -> list[list[ShardTurn]]:
-    """Cut a batch's turns into tasks, evenly, in order; `enough`: as many as `few_tasks` says at most.
+    """Cut a batch's turns into tasks, evenly, in order; `enough`: as many as `count_enough_tasks` says at most.
 
     By default a task serves one shard if there are up to 8 shards, then more, and 5 from 40 shards on: few shards use
     all cores, and many do not flood the scheduler.

@@ -23,7 +23,7 @@ class Deadline:
         self._clock = clock
         self._began = clock()
 
-    def left(self, size: int) -> float:
+    def seconds_left(self, size: int) -> float:
         """Return the seconds that are left when `size` bytes have arrived.
 
         Raises:
@@ -58,6 +58,6 @@ class Patience:
         """Restart the time: a record was accepted, or is sent for the first time."""
         self._since = self._clock()
 
-    def spent(self) -> bool:
+    def is_spent(self) -> bool:
         """Return whether it is time to give up."""
         return self._clock() - self._since >= self.seconds

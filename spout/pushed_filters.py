@@ -91,16 +91,16 @@ class PushedFilters:
     @property
     def since(self) -> int | None:
         """Return the time that nothing is needed from before, in epoch milliseconds."""
-        times = [_micros(one.value) // 1000 for one in self._on(_ARRIVAL, _FROM)]
+        times = [_micros(one.value) // 1000 for one in self._comparisons_of(_ARRIVAL, _FROM)]
         return max(max(times) - OUT_OF_ORDER_MS, 0) if times else None
 
     @property
     def until(self) -> int | None:
         """Return the time that nothing is needed from after, in epoch milliseconds."""
-        times = [_micros(one.value) // 1000 + 1 for one in self._on(_ARRIVAL, _TO)]
+        times = [_micros(one.value) // 1000 + 1 for one in self._comparisons_of(_ARRIVAL, _TO)]
         return max(min(times) + OUT_OF_ORDER_MS, 0) if times else None
 
-    def later(self, start: TrimHorizon | AtTimestamp, now: int) -> TrimHorizon | AtTimestamp:
+    def move_start(self, start: TrimHorizon | AtTimestamp, now: int) -> TrimHorizon | AtTimestamp:
         """Return a start, moved to the first needed time; Kinesis refuses a time in the future."""
         if self.since is None:
             return start
@@ -114,7 +114,7 @@ class PushedFilters:
         if not self.admits("shardId", part.shard):
             return None
         if isinstance(part.start, TrimHorizon | AtTimestamp):
-            part = replace(part, start=self.later(part.start, now))
+            part = replace(part, start=self.move_start(part.start, now))
         if self.until is not None and isinstance(part.end, AtTimestamp):
             part = replace(part, end=AtTimestamp(min(part.end.time, self.until)))
         if isinstance(part.start, AtTimestamp) and isinstance(part.end, AtTimestamp):
@@ -143,7 +143,7 @@ class PushedFilters:
         if not lone or shard.sequences is None or isinstance(part.start, AtTimestamp):
             return part
         first, last = shard.sequences
-        given = [one for one in self._on(_SEQUENCE, _FROM) if _is_number(one.value)]
+        given = [one for one in self._comparisons_of(_SEQUENCE, _FROM) if _is_number(one.value)]
         starts = [int(one.value) for one in given if len(one.value) == len(str(first))]
         if not starts or not first <= max(starts) <= (max(starts) if last is None else last):
             return part
@@ -153,7 +153,7 @@ class PushedFilters:
         exact = [int(one.value) for one in given if one.kernel == "equal"]
         return replace(part, start=start, otherwise=part.start, last=min(exact, default=None))
 
-    def _on(self, column: str, kernels: set[str]) -> list[Comparison]:
+    def _comparisons_of(self, column: str, kernels: set[str]) -> list[Comparison]:
         return [one for one in self.comparisons if one.column == column and one.kernel in kernels]
 
 

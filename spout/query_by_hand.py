@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.engines import ENGINES, Offset, SparkProtocol, installed_protocol
+from kinesis_trident.spout.engines import ENGINES, Offset, SparkProtocol, find_protocol
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
@@ -119,7 +119,7 @@ class QueryByHand:
             client,
             Surroundings(clock=clock, hold=hold, look_period=look_period, **run),
             consumers=consumers,
-            offsets=self._named(),
+            offsets=self._named_offsets(),
         )
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)
@@ -127,7 +127,7 @@ class QueryByHand:
 
     def _begin(self, protocol: SparkProtocol | None) -> None:
         """Make the calls with which Spark begins; the run is there already."""
-        self._states_starts = (protocol or installed_protocol()) == "4.2"
+        self._states_starts = (protocol or find_protocol()) == "4.2"
         self._engine = ENGINES["4.2" if self._states_starts else "4.0"](lambda _: self.run)
         offsets = self.checkpoint.offsets
         if offsets and not self._states_starts:
@@ -180,7 +180,7 @@ class QueryByHand:
         """End the process, as Spark does when its driver ends: nothing is settled, but how the run ended is noted."""
         self.run.end()
 
-    def _named(self) -> tuple[Plan, ...]:
+    def _named_offsets(self) -> tuple[Plan, ...]:
         """Return the offsets that Spark's first call names."""
         log, in_hand = self.checkpoint, self.in_hand
         if in_hand is None:

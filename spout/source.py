@@ -44,7 +44,7 @@ Returned = TypeVar("Returned")
 Method = Callable[Concatenate["KinesisTridentReader", Parameters], Returned]
 
 
-def _in_one_sentence(method: Method[Parameters, Returned]) -> Method[Parameters, Returned]:
+def _shorten_errors(method: Method[Parameters, Returned]) -> Method[Parameters, Returned]:
     """Raise our errors without the frames that they passed: their text says what happened, where, and what to do.
 
     Spark prints the traceback of this process, and its own stack below it. The run's end is noted: the error is its.
@@ -89,7 +89,7 @@ class KinesisTridentSource(DataSource):
 
         stream, batch = SourceOptions.parse_either(dict(self.options))
         if stream is None and batch is not None:
-            from kinesis_trident.spout.batch_read import now_of
+            from kinesis_trident.spout.batch_read import read_clock
 
             if batch.filter_pushdown and not hasattr(DataSourceReader, "pushFilters"):
                 from kinesis_trident.spout.errors import OptionsError
@@ -99,7 +99,7 @@ class KinesisTridentSource(DataSource):
                     "read a part of the stream with any PySpark"
                 )
                 raise OptionsError(msg)
-            self._loaded, self._load = now_of(batch), uuid4().hex
+            self._loaded, self._load = read_clock(batch), uuid4().hex
         else:
             # A stream makes no call to Kinesis before it starts.
             self._loaded = int(time.time() * 1000)
@@ -107,10 +107,10 @@ class KinesisTridentSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch; it needs no ZooKeeper."""
-        from kinesis_trident.spout.batch_read import FilteringBatchReader, KinesisBatchReader, now_of
+        from kinesis_trident.spout.batch_read import FilteringBatchReader, KinesisBatchReader, read_clock
 
-        options = self._parsed_batch()
-        now = self._loaded or now_of(options)
+        options = self._parse_batch()
+        now = self._loaded or read_clock(options)
         # Spark refuses to read where filters can be pushed and `spark.sql.python.filterPushdown.enabled` is not set.
         if options.filter_pushdown:
             return FilteringBatchReader(options, now, self._load)
@@ -118,32 +118,32 @@ class KinesisTridentSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader; processes that never plan create one too, so it starts nothing."""
-        return KinesisTridentReader(self._parsed())
+        return KinesisTridentReader(self._parse())
 
     def writer(self, schema: StructType, overwrite: bool) -> KinesisWriter:
         """Return the sink of a batch; an invalid option or column fails here, before anything is written."""
         from kinesis_trident.spout.sink.writer import KinesisWriter
 
-        return KinesisWriter(self._parsed_write(schema), schema, overwrite=overwrite)
+        return KinesisWriter(self._parse_write(schema), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:
         """Return the sink of a micro-batch; `overwrite` (the output mode `complete`) writes all rows again."""
         from kinesis_trident.spout.sink.writer import KinesisStreamWriter
 
-        return KinesisStreamWriter(self._parsed_write(schema), schema)
+        return KinesisStreamWriter(self._parse_write(schema), schema)
 
-    def _parsed_write(self, schema: StructType) -> WriteOptions:
+    def _parse_write(self, schema: StructType) -> WriteOptions:
         from kinesis_trident.spout.options.sink import WriteOptions
         from kinesis_trident.spout.sink.columns import has_stream_column
 
         return WriteOptions.parse(dict(self.options), rows_name_streams=has_stream_column(schema))
 
-    def _parsed(self) -> SourceOptions:
+    def _parse(self) -> SourceOptions:
         from kinesis_trident.spout.options.source import SourceOptions
 
         return SourceOptions.parse(dict(self.options))
 
-    def _parsed_batch(self) -> SourceOptions:
+    def _parse_batch(self) -> SourceOptions:
         from kinesis_trident.spout.options.source import SourceOptions
 
         return SourceOptions.parse_batch(dict(self.options))
@@ -161,10 +161,10 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _engine(self) -> Engine:
-        from kinesis_trident.spout.engines import ENGINES, installed_protocol
+        from kinesis_trident.spout.engines import ENGINES, find_protocol
         from kinesis_trident.spout.planner.run import SourceRun
 
-        return ENGINES[installed_protocol()](
+        return ENGINES[find_protocol()](
             lambda offsets: SourceRun.open(self._options, on_replaced=_end_process, offsets=offsets),
             begins_anew=not self._options.fail_on_data_loss,
         )
@@ -182,17 +182,17 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_records_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    @_in_one_sentence
+    @_shorten_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on, read only records that are in the stream now, and retry failed ones until none are left."""
         self._engine.drain()
 
-    @_in_one_sentence
+    @_shorten_errors
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
         return self._engine.initial()
 
-    @_in_one_sentence
+    @_shorten_errors
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return lag, in-flight, retrying and dead-lettered records, for the query's progress."""
         return self._engine.opened.report() if self._engine.opened is not None else None
 
-    @_in_one_sentence
+    @_shorten_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
         return self._engine.partitions(start, end)

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from kinesis_trident.spout.engines import installed_protocol
+from kinesis_trident.spout.engines import find_protocol
 
 NO_REPORTS = "Spark 4.0 and 4.1 do not ask a source what it reports"
 
-needs_reports = pytest.mark.skipif(installed_protocol() == "4.0", reason=NO_REPORTS)
+needs_reports = pytest.mark.skipif(find_protocol() == "4.0", reason=NO_REPORTS)
 needs_pipelines = pytest.mark.skipif(
     find_spec("pyspark.pipelines") is None, reason="Spark 4.0 has no declarative pipelines"
 )

@@ -84,11 +84,11 @@ def test_what_large_pages_and_requests_need_waits_for_one(module: str) -> None:
 READING = """
 import base64, json
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, check_whole
-from kinesis_trident.spout.kinesis.aggregation import deaggregated
+from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
-from kinesis_trident.spout.kinesis.record_batches import beyond
+from kinesis_trident.spout.kinesis.record_batches import select_from
 from kinesis_trident.spout.positions import AtTimestamp
-from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows, untracked_rows
+from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows, make_untracked_rows
 from kinesis_trident.tracker.records import Run
 records = [
     {"Data": base64.b64encode(b"x" * n).decode(), "PartitionKey": "\u00e9", "SequenceNumber": str(10**55 + n),
@@ -96,7 +96,7 @@ records = [
     for n in range(9)
 ]
 page = page_of(json.dumps({"Records": records, "NextShardIterator": "i", "MillisBehindLatest": 0}).encode())
-batch = beyond(deaggregated(page.records), AtTimestamp(1_700_000_002_000))
+batch = select_from(deaggregate_page(page.records), AtTimestamp(1_700_000_002_000))
 assert batch.num_rows == 7
 check_whole(batch, [str(10**55)], "here")
 runs = [Run(str(10**55 + n), str(10**55 + n)) for n in (2, 4, 5)]
@@ -105,7 +105,7 @@ picker.offer(batch)
 rows = TurnRows("s", "shard", 0, 1, 1, [Retried.of(runs, picker.records), Segment([batch], 1)])
 assert sum(one.num_rows for one in rows.record_batches()) == 10
 rows.xor(), rows.digest(), rows.keys()
-untracked_rows(page.records, "s", "shard")
+make_untracked_rows(page.records, "s", "shard")
 """
 
 

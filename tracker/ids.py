@@ -25,14 +25,14 @@ MAX_ORDINAL = (1 << _ORDINAL_BITS) - 1
 MAX_SHARDS = 1 << _SHARD_BITS
 
 
-def signed(number: int) -> int:
+def to_signed(number: int) -> int:
     """Return a 64-bit number as the signed one of the same bits."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def xor_of(ids: Int64s | UInt64s) -> int:
     """Return the XOR of 64-bit ids, signed: the value of a tree that nothing but these is known of."""
-    return signed(int(np.bitwise_xor.reduce(ids)))
+    return to_signed(int(np.bitwise_xor.reduce(ids)))
 
 
 def mix64(values: UInt64s) -> UInt64s:

@@ -111,7 +111,7 @@ def unpack(text: str) -> tuple[Run, ...] | dict[str, tuple[Run, ...]]:
     Raises:
         OrderError: the text is no output of `pack`.
     """
-    with _reading(text):
+    with _explain_errors(text):
         packed = _run_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
         failures = packed.failures
 
@@ -136,7 +136,7 @@ def unpack_pieces(text: str) -> dict[str, tuple[NotDone, ...]]:
     Raises:
         OrderError: as `unpack`.
     """
-    with _reading(text):
+    with _explain_errors(text):
         packed = _piece_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
         reasons = packed.reasons
         return {
@@ -193,7 +193,7 @@ def unpack_chunks(chunks: Iterable[Chunk]) -> tuple[Run, ...]:
 
 
 def _runs_of(chunk: Chunk) -> list[Run]:
-    with _reading(chunk.packed):
+    with _explain_errors(chunk.packed):
         columns = _column_decoder.decode(_inflate(chunk.packed, _MOST_IN_A_CHUNK))
         fates = [
             (attempt, due, tuple(Failure(time, columns.reasons[reason]) for time, reason in failures))
@@ -232,7 +232,7 @@ def _numbers(column: bytes, width: int, *, signed: bool = False) -> list[int]:
 
 
 @contextmanager
-def _reading(text: str) -> Iterator[None]:
+def _explain_errors(text: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, IndexError, StopIteration, zlib.error, *UNREADABLE) as error:

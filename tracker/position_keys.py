@@ -68,13 +68,13 @@ def find(keys: Keys, wanted: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     """Look sorted `wanted` up in sorted `keys`: return the indexes of the hits in `keys`, and in `wanted`."""
     if not len(keys) or not len(wanted):
         return np.empty(0, np.int64), np.zeros(len(wanted), np.bool_)
-    keys, wanted = _alike(keys, wanted)
+    keys, wanted = _align_widths(keys, wanted)
     at = np.searchsorted(keys, wanted)
     found = keys[np.minimum(at, len(keys) - 1)] == wanted
     return at[found], found
 
 
-def above(keys: Keys, position: RecordPosition | None) -> int:
+def count_above(keys: Keys, position: RecordPosition | None) -> int:
     """Return the number of sorted keys after a position."""
     if position is None:
         return len(keys)
@@ -85,19 +85,19 @@ def counts(keys: Keys, bounds: Keys, *, through: bool) -> npt.NDArray[np.int64]:
     """Return how many sorted keys are before each bound, or `through` it: at or before it."""
     if not len(keys) or not len(bounds):
         return np.zeros(len(bounds), np.int64)
-    keys, bounds = _alike(keys, bounds)
+    keys, bounds = _align_widths(keys, bounds)
     return np.searchsorted(keys, bounds, side="right" if through else "left")
 
 
-def concatenated(parts: Sequence[Keys]) -> Keys:
+def concatenate(parts: Sequence[Keys]) -> Keys:
     """Return all keys of several arrays, in order."""
     width = max((part.dtype.itemsize for part in parts), default=_SUB + 1)
-    return np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in parts)])
+    return np.concatenate([np.empty(0, f"S{width}"), *(_widen(part, width) for part in parts)])
 
 
-def joined(parts: Sequence[Keys]) -> Keys:
+def merge_keys(parts: Sequence[Keys]) -> Keys:
     """Return all keys of several arrays, sorted, each once."""
-    return np.unique(concatenated(parts))
+    return np.unique(concatenate(parts))
 
 
 def pack(keys: Keys) -> str:
@@ -132,7 +132,7 @@ def unpack(*texts: str) -> Keys:
     Raises:
         OrderError: a text is not an output of `pack`.
     """
-    return concatenated([_unpacked(text) for text in texts])
+    return concatenate([_unpack_one(text) for text in texts])
 
 
 class KeyPositions(Sequence[RecordPosition]):
@@ -150,7 +150,7 @@ class KeyPositions(Sequence[RecordPosition]):
         return position_of(self._keys[index])
 
 
-def _unpacked(text: str) -> Keys:
+def _unpack_one(text: str) -> Keys:
     shape, _, squeezed = text.partition(":")
     try:
         count, width = _shape(shape)
@@ -180,12 +180,12 @@ def _shape(text: str) -> tuple[int, int]:
     return count, width
 
 
-def _alike(one: Keys, other: Keys) -> tuple[Keys, Keys]:
+def _align_widths(one: Keys, other: Keys) -> tuple[Keys, Keys]:
     width = max(one.dtype.itemsize, other.dtype.itemsize)
-    return _widened(one, width), _widened(other, width)
+    return _widen(one, width), _widen(other, width)
 
 
-def _widened(keys: Keys, width: int) -> Keys:
+def _widen(keys: Keys, width: int) -> Keys:
     if keys.dtype.itemsize == width or not len(keys):
         return keys.astype(f"S{width}", copy=False)
     return np.char.rjust(keys, width, b"0")

@@ -90,7 +90,7 @@ def holders_in(held: str) -> list[str]:
     return [bolt.removesuffix(")") for bolt in held.split(_HOLDER)[1:]]
 
 
-def timed_out(held: str) -> str:
+def timeout_reason(held: str) -> str:
     """Return the reason of a record that was held for too long."""
     _, *holder = held.partition(_HOLDER)
     return TIMEOUT + "".join(holder)
@@ -109,17 +109,17 @@ class FewReasons:
         self._shortened: dict[str, str] = {}
         self._failures: dict[tuple[Failure, ...], tuple[Failure, ...]] = {}
 
-    def kept(self, reason: str) -> str:
+    def keep_reason(self, reason: str) -> str:
         """Return a reason in the form in which it is kept."""
         if reason in self._known:
             return self._known[reason]
         if len(self._known) >= MAX_REASONS:
-            return self._short(reason.partition(":")[0][:100])
+            return self._shorten(reason.partition(":")[0][:100])
         text = make_visible(reason.encode("utf-8", "replace").decode())
         self._known[reason] = text
         return text
 
-    def _short(self, name: str) -> str:
+    def _shorten(self, name: str) -> str:
         """Return what stands for all further reasons that begin with this name of an error."""
         # Nearly all have the same name, and each of very many records can have a reason of its own.
         known = self._shortened.get(name)
@@ -130,7 +130,7 @@ class FewReasons:
             known = self._shortened[name] = f"{text}: {self._more}"
         return known
 
-    def of(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+    def limit_reasons(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Return runs with the reasons of their failures in the form in which they are kept."""
         # Records that fail together share their failures, mostly as the same object.
         alike: dict[int, tuple[Failure, ...]] = {}
@@ -139,14 +139,14 @@ class FewReasons:
             failures = run.failures
             kept = alike.get(id(failures))
             if kept is None:
-                kept = alike[id(failures)] = self._all(failures)
+                kept = alike[id(failures)] = self._limit_failures(failures)
             found.append(run if kept is failures else msgspec.structs.replace(run, failures=kept))
         return tuple(found)
 
-    def _all(self, failures: tuple[Failure, ...]) -> tuple[Failure, ...]:
+    def _limit_failures(self, failures: tuple[Failure, ...]) -> tuple[Failure, ...]:
         known = self._failures.get(failures)
         if known is None:
-            known = tuple(Failure(failure.time, self.kept(failure.reason)) for failure in failures)
+            known = tuple(Failure(failure.time, self.keep_reason(failure.reason)) for failure in failures)
             # Most are unchanged, and then stay the same object.
             self._failures[failures] = known = failures if known == failures else known
         return known

@@ -151,7 +151,7 @@ def places_of(texts: Sequence[str]) -> Sequence[Any]:
     return texts if are_comparable(texts) else RecordPosition.parse_all(texts)
 
 
-def in_shard_order(pieces: Sequence[NotDone]) -> list[NotDone]:
+def sort_in_shard_order(pieces: Sequence[NotDone]) -> list[NotDone]:
     """Return the pieces of an outcome in order.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from kinesis_trident.tracker.ids import signed
+from kinesis_trident.tracker.ids import to_signed
 
 _SEED = 42
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -29,7 +29,7 @@ def partitions_of(
         hashes = [
             _hash(value, column.type, seed) for value, seed in zip(column.to_pylist(), hashes, strict=True)
         ]
-    return [signed(value) % partitions for value in hashes]
+    return [to_signed(value) % partitions for value in hashes]
 
 
 def _hash(value: Any, kind: pa.DataType, seed: int) -> int:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode, Replay
 from kinesis_trident.tracker.position_keys import (
     Keys,
-    concatenated,
+    concatenate,
     counts,
     find,
-    joined,
     keys_of_texts,
+    merge_keys,
     pack_in_parts,
     unpack,
 )
@@ -35,7 +35,7 @@ Span = tuple[str, str, str | None]
 def marked(node: DeadLettersNode | None) -> Keys:
     """Return the records whose newest letter was delivered again: they are done since, or in flight."""
     some = [one.positions for one in node.replays if one.outcome != "failed"] if node else []
-    return joined([unpack(*positions) for positions in some])
+    return merge_keys([unpack(*positions) for positions in some])
 
 
 def mark_of_letter(node: DeadLettersNode, letter: DeadLetterRecord) -> Replay | None:
@@ -104,7 +104,7 @@ class _KeyRanges:
         self._begins = keys_of_texts([first or before or "0" for first, _, before in spans])
         self._is_after = np.array([not first and before is not None for first, _, before in spans], np.bool_)
         self._lasts = keys_of_texts([last for _, last, _ in spans])
-        self._rows = joined([]) if rows is None else rows
+        self._rows = merge_keys([]) if rows is None else rows
 
     @classmethod
     def of(cls, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> _KeyRanges:
@@ -116,7 +116,7 @@ class _KeyRanges:
             for start, end in zip(run.open[::2], run.open[1::2], strict=True)
         ]
         runs = (*inflight.waiting, *inflight.dead)
-        return cls([(run.first, run.last, run.prev) for run in runs], joined(rows))
+        return cls([(run.first, run.last, run.prev) for run in runs], merge_keys(rows))
 
     def cover(self, keys: Keys) -> Mask:
         """Tell of sorted keys which are in one of the ranges, or single records."""
@@ -151,7 +151,7 @@ def _with(node: DeadLettersNode, replays: Sequence[Replay]) -> DeadLettersNode:
     merged = []
     for some in groups.values():
         # What ended in two batches as a letter is there twice: it was two letters.
-        keys = np.sort(concatenated([unpack(*one.positions) for one in some]))
+        keys = np.sort(concatenate([unpack(*one.positions) for one in some]))
         merged.append(msgspec.structs.replace(some[-1], positions=pack_in_parts(keys)))
     while sum(one.count for one in merged) > _MOST_RECORDS and len(merged) > 1:
         merged.pop(0)

@@ -123,7 +123,7 @@ def import_command(
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
     from kinesis_trident.console.moving.opening import connected, kinesis_of, new_home, read_foreign
-    from kinesis_trident.spout.planner.streams import still_there
+    from kinesis_trident.spout.planner.streams import check_still_there
 
     options, kinesis = kinesis_of(target, stream, named_options(region, endpoint, option))
     info = kinesis.describe(stream)
@@ -140,7 +140,7 @@ def import_command(
         )
         if dry_run:
             keys = {store.layout.key_of(shard): record for shard, record in arrival.records.items()}
-            there = still_there(kinesis, keys)
+            there = check_still_there(kinesis, keys)
             arrival = mark_lost(arrival, {key.shard: found for key, found in there.items()})
             title = f"move from {system} to {target.application}, stream {stream}"
             _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)

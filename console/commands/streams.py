@@ -210,11 +210,11 @@ def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> 
 
 
 def _split(records: Any, deaggregate: bool) -> Iterator[dict[str, Any]]:
-    from kinesis_trident.spout.kinesis.aggregation import deaggregated
+    from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
     from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
     from kinesis_trident.spout.kinesis.record_batches import UNREADABLE_SUB
 
-    for row in (deaggregated(records) if deaggregate else records).to_pylist():
+    for row in (deaggregate_page(records) if deaggregate else records).to_pylist():
         sub = row["subSequenceNumber"]
         yield {
             "sequence": row["sequenceNumber"],

@@ -15,7 +15,7 @@ from kinesis_trident.console.moving.foreign import ForeignCheckpoint, Row
 from kinesis_trident.console.text import count_noun, iso_time, short
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
-from kinesis_trident.spout.planner.shards.lineage import first_listing, positions_of
+from kinesis_trident.spout.planner.shards.lineage import positions_of, start_lineage
 from kinesis_trident.spout.positions import (
     After,
     At,
@@ -94,7 +94,7 @@ def plan_arrival(
     moved = [shard for shard in starts if shard in texts or shard in copy.checkpoints]
     lineage = {
         shard: msgspec.structs.replace(node, listed=info.server_time)
-        for shard, node in first_listing(listed, starts).items()
+        for shard, node in start_lineage(listed, starts).items()
     }
     what = f"import {count_noun(len(texts), 'position')} of {foreign.system} from {foreign.place}"
     changes = [set_position(copy, shard, starts[shard], what=what) for shard in moved]

@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.layout import escape
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import FILE_NAME, lines_of
 from kinesis_trident.spout.failed_records.folders import filesystem, replace
-from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.redaction import redact
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -86,7 +86,7 @@ def compact_letters(
             after += bool(kept) - len(parts)
     except (OSError, ValueError, pa.ArrowException) as error:
         msg = (
-            f"cannot compact the dead letters of stream {stream!r} in {shown(target)}: {error}. No letter is lost; "
+            f"cannot compact the dead letters of stream {stream!r} in {redact(target)}: {error}. No letter is lost; "
             "check the folder and its permissions, and compact it again"
         )
         raise DeadLetterError(msg) from error

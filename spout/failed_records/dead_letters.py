@@ -25,7 +25,7 @@ from kinesis_trident.spout.failed_records.folders import filesystem, replace
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, UNREADABLE_SUB
-from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.tracker.records import Number, RecordPosition, Run
 
@@ -151,7 +151,7 @@ class DeadLetterWriter:
             folder = f"{escape(self._application)}/{escape(stream)}"
             is_stream = self._target.startswith(_KINESIS)
             if again and not is_stream:
-                there = self._written(folder, txid, plan)
+                there = self._find_written(folder, txid, plan)
                 documents = [document for document in documents if document.message_id not in there]
             lines = [msgspec.json.encode(document) for document in documents]
             if is_stream:
@@ -166,14 +166,14 @@ class DeadLetterWriter:
         except (KinesisError, OSError, ValueError, pa.ArrowException) as error:
             msg = (
                 f"cannot write {len(documents)} dead letters of stream {stream!r}, shard {shards}, txid "
-                f"{txid} to {shown(self._target)}: {error}. Check the option deadLetter (kinesis://name, or "
+                f"{txid} to {redact(self._target)}: {error}. Check the option deadLetter (kinesis://name, or "
                 "a folder that every executor reaches), its permissions and its free space; the batch is "
                 "retried"
             )
             raise DeadLetterError(msg) from error
         return documents
 
-    def _written(self, folder: str, txid: int, plan: str) -> set[str]:
+    def _find_written(self, folder: str, txid: int, plan: str) -> set[str]:
         """Return the message ids of the letters that are there of a plan."""
         system, root = filesystem(self._target)
         selected = fs.FileSelector(f"{root.rstrip('/')}/{folder}", allow_not_found=True)
@@ -265,7 +265,7 @@ def read_dead_letters(
         for path in paths:
             yield from (letter for letter, _ in lines_of(system, path))
     except (OSError, ValueError, pa.ArrowException) as error:
-        msg = f"cannot read dead letters from {shown(target)}: {error}. Pass the folder of the option deadLetter"
+        msg = f"cannot read dead letters from {redact(target)}: {error}. Pass the folder of the option deadLetter"
         raise DeadLetterError(msg) from error
 
 

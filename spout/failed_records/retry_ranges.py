@@ -72,7 +72,7 @@ class Picker:
         """Take the records of the runs out of the next records of the shard."""
         if batch.num_rows == 0:
             return
-        starts, stops, ended = self._bounds.within(keys_in(batch), self._next)
+        starts, stops, ended = self._bounds.locate(keys_in(batch), self._next)
         sizes = np.maximum(stops - starts, 0)
         # One copy for all runs: that of a single record would take as long.
         taken = compact(batch, spread(starts, sizes))
@@ -85,7 +85,7 @@ class Picker:
         self._next += ended
         self.through = position_at(batch, -1)
 
-    def passed(self, position: RecordPosition) -> None:
+    def note_passed(self, position: RecordPosition) -> None:
         """Note that everything up to `position` was offered: runs up to it that were not found have left the stream."""
         ended = int(counts(self._bounds.lasts[self._next :], key_of(position), through=True)[0])
         found = self._counts[self._next : self._next + ended]
@@ -125,7 +125,7 @@ class _Bounds(NamedTuple):
         )
         return cls(keys_of_texts(froms), known, keys_of_texts(lasts))
 
-    def within(self, keys: Keys, index: int) -> tuple[np.ndarray, np.ndarray, int]:
+    def locate(self, keys: Keys, index: int) -> tuple[np.ndarray, np.ndarray, int]:
         """Return where the records of runs begin and end among sorted keys, and how many of these runs end there.
 
         `index` is the first run; those that begin after the last key are left out.

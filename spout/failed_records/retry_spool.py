@@ -31,11 +31,11 @@ from kinesis_trident.spout.failed_records.retry_ranges import Picker
 from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
+    copy_keys,
     position_at,
-    readable,
-    with_own_keys,
+    select_readable,
 )
-from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
@@ -58,7 +58,7 @@ class _File:
     digest: str
 
     def holds_some_of(self, runs: Sequence[Run]) -> bool:
-        return any(_begins(run) <= self.last and self.first <= run.last_position for run in runs)
+        return any(_find_beginning(run) <= self.last and self.first <= run.last_position for run in runs)
 
 
 class RetrySpool:
@@ -75,7 +75,7 @@ class RetrySpool:
         self._layout = layout
         self._created = dict(created or {})
         self._base = f"{escape(layout.application)}/{layout.base.rpartition('/')[2]}"
-        self._where = f"{shown(target)} (option retrySpool)"
+        self._where = f"{redact(target)} (option retrySpool)"
 
     def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:
         """Keep records of one shard (in `RECORD_SCHEMA`) that batch `txid` has delivered; durable on return.
@@ -85,7 +85,7 @@ class RetrySpool:
         Raises:
             SpoolError: the file cannot be written.
         """
-        records = _in_order([with_own_keys(readable(batch)) for batch in batches])
+        records = _sort_distinct([copy_keys(select_readable(batch)) for batch in batches])
         if records is None:
             return
         sink = pa.BufferOutputStream()
@@ -93,7 +93,7 @@ class RetrySpool:
             writer.write_batch(records)
         data = sink.getvalue().to_pybytes()
         first, last = position_at(records, 0), position_at(records, -1)
-        name = f"{txid:012d}-{_dotted(first)}-{_dotted(last)}-{xxhash.xxh3_64_hexdigest(data)}.arrow"
+        name = f"{txid:012d}-{_format_position(first)}-{_format_position(last)}-{xxhash.xxh3_64_hexdigest(data)}.arrow"
         try:
             replace(self._target, f"{self._base}/{escape(shard)}/{name}", data)
         except _TROUBLE as error:
@@ -125,7 +125,7 @@ class RetrySpool:
         for file in self._files(shard):
             if file.holds_some_of(runs):
                 found += self._read(file)
-        records = _in_order(found)
+        records = _sort_distinct(found)
         if records is None:
             return RunRecords.none(len(runs))
         picker = Picker(runs)
@@ -143,7 +143,7 @@ class RetrySpool:
         """
         removed = 0
         try:
-            for shard, file in self._listed(""):
+            for shard, file in self._list_files(""):
                 if file.txid <= settled and not file.holds_some_of(left.get(shard, ())):
                     filesystem(self._target)[0].delete_file(file.path)
                     removed += 1
@@ -157,12 +157,12 @@ class RetrySpool:
 
     def _files(self, shard: str) -> list[_File]:
         try:
-            return [file for _, file in self._listed(escape(shard))]
+            return [file for _, file in self._list_files(escape(shard))]
         except _TROUBLE as error:
             log.warning("cannot list %s: %s; reading from the stream instead", self._where, error)
             return []
 
-    def _listed(self, below: str) -> Iterator[tuple[str, _File]]:
+    def _list_files(self, below: str) -> Iterator[tuple[str, _File]]:
         from pyarrow import fs
 
         system, root = filesystem(self._target)
@@ -208,7 +208,7 @@ def spool_of(
     return None if options.retry_spool is None else RetrySpool(options.retry_spool, layout, created)
 
 
-def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+def _sort_distinct(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     """Return the distinct records of all batches in shard order; None if there are none."""
     table = pa.Table.from_batches(batches, RECORD_SCHEMA)
     if not table.num_rows:
@@ -227,11 +227,11 @@ def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     return records
 
 
-def _begins(run: Run) -> RecordPosition:
+def _find_beginning(run: Run) -> RecordPosition:
     return RecordPosition.parse(run.first or run.prev or "0")
 
 
-def _dotted(position: RecordPosition) -> str:
+def _format_position(position: RecordPosition) -> str:
     # Some file systems do not allow a colon in a file name.
     return str(position).replace(":", ".")
 

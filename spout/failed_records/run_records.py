@@ -47,24 +47,27 @@ class RunRecords:
     def of(self, chosen: npt.NDArray[np.bool_]) -> RunRecords:
         """Return those of some of the runs, by a mask."""
         slices = [
-            one for start, stop in _stretches(chosen) if chosen[start] for one in self._between(start, stop)
+            one
+            for start, stop in _stretches(chosen)
+            if chosen[start]
+            for one in self._slice_between(start, stop)
         ]
         return RunRecords(slices, self.counts[chosen])
 
     def of_run(self, index: int) -> list[pa.RecordBatch]:
         """Return those of one run."""
-        return [one.records() for one in self._between(index, index + 1)]
+        return [one.records() for one in self._slice_between(index, index + 1)]
 
-    def replaced(self, other: RunRecords, chosen: npt.NDArray[np.bool_]) -> RunRecords:
+    def replace_some(self, other: RunRecords, chosen: npt.NDArray[np.bool_]) -> RunRecords:
         """Return these records with those of the chosen runs taken from another's, which has the same runs."""
         slices = [
             one
             for start, stop in _stretches(chosen)
-            for one in (other if chosen[start] else self)._between(start, stop)
+            for one in (other if chosen[start] else self)._slice_between(start, stop)
         ]
         return RunRecords(slices, np.where(chosen, other.counts, self.counts))
 
-    def _between(self, first: int, end: int) -> Iterator[Slice]:
+    def _slice_between(self, first: int, end: int) -> Iterator[Slice]:
         """Yield the records of neighbouring runs."""
         start, stop = (int(self._runs[run - 1]) if run else 0 for run in (first, end))
         at = bisect_right(self._slices, start)

@@ -156,7 +156,7 @@ class AskRecords(NamedTuple):
 class CallsTogether(Protocol):
     """Makes several calls at once, in one thread."""
 
-    def together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
+    def call_together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
         """Return, for each call, what it returns, or the KinesisError that it raises."""
         ...
 

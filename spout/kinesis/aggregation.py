@@ -54,7 +54,7 @@ for every reader, because a record must not be one row for one reader and many r
 """
 
 
-def deaggregated(records: pa.RecordBatch) -> pa.RecordBatch:
+def deaggregate_page(records: pa.RecordBatch) -> pa.RecordBatch:
     """Return the records of a page, with aggregates replaced by their user records.
 
     User records have their own partition key and payload, the sequence number and arrival of their aggregate, and
@@ -68,11 +68,11 @@ def deaggregated(records: pa.RecordBatch) -> pa.RecordBatch:
         The records in order, in the columns of `spout.kinesis.record_batches.SHARED_KEYS_SCHEMA`; the batch itself
         if it has no aggregate.
     """
-    return first_deaggregated(records, None)[0]
+    return deaggregate_first(records, None)[0]
 
 
-def first_deaggregated(records: pa.RecordBatch, most: int | None) -> tuple[pa.RecordBatch, int]:
-    """Do the same as `deaggregated` for the first records of a page; the second value is their number.
+def deaggregate_first(records: pa.RecordBatch, most: int | None) -> tuple[pa.RecordBatch, int]:
+    """Do the same as `deaggregate_page` for the first records of a page; the second value is their number.
 
     The size of user records is known before they are created: aggregates up to `most` bytes are split, at least one.
     """
@@ -88,16 +88,16 @@ def first_deaggregated(records: pa.RecordBatch, most: int | None) -> tuple[pa.Re
             taken = at
             break
         sequence = records.column(2)[at].as_py()
-        found = _opened(data[at].as_py(), sequence)
+        found = _open_aggregate(data[at].as_py(), sequence)
         if found is not None:
             opened[at] = found
             size += found.size
     if taken < records.num_rows:
         records = records.slice(0, taken)
-    return (_with_users(records, opened) if opened else records), taken
+    return (_replace_aggregates(records, opened) if opened else records), taken
 
 
-def _with_users(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.RecordBatch:
+def _replace_aggregates(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.RecordBatch:
     """Return the records, with opened ones replaced by their user records."""
     key, data, sequence, sub, arrival = records.columns
     # The number of user records in each record, 0 for a plain one.
@@ -145,7 +145,7 @@ class _Opened:
     size: int
 
 
-def _opened(payload: bytes, sequence: str) -> _Opened | None:
+def _open_aggregate(payload: bytes, sequence: str) -> _Opened | None:
     """Decode an aggregate's user records; None if it is not an aggregate, or too large."""
     message, digest = payload[len(MAGIC) : -_DIGEST], payload[-_DIGEST:]
     if len(payload) <= len(MAGIC) + _DIGEST or _md5(message) != digest:

@@ -192,7 +192,7 @@ def refuse_circles(listed: Sequence[ListedShard]) -> None:
         TopologicalSorter(parents).prepare()
     except CycleError as error:
         msg = f"shard {error.args[1][0]} is among its own ancestors"
-        raise _unreadable(msg) from error
+        raise _unreadable_error(msg) from error
 
 
 def open_shards_of(listed: Sequence[ListedShard]) -> list[tuple[int, str]]:
@@ -202,7 +202,7 @@ def open_shards_of(listed: Sequence[ListedShard]) -> list[tuple[int, str]]:
         if one.sequence_number_range.ending_sequence_number is None:
             if one.hash_key_range is None:
                 msg = f"shard {one.shard_id} has no HashKeyRange"
-                raise _unreadable(msg)
+                raise _unreadable_error(msg)
             found.append((int(one.hash_key_range.ending_hash_key), one.shard_id))
     return sorted(found)
 
@@ -232,5 +232,5 @@ def consumer_of(body: bytes | memoryview) -> Consumer:
     return Consumer(found.consumer_arn, found.consumer_status)
 
 
-def _unreadable(why: object) -> ResponseParserError:
+def _unreadable_error(why: object) -> ResponseParserError:
     return ResponseParserError(f"the answer cannot be read: {shorten(str(why))}")

@@ -170,26 +170,26 @@ def _is_verification(error: BaseException) -> bool:
     return False
 
 
-def translated(error: Exception, what: str, where: str) -> KinesisError:
+def translate_error(error: Exception, what: str, where: str) -> KinesisError:
     """Return the error to raise instead of botocore's; `what` was called, and `where` (region and endpoint)."""
     place = f"{what} in {where}"
     if isinstance(error, exceptions.ClientError):
-        return _refused(error, place)
+        return _refusal_error(error, place)
     if isinstance(error, exceptions.SSLError) and _is_verification(error):
         return KinesisError(
             f"{place}: {str(error).rstrip('.')}; check endpointUrl and this machine's trusted authorities"
         )
     for kinds, kind, hint in _LOCAL:
         if isinstance(error, kinds):
-            return kind(f"{place}: {_said(error).rstrip('.')}; {hint}")
-    return KinesisError(f"{place}: {_said(error)}")
+            return kind(f"{place}: {_quote(error).rstrip('.')}; {hint}")
+    return KinesisError(f"{place}: {_quote(error)}")
 
 
-def _said(error: Exception) -> str:
+def _quote(error: Exception) -> str:
     return make_visible(shorten(str(error)))
 
 
-def _refused(error: exceptions.ClientError, place: str) -> KinesisError:
+def _refusal_error(error: exceptions.ClientError, place: str) -> KinesisError:
     answer = error.response.get("Error", {})
     # Any endpoint may have said this, at any length.
     code, message = (make_visible(shorten(str(answer.get(name, "")))) for name in ("Code", "Message"))
@@ -203,14 +203,14 @@ def _refused(error: exceptions.ClientError, place: str) -> KinesisError:
     elif status == HTTPStatus.BAD_REQUEST and code in ("", str(status)) and is_blank:
         kind, hint = Unavailable, _EMPTY
     else:
-        kind, hint = _meaning(code, status)
+        kind, hint = _classify(code, status)
         if kind is InUseError and error.operation_name == "SubscribeToShard":
             hint = _SUBSCRIBED
     said = ": ".join(part for part in (place, code, message) if part).rstrip(".")
     return kind(f"{said}; {hint}")
 
 
-def _meaning(code: str, status: int) -> tuple[type[KinesisError], str]:
+def _classify(code: str, status: int) -> tuple[type[KinesisError], str]:
     if code in _DENIALS:
         return AccessDeniedError, _DENIALS[code]
     if code in _THROTTLES or status == HTTPStatus.TOO_MANY_REQUESTS:

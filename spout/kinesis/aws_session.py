@@ -37,11 +37,11 @@ def open_session(options: ConnectionOptions, clock: RequestClock | None = None) 
         botocore.exceptions.BotoCoreError: unknown profile, or no credentials to assume a role with.
     """
     clock = clock or RequestClock()
-    session = _own_session(options, clock)
-    return session if options.role_arn is None else _with_role(session, options.role_arn, options, clock)
+    session = _new_base_session(options, clock)
+    return session if options.role_arn is None else _assume_role(session, options.role_arn, options, clock)
 
 
-def fixed_keys(session: botocore.session.Session) -> tuple[str | None, ...] | None:
+def find_fixed_keys(session: botocore.session.Session) -> tuple[str | None, ...] | None:
     """Return the credentials of a session that keeps them as they are; None if there are none, or it renews them.
 
     Raises:
@@ -109,7 +109,7 @@ def _new_session(options: ConnectionOptions, clock: RequestClock) -> botocore.se
     return session
 
 
-def _own_session(options: ConnectionOptions, clock: RequestClock) -> botocore.session.Session:
+def _new_base_session(options: ConnectionOptions, clock: RequestClock) -> botocore.session.Session:
     session = _new_session(options, clock)
     if options.aws_access_key_id is not None and options.aws_secret_access_key is not None:
         session.set_credentials(
@@ -143,7 +143,7 @@ def _endpoint(service: str, given: str | None) -> str | None:
     return url
 
 
-def _with_role(
+def _assume_role(
     source: botocore.session.Session, role: str, options: ConnectionOptions, clock: RequestClock
 ) -> botocore.session.Session:
     """Return a session with the role's credentials, which it refreshes before they expire.

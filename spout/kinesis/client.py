@@ -42,8 +42,8 @@ from kinesis_trident.spout.kinesis.answers import (
     shards_of,
     stream_of,
 )
-from kinesis_trident.spout.kinesis.aws_errors import translated
-from kinesis_trident.spout.kinesis.aws_session import create_calls, fixed_keys, open_session
+from kinesis_trident.spout.kinesis.aws_errors import translate_error
+from kinesis_trident.spout.kinesis.aws_session import create_calls, find_fixed_keys, open_session
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.event_stream import EventStream, of_consumer
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
@@ -151,13 +151,13 @@ class BotoKinesis:
         options = self._options
         try:
             session = open_session(options, self._clock)
-            keys = fixed_keys(session)
+            keys = find_fixed_keys(session)
             if last is not None and keys is not None and keys == last.keys:
                 return last
             return _Access(keys, *create_calls(session, options, self._clock, self._steady))
         except (BotoCoreError, ValueError) as error:
             where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
-            raise translated(error, f"stream {options.stream_name!r}", where) from error
+            raise translate_error(error, f"stream {options.stream_name!r}", where) from error
 
     def __repr__(self) -> str:
         return f"BotoKinesis({self._where})"
@@ -222,18 +222,18 @@ class BotoKinesis:
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record."""
-        made = self._made(AskIterator(stream, shard, position))
+        made = self._make_call(AskIterator(stream, shard, position))
         return str(self._call(made.what, made.call, made.arguments, made.parse))
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis.get_records`."""
-        made = self._made(AskRecords(iterator, limit))
+        made = self._make_call(AskRecords(iterator, limit))
         page: Page = self._call(made.what, made.call, made.arguments, made.parse)
         return page
 
-    def together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
-        """See `CallsTogether.together`."""
-        made, calls = [self._made(one) for one in asked], self._access.value.calls
+    def call_together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
+        """See `CallsTogether.call_together`."""
+        made, calls = [self._make_call(one) for one in asked], self._access.value.calls
         begun: list[Callable[[], HttpAnswer]] = []
         for one in made:
             try:
@@ -257,7 +257,7 @@ class BotoKinesis:
         except KinesisError as error:
             return error
 
-    def _made(self, asked: AskIterator | AskRecords) -> _Made:
+    def _make_call(self, asked: AskIterator | AskRecords) -> _Made:
         """Return a call as it is sent."""
         several = len(self._arns) > 1
         if isinstance(asked, AskIterator):
@@ -279,7 +279,9 @@ class BotoKinesis:
             "GetRecords",
             "GetRecords",
             arguments,
-            (lambda body, answered: _of_stream(page_of(body, answered), f"{stream}{of}")) if of else page_of,
+            (lambda body, answered: _name_stream(page_of(body, answered), f"{stream}{of}"))
+            if of
+            else page_of,
         )
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
@@ -318,7 +320,7 @@ class BotoKinesis:
         asked = {
             "ConsumerARN": consumer,
             "ShardId": shard,
-            "StartingPosition": _starting(parse_position(position)),
+            "StartingPosition": _starting_position(parse_position(position)),
         }
         try:
             answer = self._attempt(what, lambda calls: calls.open("SubscribeToShard", asked))
@@ -410,7 +412,7 @@ class BotoKinesis:
             except (BotoCoreError, ClientError, ResponseParserError) as error:
                 remedy = remedy_of(error)
                 if remedy is None or remedy in tried or not self._apply(remedy, error, access):
-                    raise translated(error, what, self._where) from error
+                    raise translate_error(error, what, self._where) from error
                 tried.add(remedy)
 
     def _apply(self, remedy: Remedy, error: Exception, refused: _Access) -> bool:
@@ -425,14 +427,14 @@ class BotoKinesis:
         try:
             return read(shards)
         except ResponseParserError as error:
-            raise translated(error, f"stream {stream!r}", self._where) from error
+            raise translate_error(error, f"stream {stream!r}", self._where) from error
 
 
 def _fail(error: Exception) -> HttpAnswer:
     raise error
 
 
-def _of_stream(page: Page, prefix: str) -> Page:
+def _name_stream(page: Page, prefix: str) -> Page:
     """Return a page whose next iterator names its stream."""
     following = page.next_iterator
     return page if following is None else replace(page, next_iterator=f"{prefix}{following}")
@@ -484,7 +486,7 @@ def _start(position: Position) -> dict[str, Any]:
             raise KinesisError(msg)
 
 
-def _starting(position: Position) -> dict[str, Any]:
+def _starting_position(position: Position) -> dict[str, Any]:
     """Return a position as SubscribeToShard expects it: as GetShardIterator does, under other names."""
     found = _start(position)
     names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}

@@ -82,7 +82,7 @@ def ready_consumers(
         waiting = {}
         for stream in [stream for stream in arns if stream not in ready]:
             found = (
-                _shared(calls, arns[stream], given[stream])
+                _find_shared(calls, arns[stream], given[stream])
                 if given
                 else _find(calls, arns[stream], name, register=options.consumer_lifecycle == "managed")
             )
@@ -99,7 +99,7 @@ def ready_consumers(
         sleep(_PERIOD * (1 + jitter.random()))
 
 
-def _shared(calls: ConsumerCalls, stream: str, arn: str) -> Consumer:
+def _find_shared(calls: ConsumerCalls, stream: str, arn: str) -> Consumer:
     """Find a consumer by its ARN; a new one of the same name has another ARN."""
     try:
         found = calls.describe_consumer(stream, arn)

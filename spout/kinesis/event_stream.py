@@ -23,7 +23,7 @@ from kinesis_trident.spout.kinesis import (
     StreamMissingError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.aws_errors import translated
+from kinesis_trident.spout.kinesis.aws_errors import translate_error
 from kinesis_trident.spout.kinesis.pages.decoding import page_of_event
 from kinesis_trident.spout.patience import Deadline
 from kinesis_trident.tracker.reasons import make_reason
@@ -91,14 +91,14 @@ class EventStream:
                     page = self._page(message)
                     if page is not None:
                         return page
-                left = deadline.left(self._begun)
+                left = deadline.seconds_left(self._begun)
                 part = self._body.receive(max(_LEAST_SECONDS, left))
                 if not part:
                     break
                 self._begun += len(part)
                 self._buffer.add_data(part)
         except (BotoCoreError, EventStreamError, ParserError, TimeoutError) as error:
-            raise of_consumer(translated(error, self._what, self._where)) from error
+            raise of_consumer(translate_error(error, self._what, self._where)) from error
         if self._begun:
             msg = f"{self._what} in {self._where}: the connection closed in the middle of an event"
             raise Unavailable(msg)

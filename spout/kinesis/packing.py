@@ -122,7 +122,7 @@ class Pack:
         head = _RECORD + inside + _KEY_INDEX
         return head, tail, len(head) + key_index + len(tail) + length
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return the payload of the aggregate, of `size` bytes."""
         body = b"".join([*self._tables, self._explicit, *self._parts])
         return b"".join((MAGIC, body, hashlib.md5(body, usedforsecurity=False).digest()))

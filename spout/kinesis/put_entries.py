@@ -59,7 +59,7 @@ class Entries(Sequence[Entry]):
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """Return the records of all parts, of which there is at least one."""
         if len(parts) == 1:
             return parts[0]
@@ -90,7 +90,7 @@ class Entries(Sequence[Entry]):
         hashes = None if self.hashes is None else self.hashes[rows]
         return type(self)(self.data[rows], self.keys[rows], self.sizes[rows], hashes)
 
-    def fitting(self, size: int) -> int:
+    def count_fitting(self, size: int) -> int:
         """Return how many of the first records have at most `size` bytes together."""
         return int(np.searchsorted(np.cumsum(self.sizes), size, side="right"))
 

@@ -37,10 +37,10 @@ class RequestBound:
         lower = SMALLER_REQUEST_BYTES if refused > SMALLER_REQUEST_BYTES else max(1, refused // 2)
         self.bytes = min(self.bytes, lower)
 
-    def fitting(self, entries: Entries) -> Entries:
+    def take_fitting(self, entries: Entries) -> Entries:
         """Return the first entries, as many as fit into one request, and at least one."""
         first = entries[: self.records]
-        return first[: max(1, first.fitting(self.bytes))]
+        return first[: max(1, first.count_fitting(self.bytes))]
 
 
 class Filling:
@@ -63,7 +63,7 @@ class Filling:
         """Add records in their order; return the requests that they complete, to be sent first."""
         full: list[Entries] = []
         while len(entries):
-            count = self._fitting(entries) or int(not self._count)
+            count = self._count_fitting(entries) or int(not self._count)
             if part := entries[:count]:
                 self._parts.append(part)
                 self._count += count
@@ -72,14 +72,14 @@ class Filling:
                 full.append(self.take())
         return full
 
-    def _fitting(self, entries: Entries) -> int:
+    def _count_fitting(self, entries: Entries) -> int:
         """Return how many of the first entries fit."""
-        return min(self._bound.records - self._count, entries.fitting(self._bound.bytes - self.size))
+        return min(self._bound.records - self._count, entries.count_fitting(self._bound.bytes - self.size))
 
     def take(self) -> Entries:
         """Return the collected request, of at least one record, and start a new one."""
         taken, self._parts, self._count, self.size = self._parts, [], 0, 0
-        return Entries.joined(taken)
+        return Entries.join(taken)
 
 
 def is_refused(results: Sequence[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -130,7 +130,7 @@ class RecordPool:
 
     def take(self, bound: RequestBound) -> Entries:
         """See `Pool.take`."""
-        taken = bound.fitting(self._left)
+        taken = bound.take_fitting(self._left)
         self._sent = len(taken)
         return taken
 
@@ -141,7 +141,7 @@ class RecordPool:
     def settle(self, results: Sequence[dict[str, Any]]) -> None:
         """See `Pool.settle`."""
         refused, rest = is_refused(results), self._left[self._sent :]
-        self._left = Entries.joined([self._left[: self._sent].pick(refused), rest]) if refused.any() else rest
+        self._left = Entries.join([self._left[: self._sent].pick(refused), rest]) if refused.any() else rest
 
     def pause(self) -> float:
         """See `Pool.pause`."""

@@ -110,7 +110,7 @@ def put_pool(
             sleep(pause)
             return
         stuck += 1
-        results = _answered(send, pool, bound)
+        results = _send_shrinking(send, pool, bound)
         pool.settle(results)
         refused = [result for result in results if result.get("ErrorCode")]
         refusals += len(refused)
@@ -124,21 +124,21 @@ def put_pool(
                 f"{len(refused)} of {len(results)} records were refused, the last with {code}: "
                 f"{last.get('ErrorMessage', '')}; {_HINTS.get(code, _HINT).format(where)}"
             )
-            if not pool.goes_on or patience.spent():
+            if not pool.goes_on or patience.is_spent():
                 raise ThrottledError(msg)
 
     while pool:
         Retrying(
             retry=retry_if_exception_type((ThrottledError, Unavailable)),
             wait=lambda _: jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(stuck - 1, 9))),
-            stop=lambda _: patience.spent(),
+            stop=lambda _: patience.is_spent(),
             sleep=sleep,
             reraise=True,
         )(attempt)
     return refusals
 
 
-def _answered(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str, Any]]:
+def _send_shrinking(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str, Any]]:
     """Send the next records of a pool, fewer of them as long as the server says that they are too large."""
     while True:
         entries = pool.take(bound)

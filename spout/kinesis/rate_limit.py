@@ -118,7 +118,7 @@ class ShardBudget:
             return _UNDER_WAY
         return ends[-1 - left][0] + window - now if len(ends) > left else 0.0
 
-    def used(self, now: float) -> Used:
+    def report_usage(self, now: float) -> Used:
         """Return what is used up, for another process; times are rounded to the safe side."""
         ends = [*self._ends, *self._others, *[(now, self._turn)] * self._under_way] if self._most else []
         blocks = ((self._free, self._turn[1]), *((until, turn) for (_, turn), until in self._blocks.items()))
@@ -135,11 +135,11 @@ class ShardBudget:
             ),
         )
 
-    def called(self) -> None:
+    def note_call(self) -> None:
         """Count a call that begins."""
         self._under_way += 1
 
-    def ended(self, now: float) -> None:
+    def note_end(self, now: float) -> None:
         """Count the end of a call, answered or not."""
         self._under_way -= 1
         if most := max(self._most, self._own_most):
@@ -177,13 +177,13 @@ class ShardBudget:
         self._others = sorted([*others, *ends])[-self._most :] if count else []
         self._blocks = {one: until for one, until in self._blocks.items() if until > at} | {mark: at + wait}
 
-    def answered(self, size: int, now: float) -> None:
+    def note_answer(self, size: int, now: float) -> None:
         """Count the `size` bytes of an answer."""
         self._failures = 0
         if size:
             self._free = max(self._free_at, now) + size / self._rate
 
-    def refused(self, now: float, rng: random.Random) -> None:
+    def note_refusal(self, now: float, rng: random.Random) -> None:
         """Count a throttled or temporarily failed call: the more in a row, the longer the wait."""
         self._failures += 1
         self._free = max(
@@ -213,7 +213,7 @@ class ShardLimiter:
     def acquire(self, patience: float = math.inf) -> bool:
         """Wait until the next call is allowed; return False at once if that takes longer than `patience` seconds.
 
-        The call is under way until `ended`.
+        The call is under way until `note_end`.
         """
         deadline = self.clock() + patience
         while True:
@@ -221,16 +221,16 @@ class ShardLimiter:
                 now = self.clock()
                 wait = self._budget.wait(now)
                 if wait <= 0:
-                    self._budget.called()
+                    self._budget.note_call()
                     return True
             if now + wait > deadline:
                 return False
             self.sleep(wait)
 
-    def ended(self) -> None:
-        """See `ShardBudget.ended`."""
+    def note_end(self) -> None:
+        """See `ShardBudget.note_end`."""
         with self._lock:
-            self._budget.ended(self.clock())
+            self._budget.note_end(self.clock())
 
     def begin_turn(self, turn: int, used: Used, told: int, home: str = "") -> None:
         """See `ShardBudget.begin_turn`; `told`: epoch milliseconds.
@@ -246,15 +246,15 @@ class ShardLimiter:
         with self._lock:
             return self._budget.wait_of_all(self.clock())
 
-    def answered(self, size: int) -> None:
-        """See `ShardBudget.answered`."""
+    def note_answer(self, size: int) -> None:
+        """See `ShardBudget.note_answer`."""
         with self._lock:
-            self._budget.answered(size, self.clock())
+            self._budget.note_answer(size, self.clock())
 
-    def refused(self) -> None:
-        """See `ShardBudget.refused`."""
+    def note_refusal(self) -> None:
+        """See `ShardBudget.note_refusal`."""
         with self._lock:
-            self._budget.refused(self.clock(), self._rng)
+            self._budget.note_refusal(self.clock(), self._rng)
 
 
 _limiters: PerProcess[tuple[object, ...], ShardLimiter] = PerProcess()

@@ -70,7 +70,7 @@ def unreadable_in(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.i
     return np.flatnonzero(values_of(batch.column(_SUB)) == UNREADABLE_SUB)
 
 
-def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+def select_readable(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch without records that cannot be decoded."""
     left_out = unreadable_in(batch)
     return compact(batch, np.delete(np.arange(batch.num_rows), left_out)) if len(left_out) else batch
@@ -109,14 +109,14 @@ def count_from(batch: pa.RecordBatch, first: RecordPosition) -> int:
     return bisect_left(range(batch.num_rows), first, key=lambda index: position_at(batch, index))
 
 
-def beyond(records: pa.RecordBatch, start: Position) -> pa.RecordBatch:
+def select_from(records: pa.RecordBatch, start: Position) -> pa.RecordBatch:
     """Return the records that are not before a start: an iterator may start at its record, or a second early."""
     # One whose arrival is not known is no reason to leave a record out, nor does it end a range.
     before = _count_before(records, start, arrival_if_unknown=_ALL)
     return records.slice(before) if before else records
 
 
-def until(records: pa.RecordBatch, end: Position) -> pa.RecordBatch:
+def select_before(records: pa.RecordBatch, end: Position) -> pa.RecordBatch:
     """Return the records before an end."""
     return records.slice(0, _count_before(records, end, arrival_if_unknown=0))
 
@@ -147,7 +147,7 @@ def count_arrived(batch: pa.RecordBatch, upto: int) -> int:
     return int(late[0]) if len(late) else int(batch.num_rows)
 
 
-def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.RecordBatch]:
+def select_through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.RecordBatch]:
     """Return the records of all batches up to and including `last`."""
     kept = []
     for batch in batches:
@@ -165,7 +165,7 @@ def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.
 
 def payload_size(batch: pa.RecordBatch) -> int:
     """Return the size of all payloads in bytes."""
-    ends = _ends(batch)
+    ends = _payload_offsets(batch)
     return int(ends[-1] - ends[0])
 
 
@@ -181,11 +181,11 @@ def memory_of(batch: pa.RecordBatch) -> int:
 def most_memory(batch: pa.RecordBatch) -> int:
     """Return the bytes that all columns take at most, each record with its own copy of its key; in little time."""
     key = batch.column(0)
-    size = _longest(key.dictionary) if pa.types.is_dictionary(key.type) else _KEY
+    size = _max_length(key.dictionary) if pa.types.is_dictionary(key.type) else _KEY
     return int(payload_size(batch) + batch.num_rows * (size + _TEXT))
 
 
-def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
+def copy_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch in `RECORD_SCHEMA`, each record with its own copy of its key."""
     key = batch.column(0)
     if not pa.types.is_dictionary(key.type):
@@ -196,13 +196,13 @@ def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
 def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the batch in `RECORD_SCHEMA`, in parts: the text that is created for its rows could be very large."""
     key = batch.column(0)
-    own = _longest(key.dictionary) if pa.types.is_dictionary(key.type) else 0
+    own = _max_length(key.dictionary) if pa.types.is_dictionary(key.type) else 0
     step = max(1, _PORTION // (own + _TEXT))
     for start in range(0, max(1, batch.num_rows), step):
-        yield with_own_keys(batch.slice(start, step))
+        yield copy_keys(batch.slice(start, step))
 
 
-def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, least: int = 1) -> int:
+def count_fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, least: int = 1) -> int:
     """Count the first records that fit all limits: whole aggregates only, and at least `least` records.
 
     Args:
@@ -212,7 +212,7 @@ def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, 
         memory: the maximum bytes of all columns; the overhead of each record is taken as equal.
         least: the minimum number, whatever the limits.
     """
-    payloads = _ends(batch).astype(np.int64)
+    payloads = _payload_offsets(batch).astype(np.int64)
     payloads -= payloads[0]
     within = np.searchsorted(payloads, size, side="right")
     held = memory_of(batch)
@@ -246,12 +246,12 @@ def compact(batch: pa.RecordBatch, indexes: np.ndarray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([own, *taken.columns[1:]], schema=SHARED_KEYS_SCHEMA)
 
 
-def _longest(texts: pa.Array) -> int:
+def _max_length(texts: pa.Array) -> int:
     """Return the bytes of the longest text; 0 if there are none."""
     return int(pc.max(pc.binary_length(texts)).as_py() or 0)
 
 
-def _ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _payload_offsets(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return the offsets at which the payloads begin, and the last one ends, in their buffer."""
     return _offsets(batch.column(1))
 

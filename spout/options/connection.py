@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.table import option, options_of
 
 
@@ -116,6 +116,6 @@ class ConnectionOptions:
         for item in fields(self):
             value = getattr(self, item.name)
             if value != item.default:
-                plain = shown(value) if isinstance(value, str) else value
+                plain = redact(value) if isinstance(value, str) else value
                 said.append(f"{item.name}={'***' if lines[item.name].secret else repr(plain)}")
         return f"{type(self).__name__}({', '.join(said)})"

@@ -11,7 +11,7 @@ _USERS_ARE_KEYS = ("s3", "http", "https")
 """Schemes whose part before the @ is a credential; elsewhere it may be a container or an account name."""
 
 
-def shown(text: str) -> str:
+def redact(text: str) -> str:
     """Return the text; of a URI, only what is not secret: no passwords, keys or parameters named like them."""
     if "://" not in text:
         return text

@@ -185,7 +185,7 @@ def _check_batch(found: Mapping[str, Any]) -> None:
         first, last = (
             PositionSpec.parse(found.get(key, LATEST)) for key in ("startingPosition", "endingPosition")
         )
-        if what := last.before(first):
+        if what := last.find_reversed(first):
             msg = f"option endingPosition is before startingPosition, so there is nothing to read ({what})"
             raise OptionsError(msg)
     if found.get("consumerMode") == "efo":

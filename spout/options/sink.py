@@ -77,7 +77,7 @@ class WriteOptions(ConnectionOptions):
         """Return the stream, for messages."""
         return f"stream {self.stream_name!r}" if self.stream_name else "the streams that the rows name"
 
-    def called(self, stream: str) -> str:
+    def resolve_name(self, stream: str) -> str:
         """Return the name under which a call reaches a stream; in another account only the ARN does."""
         if self.stream_arn is None or stream == self.stream_name:
             return stream
@@ -119,7 +119,7 @@ def _refuse_others(name: str) -> None:
     if line := _READ_ONLY.get(key):
         of_state = line.key.startswith("zookeeper.") or line.key == "applicationName"
         state = " (a write keeps no state in ZooKeeper)" if of_state else ""
-        msg = f"option {line.spelled(name)} is for reading only{state}. Remove it from the write (see docs/writing.md)"
+        msg = f"option {line.spell(name)} is for reading only{state}. Remove it from the write (see docs/writing.md)"
         raise OptionsError(msg)
 
 

@@ -86,7 +86,7 @@ class PositionSpec:
             )
             raise OptionsError(msg)
 
-    def named(self, stream: str) -> list[str]:
+    def list_named(self, stream: str) -> list[str]:
         """Return the shards of a stream that have an entry of their own."""
         return sorted(set(self.texts_of(stream)) - {REST})
 
@@ -94,12 +94,12 @@ class PositionSpec:
         """Return the text of a shard that has an entry of its own."""
         return self.texts_of(stream)[shard]
 
-    def everywhere(self, stream: str, latest: Callable[[], Position]) -> Position | None:
+    def find_common(self, stream: str, latest: Callable[[], Position]) -> Position | None:
         """Return the one position of all shards of a stream; None if some shards have entries of their own."""
         texts = self.texts_of(stream)
-        return resolved(texts[REST], latest) if set(texts) == {REST} else None
+        return resolve_position(texts[REST], latest) if set(texts) == {REST} else None
 
-    def before(self, start: PositionSpec) -> str | None:
+    def find_reversed(self, start: PositionSpec) -> str | None:
         """Describe the first entry of this end that is before `start`; None if there is none.
 
         Compares times with times, and sequence numbers with sequence numbers of the same shard.
@@ -126,7 +126,7 @@ def position_spec(given: str) -> str:
     """
     given = given.strip()
     if not _is_utf8(given):
-        msg = f"{_ACCEPTED}; {_quoted(given)} has halves of surrogate pairs"
+        msg = f"{_ACCEPTED}; {_quote(given)} has halves of surrogate pairs"
         raise ValueError(msg)
     if not given.startswith("{"):
         if given.upper() == "AT_TIMESTAMP":
@@ -152,16 +152,16 @@ def _places_of(stream: str, said: object) -> dict[str, str]:
     if isinstance(said, str):
         return {REST: _place(said, one_shard=False)}
     if not isinstance(said, dict) or not said:
-        msg = f"{_ACCEPTED}; the entry of {_quoted(stream)} is {_quoted(said)}"
+        msg = f"{_ACCEPTED}; the entry of {_quote(stream)} is {_quote(said)}"
         raise ValueError(msg)
     said.pop("metadata", None)
     return {
-        shard: _place(_written(shard, value), one_shard=shard != REST)
+        shard: _place(_translate(shard, value), one_shard=shard != REST)
         for shard, value in sorted(said.items())
     }
 
 
-def _written(shard: str, said: object) -> str:
+def _translate(shard: str, said: object) -> str:
     """Return the text form of another connector's object."""
     if isinstance(said, str):
         return said
@@ -169,7 +169,7 @@ def _written(shard: str, said: object) -> str:
         msg = (
             'a position for each shard, such as TRIM_HORIZON, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", '
             '"iteratorPosition": "4959..."}; '
-            f"the entry of {shorten(shard, 200)} is {_quoted(said)}"
+            f"the entry of {shorten(shard, 200)} is {_quote(said)}"
         )
         raise ValueError(msg)
     text = f"{said['iteratorType']} {said.get('iteratorPosition') or ''}".strip()
@@ -197,12 +197,12 @@ def _place(text: str, *, one_shard: bool) -> str:
             case "AFTER_SEQUENCE_NUMBER" if one_shard:
                 return str(After(_sequence(rest)))
     except ValueError as error:
-        msg = f"{_ACCEPTED}; {_quoted(text)} is wrong: {error}"
+        msg = f"{_ACCEPTED}; {_quote(text)} is wrong: {error}"
         raise ValueError(msg) from None
     if kind in _OF_ONE_SHARD and not one_shard:
         msg = f"{_ACCEPTED}; {kind} applies to one shard: put it below the shard's id"
         raise ValueError(msg)
-    msg = f"{_ACCEPTED}; not {_quoted(text)}"
+    msg = f"{_ACCEPTED}; not {_quote(text)}"
     raise ValueError(msg)
 
 
@@ -214,7 +214,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _quoted(said: object) -> str:
+def _quote(said: object) -> str:
     return shorten(repr(said), 200)
 
 
@@ -237,6 +237,6 @@ def _sequence(text: str) -> RecordPosition:
     return RecordPosition.parse(text)
 
 
-def resolved(text: str, latest: Callable[[], Position]) -> Position:
+def resolve_position(text: str, latest: Callable[[], Position]) -> Position:
     """Return the position that a text of `PositionSpec` stands for."""
     return latest() if text == LATEST else parse_position(text)

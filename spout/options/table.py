@@ -16,7 +16,7 @@ from typing import Any
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.tracker.reasons import shorten
 
 
@@ -46,11 +46,11 @@ class Option:
         try:
             return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
         except ValueError as error:
-            said = "***" if self.secret else shorten(repr(shown(given)), 300)
-            msg = f"option {self.spelled(name)} is {said}. Expected: {shorten(str(error))}"
+            said = "***" if self.secret else shorten(repr(redact(given)), 300)
+            msg = f"option {self.spell(name)} is {said}. Expected: {shorten(str(error))}"
             raise OptionsError(msg) from None
 
-    def spelled(self, name: str) -> str:
+    def spell(self, name: str) -> str:
         """Return `name` as the documentation spells it: Spark passes all names in lower case."""
         plain = name.lower().removeprefix("kinesis.")
         return next((one for one in (self.key, *self.aliases) if one.lower() == plain), name)
@@ -95,9 +95,9 @@ def read_options(
         line = find(known, name, page)
         parsed = line.parse(name, str(value))
         if line.key in found and found[line.key] != parsed:
-            msg = f"{names[line.key]} and {line.spelled(name)} are the same option, set to two values. Give only one"
+            msg = f"{names[line.key]} and {line.spell(name)} are the same option, set to two values. Give only one"
             raise OptionsError(msg)
-        found[line.key], names[line.key] = parsed, line.spelled(name)
+        found[line.key], names[line.key] = parsed, line.spell(name)
     return found
 
 
@@ -123,7 +123,7 @@ def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") 
         msg = f"option {name} belongs to another connector. {sentence.rstrip('.')}"
         raise OptionsError(msg)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f". Did you mean {known[near[0]].spelled(near[0])}?" if near else f". See {page} for all options"
+    hint = f". Did you mean {known[near[0]].spell(near[0])}?" if near else f". See {page} for all options"
     lowered = " (Spark passes names in lower case)" if name.islower() else ""
     msg = f"unknown option {name}{lowered}{hint}"
     raise OptionsError(msg)

@@ -32,14 +32,16 @@ def timestamp(given: str) -> int:
     try:
         number = Decimal(given)
     except InvalidOperation:
-        return _within(_of_date(given))
+        return _check_range(_parse_date(given))
     if not number.is_finite():
         raise ValueError(_ACCEPTED)
     _refuse_date(given)
-    return _within(int(number if number >= _MILLISECONDS_FROM else number * 1000) if number <= _END else -1)
+    return _check_range(
+        int(number if number >= _MILLISECONDS_FROM else number * 1000) if number <= _END else -1
+    )
 
 
-def _of_date(given: str) -> int:
+def _parse_date(given: str) -> int:
     try:
         time = datetime.fromisoformat(given)
     except ValueError:
@@ -66,7 +68,7 @@ def _refuse_date(number: str) -> None:
     raise ValueError(msg)
 
 
-def _within(milliseconds: int) -> int:
+def _check_range(milliseconds: int) -> int:
     if not 0 <= milliseconds <= _END:
         msg = f"{_ACCEPTED}; from 1970 to 9999"
         raise ValueError(msg)

@@ -49,7 +49,7 @@ class SteadyClock:
             return int(self._latest * 1000)
 
 
-def in_thread(step: Callable[[], float | None], wake: threading.Event) -> None:
+def run_in_thread(step: Callable[[], float | None], wake: threading.Event) -> None:
     """Call steps in a thread of their own: see `Surroundings.beside`."""
 
     def work() -> None:
@@ -88,7 +88,7 @@ class Surroundings:
     executor: Executor | None = None
     reconnect: Callable[[], Any] | None = None
     status_period: float | None = 5.0
-    beside: Callable[[Callable[[], float | None], threading.Event], object] = in_thread
+    beside: Callable[[Callable[[], float | None], threading.Event], object] = run_in_thread
 
     @cached_property
     def now(self) -> SteadyClock:
@@ -138,7 +138,7 @@ class IdleWait:
         return self._spark_waits or self._until_try <= 0
 
 
-def due_in_time(inflight: InflightNode, now: int, longest_delay: int, timeout: int) -> InflightNode:
+def correct_due_times(inflight: InflightNode, now: int, longest_delay: int, timeout: int) -> InflightNode:
     """Return the records in flight with implausibly late times corrected. Pure; times are milliseconds.
 
     Another process has set these times, by a clock that may have been hours ahead of `now`. A retry that is due later

@@ -68,7 +68,7 @@ class Listings:
         self._look_again: dict[str, float] = {}
         self.is_current = True
 
-    def arrived_by(self) -> int:
+    def find_arrival_bound(self) -> int:
         """Return a time, in epoch milliseconds by the server's clock, by which all present records had arrived.
 
         Raises:
@@ -132,10 +132,10 @@ class Listings:
         self.is_current = True
         if everything:
             self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(1.0, 1.2)
-        self._state.seen_at_tip(self._probe.looks)
+        self._state.note_at_tip(self._probe.looks)
         self._state.keeper.check_retention(self._state.shards)
 
-    def changed_shards(self) -> bool | None:
+    def check_changed_shards(self) -> bool | None:
         """Tell whether another listing explains that a shard cannot be looked at; None if that is not known now.
 
         Raises:
@@ -164,11 +164,11 @@ class Listings:
         newest = max((look.at for look in self._probe.looks.values()), default=0)
         passed = (self._clock() - self._described) * 1000
         if newest > self._state.streams.by_now + passed + _STOOD_STILL_MS:
-            self._state.seen_at_tip(before)
+            self._state.note_at_tip(before)
             self.describe(0)
             self._state.keeper.check_retention(self._state.shards)
 
-    def blocked_to_look_at(self) -> dict[str, Position]:
+    def choose_blocked(self) -> dict[str, Position]:
         """Return now and then the blocked shards whose next record was not seen yet: its age is the lag."""
         waiting = {}
         now, shards = self._clock(), self._state.shards

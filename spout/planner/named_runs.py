@@ -44,7 +44,7 @@ def waiting_bytes(shards: int) -> int:
     return due_bytes(shards) // 2
 
 
-def lean(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def drop_reasons(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return runs (in shard order) without their reasons and neighbours.
 
     The first run keeps the record before it, which is the safe checkpoint.
@@ -64,15 +64,15 @@ def lean(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     )
 
 
-def fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[Key, tuple[Run, ...]]:
+def take_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[Key, tuple[Run, ...]]:
     """Return the first runs of each list, lean, as many as fit into so many bytes together.
 
     If not even one of each fits, lists take turns by the number `turn`.
     """
-    kept = {key: lean(some) for key, some in _roughly_fitting(runs, most).items()}
-    while (size := sum(map(_size, kept.values()))) > most and (len(kept) > 1 or _longest(kept) > 1):
+    kept = {key: drop_reasons(some) for key, some in _take_roughly_fitting(runs, most).items()}
+    while (size := sum(map(_size, kept.values()))) > most and (len(kept) > 1 or _max_length(kept) > 1):
         share = 0.9 * most / size
-        if _longest(kept) > 1:
+        if _max_length(kept) > 1:
             kept = {key: some[: max(1, int(len(some) * share))] for key, some in kept.items()}
         else:
             keys = list(kept)
@@ -82,7 +82,7 @@ def fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[K
     return kept
 
 
-def _roughly_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int) -> dict[Key, tuple[Run, ...]]:
+def _take_roughly_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int) -> dict[Key, tuple[Run, ...]]:
     """Return the first runs of each list, up to twice as many as a sample says that fit.
 
     Most of thousands do not fit into an offset, and are not packed to see that.
@@ -91,20 +91,20 @@ def _roughly_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int) -> dict[Key
     count = sum(map(len, held.values()))
     if count <= len(held) * _SAMPLE:
         return held
-    sample = [lean(some[:_SAMPLE]) for some in held.values()]
+    sample = [drop_reasons(some[:_SAMPLE]) for some in held.values()]
     share = 2 * most / sum(map(_size, sample)) * sum(map(len, sample)) / count
     if share >= 1:
         return held
     return {key: some[: max(_SAMPLE, int(len(some) * share))] for key, some in held.items()}
 
 
-def remembered(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tuple[Run, ...]]:
+def take_fitting_shards(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tuple[Run, ...]]:
     """Return the lean lists of as many shards as fit into so many bytes together."""
     kept: dict[str, tuple[Run, ...]] = {}
     for shard, some in sorted(runs.items(), key=lambda item: len(item[1])):
         if len(some) > _MANY:
             break
-        named = lean(some)
+        named = drop_reasons(some)
         most -= _size(named)
         if most < 0:
             break
@@ -112,7 +112,7 @@ def remembered(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tupl
     return dict(sorted(kept.items()))
 
 
-def with_failures(plan: Plan, exhausted: Mapping[str, tuple[Run, ...]]) -> Plan:
+def add_reasons(plan: Plan, exhausted: Mapping[str, tuple[Run, ...]]) -> Plan:
     """Return a plan whose exhausted runs have the reasons of the known runs, for the dead letter."""
     dead = {}
     for shard, runs in plan.dead.items():
@@ -135,5 +135,5 @@ def _size(runs: tuple[Run, ...]) -> int:
     return _NAME + len(pack(runs))
 
 
-def _longest(runs: Mapping[Key, tuple[Run, ...]]) -> int:
+def _max_length(runs: Mapping[Key, tuple[Run, ...]]) -> int:
     return max(map(len, runs.values()), default=0)

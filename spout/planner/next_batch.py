@@ -12,11 +12,11 @@ from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import ShardTurn, few_tasks
+from kinesis_trident.spout.partition import ShardTurn, count_enough_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
-from kinesis_trident.spout.planner.plan import make_plan, with_all_due
+from kinesis_trident.spout.planner.plan import add_all_due, make_plan
 from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
@@ -24,8 +24,8 @@ from kinesis_trident.spout.planner.tip.alignment import (
     HOLD_MS,
     AlignedRead,
     Alignment,
-    known_upto,
-    oldest_unread,
+    find_known_upto,
+    find_oldest_unread,
 )
 from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
@@ -106,7 +106,7 @@ class BatchPlanner:
             self.is_draining
             and self._listings.is_current
             and not (self._state.shards.waiting or self._state.shards.unacked)
-            and self._tip.all_ended(self._state.shards.positions)
+            and self._tip.have_all_ended(self._state.shards.positions)
         )
 
     def drain(self) -> None:
@@ -116,7 +116,7 @@ class BatchPlanner:
             self._prefetcher.drop()
         self.is_draining = True
         self._made = ""
-        self._tip.only_until_tip(self._listings.arrived_by())
+        self._tip.stop_at_tip(self._listings.find_arrival_bound())
         # What was split before then has children that hold records of then.
         self._listings.list_at_once()
 
@@ -186,20 +186,20 @@ class BatchPlanner:
         upto = 1 if self._options.consumer_mode == "efo" else self._options.max_records_per_fetch
         questions = {}
         for shard, position in positions.items():
-            limit = min(upto, self._sizes.fitting(shard, most))
+            limit = min(upto, self._sizes.count_fitting(shard, most))
             budget = self._pace.budget(shard)
             questions[shard] = Question(position, shard in closed, limit, most, budget)
         return self._probe.look(questions)
 
-    def _known_to_have_more(self, now: int) -> list[str]:
+    def _find_shards_with_more(self, now: int) -> list[str]:
         """Return the shards with new records; look at those that are due."""
         positions = self._state.shards.positions
         due = self._tip.due_looks(positions, now)
         if due:
             self._tip.note_looks(self._look(due), now)
-        return self._tip.shards_to_read(positions)
+        return self._tip.find_shards_to_read(positions)
 
-    def _shards_to_read(self) -> list[str]:
+    def _find_shards_to_read(self) -> list[str]:
         """Return the shards with new records; list them again if one cannot be looked at.
 
         Raises:
@@ -208,22 +208,22 @@ class BatchPlanner:
         """
         now = self._steady_ms()
         try:
-            blocked = self._listings.blocked_to_look_at()
+            blocked = self._listings.choose_blocked()
             if blocked:
                 self._look(blocked)
             before = dict(self._probe.looks)
-            read = self._known_to_have_more(now)
+            read = self._find_shards_with_more(now)
             self._listings.check_standstill(before)
             return read
         except (ThrottledError, Unavailable):
             raise
         except KinesisError:
-            changed = self._listings.changed_shards()
+            changed = self._listings.check_changed_shards()
             if changed is False:
                 raise
-            return self._known_to_have_more(now) if changed else []
+            return self._find_shards_with_more(now) if changed else []
 
-    def _aligned(self, wanted: Collection[str], *, bounded: bool) -> AlignedRead:
+    def _align(self, wanted: Collection[str], *, bounded: bool) -> AlignedRead:
         """Return what the next batch reads of the shards that have new records, so that all keep in step.
 
         `bounded`: the batch has a bound that other shards share, so that a turn may end anywhere.
@@ -247,12 +247,12 @@ class BatchPlanner:
                 here, look = shards[shard], looks.get(shard)
                 parents = () if here.checkpoint else lineage[shard].parents
                 ends = [shards[one].checkpoint for one in parents if one in shards]
-                oldest[shard] = oldest_unread(here, look, self._ahead.get(shard), ends)
+                oldest[shard] = find_oldest_unread(here, look, self._ahead.get(shard), ends)
                 if shard not in has_more and (look is None or look.more is not False):
                     closed_to.add(shard)
         for shard in state.shards.childless:
             closed_to.add(shard)
-            at = known_upto(shards[shard].checkpoint)
+            at = find_known_upto(shards[shard].checkpoint)
             if at is not None:
                 oldest[shard] = at
         sure: dict[str, int] = {}
@@ -261,9 +261,9 @@ class BatchPlanner:
         now = max(self._now(), max((look.at for look in looks.values()), default=0))
         found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
         if found.passed:
-            state.life.passed(found.passed, HOLD_MS / 1000)
+            state.life.log_passed(found.passed, HOLD_MS / 1000)
         if found.upto is not None and found.span < self._alignment.pace:
-            state.life.too_seldom(found.span / 1000, self._alignment.pace / 1000)
+            state.life.log_too_seldom(found.span / 1000, self._alignment.pace / 1000)
         return found
 
     def turns(self, plan: Plan) -> list[ShardTurn]:
@@ -279,9 +279,9 @@ class BatchPlanner:
                 due=tuple(plan.due(shard)),
                 limit=plan.most_new(shard),
                 closed=shard in closed,
-                used=self._pace.budget(shard).used(now),
+                used=self._pace.budget(shard).report_usage(now),
                 cursor=cursors.get(shard),
-                known_until=state.keeper.known_until(shard, state.shards),
+                known_until=state.keeper.find_known_until(shard, state.shards),
             )
             for index, shard in enumerate(plan.shards)
             if not state.streams.is_recreated(shard)
@@ -322,8 +322,8 @@ class BatchPlanner:
         if timed_out:
             state.time_out(now)
         refuse_exhausted(state.shards.dead, self._layout, options)
-        aligned = self._aligned(
-            self._shards_to_read(), bounded=bool(max_records or options.max_bytes_per_trigger)
+        aligned = self._align(
+            self._find_shards_to_read(), bounded=bool(max_records or options.max_bytes_per_trigger)
         )
         read = aligned.read
         positions = state.shards.positions
@@ -347,19 +347,19 @@ class BatchPlanner:
         if plan is None:
             return None
         if self._alignment is not None:
-            self._alignment.planned(self._steady_ms())
+            self._alignment.note_plan(self._steady_ms())
         self._made = plan.plan
-        whole = with_all_due(plan, states, now)
-        enough = few_tasks(len(whole.shards), self._sizes.expected(whole, now), options)
+        whole = add_all_due(plan, states, now)
+        enough = count_enough_tasks(len(whole.shards), self._sizes.predict(whole, now), options)
         self._whole = msgspec.structs.replace(whole, tasks=enough)
         return msgspec.structs.replace(plan, tasks=enough)
 
-    def whole(self, plan: Plan) -> Plan:
+    def complete_plan(self, plan: Plan) -> Plan:
         """Return the last plan that was made here as it is to be stored: with runs that its offset does not name."""
         whole = self._whole
         return whole if whole is not None and whole.plan == plan.plan else plan
 
-    def until_due(self) -> float:
+    def seconds_until_due(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""
         now = self._steady_ms()
         shards = self._state.shards

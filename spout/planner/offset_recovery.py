@@ -15,7 +15,7 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 log = logging.getLogger(__name__)
 
 
-def adopted_nodes(
+def adopt_nodes(
     plan: Plan, states: Mapping[str, ShardState], settled: int
 ) -> dict[str, tuple[CheckpointNode, InflightNode | None]]:
     """Return the nodes of each shard of an offset, stamped with `settled`; delivery is at least once from here.
@@ -59,7 +59,7 @@ def adopted_nodes(
             # From here on everything is read again.
             waiting = [run for run in waiting if run.last_position < position.record]
             dead = tuple(run for run in dead if run.last_position < position.record)
-        safe = _safe_below(position, [*waiting, *dead], known)
+        safe = _find_safe_below(position, [*waiting, *dead], known)
         updates[shard] = (
             CheckpointNode(
                 checkpoint=str(safe.sequence) if safe else None,
@@ -72,7 +72,7 @@ def adopted_nodes(
     return updates
 
 
-def from_where_shards_stand(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+def start_where_shards_stand(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     """Return a plan that nobody has stored so that it leaves out no record: a shard starts where it stands, if earlier.
 
     A plan that Spark has logged starts where the batch before ended. If that batch is to be read again, because its
@@ -88,7 +88,9 @@ def from_where_shards_stand(plan: Plan, states: Mapping[str, ShardState]) -> Pla
     return msgspec.structs.replace(plan, positions={**plan.positions, **earlier}) if earlier else plan
 
 
-def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | None) -> RecordPosition | None:
+def _find_safe_below(
+    position: Position, runs: Sequence[Run], known: ShardState | None
+) -> RecordPosition | None:
     """Return the safe checkpoint of a shard at `position` with these unfinished runs; never below a known one."""
     safe = position.record if isinstance(position, After | ShardEnd) else None
     if runs:
@@ -98,7 +100,7 @@ def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | Non
     return max(safe, before) if safe and before else safe or before
 
 
-def stands_further(plan: Plan, states: Mapping[str, ShardState]) -> bool:
+def is_any_beyond(plan: Plan, states: Mapping[str, ShardState]) -> bool:
     """Tell whether ZooKeeper has a shard beyond the start of a plan, whose batch can then not be settled."""
     return any(
         shard in states and _is_beyond(states[shard], parse_position(text))

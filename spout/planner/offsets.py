@@ -60,7 +60,7 @@ def plan_from_offset(offset: object) -> Plan:
     if not isinstance(offset, dict):
         # Spark parses the JSON of its log, and passes on whatever that is.
         msg = f"it is no object, but {offset!r}"
-        raise _not_ours(msg)
+        raise _foreign_offset_error(msg)
     try:
         return read(msgspec.json.encode(offset), Plan)
     except NewerVersionError as error:
@@ -71,16 +71,16 @@ def plan_from_offset(offset: object) -> Plan:
         raise OffsetError(msg) from None
     except (ValueError, OverflowError, RecursionError) as error:
         # Half of a surrogate pair, or a number of a hundred digits: no JSON of ours has them.
-        raise _not_ours(error) from error
+        raise _foreign_offset_error(error) from error
 
 
-def _not_ours(why: object) -> OffsetError:
+def _foreign_offset_error(why: object) -> OffsetError:
     return OffsetError(
         f"Spark's checkpoint has an offset that is not ours ({shorten(str(why))}). Start with a new checkpointLocation"
     )
 
 
-def in_home(plan: Plan, layout: Layout) -> Plan:
+def name_shards_in_home(plan: Plan, layout: Layout) -> Plan:
     """Return the plan with shard names of the home: a plan of a stream that was read alone has ids only."""
     if not layout.several or len(plan.streams) != 1:
         return plan

@@ -13,8 +13,8 @@ from kinesis_trident.spout.planner.named_runs import (
     STORED_BYTES,
     beginning_of,
     due_bytes,
-    fitting,
-    remembered,
+    take_fitting,
+    take_fitting_shards,
     waiting_bytes,
 )
 from kinesis_trident.spout.positions import At, Position, parse_position
@@ -89,7 +89,7 @@ class ShardState:
         node = self.inflight
         if node is None or not (node.waiting or node.dead or node.pending):
             return 0
-        return self.unacked + sum(run.count for run in _all(self))
+        return self.unacked + sum(run.count for run in _unfinished_runs(self))
 
     @property
     def resume(self) -> RecordPosition | None:
@@ -109,7 +109,7 @@ class ShardState:
         return self.inflight.blocked if self.inflight else ""
 
 
-def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
+def make_starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
     """Return the offset before the first batch of a Spark checkpoint: positions and unfinished runs, no work."""
     plan = Plan(
         txid=txid,
@@ -143,7 +143,7 @@ def make_plan(
     turn. `deaggregate`: whether aggregates are split. `upto`: as in `Plan`.
     """
     ordered = sorted(states.items())
-    retries, dead = _by_kind(fitting(_all_due(states, now), due_bytes(len(ordered)), txid))
+    retries, dead = _split_by_kind(take_fitting(_collect_due(states, now), due_bytes(len(ordered)), txid))
     wanted = sorted(shard for shard in read if not states[shard].blocked)
     # Every second record can fail and be a separate run.
     room = {
@@ -177,12 +177,12 @@ def make_plan(
     return add_waiting(made, states)
 
 
-def with_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
+def add_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
     """Return the plan to be stored: with all runs that are due, as many as fit into a node."""
-    due = _all_due(states, now)
+    due = _collect_due(states, now)
     if sum(map(len, due.values())) == sum(map(len, (*plan.retries.values(), *plan.dead.values()))):
         return plan
-    retries, dead = _by_kind(fitting(due, STORED_BYTES, plan.txid))
+    retries, dead = _split_by_kind(take_fitting(due, STORED_BYTES, plan.txid))
     return msgspec.structs.replace(plan, retries=retries, dead=dead)
 
 
@@ -194,10 +194,10 @@ def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     left = {}
     for shard, state in states.items():
         taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
-        rest = tuple(run for run in _all(state) if run.last not in taken)
+        rest = tuple(run for run in _unfinished_runs(state) if run.last not in taken)
         if rest:
             left[shard] = rest
-    named = remembered(left, waiting_bytes(len(states)))
+    named = take_fitting_shards(left, waiting_bytes(len(states)))
     resume = {shard: At(at) for shard, state in states.items() if (at := state.resume) is not None}
     for shard in left.keys() - named.keys():
         first = min(map(beginning_of, (*states[shard].waiting[:1], *states[shard].dead[:1])))
@@ -207,7 +207,7 @@ def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     )
 
 
-def still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+def keep_still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     """Return the plan with those of its runs that still wait, or are dead, as it names them.
 
     A plan that Spark has logged and nobody has stored can be older than the shards' nodes: its runs may have been
@@ -236,14 +236,14 @@ _Runs = Mapping[tuple[str, bool], tuple[Run, ...]]
 """Runs by their shard, and whether they are exhausted."""
 
 
-def _all_due(states: Mapping[str, ShardState], now: int) -> _Runs:
+def _collect_due(states: Mapping[str, ShardState], now: int) -> _Runs:
     """Return the runs that are due, and the exhausted ones."""
     ordered = sorted(states.items())
-    due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
+    due = {(shard, False): some for shard, state in ordered if (some := _select_due(state, now))}
     return due | {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
 
 
-def _by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[Run, ...]]]:
+def _split_by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[Run, ...]]]:
     """Return the runs that are due, and the exhausted ones, by shard."""
     taken = sorted(runs.items())
     retries, dead = (
@@ -252,7 +252,7 @@ def _by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[R
     return retries, dead
 
 
-def _due(state: ShardState, now: int) -> tuple[Run, ...]:
+def _select_due(state: ShardState, now: int) -> tuple[Run, ...]:
     """Return the runs that go into a plan; what bolts hold goes into each, to meet what it waits for."""
     waiting = state.waiting
     return (
@@ -260,7 +260,7 @@ def _due(state: ShardState, now: int) -> tuple[Run, ...]:
     )
 
 
-def _all(state: ShardState) -> tuple[Run, ...]:
+def _unfinished_runs(state: ShardState) -> tuple[Run, ...]:
     return (*state.waiting, *state.dead)
 
 

@@ -45,7 +45,7 @@ def progress_of(state: SourceState, layout: Layout, looks: Mapping[str, Look], n
             "deadLettered": letters[shard].count if shard in letters else 0,
             **({"blocked": node.blocked} if node.blocked else {}),
         }
-        for shard, node in _foremost(found.active, lags)
+        for shard, node in _choose_foremost(found.active, lags)
     }
     return {
         "application": layout.application,
@@ -72,7 +72,9 @@ def _sight_of(state: SourceState, shard: str, lag: Lag, look: Look | None, now: 
     return {"behindMs": lag.ms, "seenAt": lag.seen_at, "retentionLeftMs": left, **refused}
 
 
-def _foremost(states: Mapping[str, ShardState], lags: Mapping[str, Lag]) -> list[tuple[str, ShardState]]:
+def _choose_foremost(
+    states: Mapping[str, ShardState], lags: Mapping[str, Lag]
+) -> list[tuple[str, ShardState]]:
     """Return the shards to name, by name."""
     if len(states) <= _SHARDS:
         return sorted(states.items())

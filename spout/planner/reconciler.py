@@ -10,8 +10,8 @@ from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.offset_recovery import from_where_shards_stand, stands_further
-from kinesis_trident.spout.planner.plan import add_waiting, still_due
+from kinesis_trident.spout.planner.offset_recovery import is_any_beyond, start_where_shards_stand
+from kinesis_trident.spout.planner.plan import add_waiting, keep_still_due
 from kinesis_trident.spout.planner.reconciliation import (
     Adopt,
     Facts,
@@ -69,12 +69,12 @@ class Reconciler:
         self.planned, self._agreed = plan, True
         return plan
 
-    def go_on_from(self, offset: Plan) -> Plan | None:
+    def resume_from(self, offset: Plan) -> Plan | None:
         """Make ZooKeeper's state the one after a batch that Spark has committed.
 
         Returns the plan that another Spark checkpoint began and did not finish: it comes first; None if there is none.
         """
-        offset = self._recreated.as_it_counts(offset)
+        offset = self._recreated.normalize(offset)
         while not isinstance(decision := decide(offset, self._facts_after(offset)), Resume):
             self._carry_out(decision)
         _warn(decision.warning)
@@ -93,17 +93,17 @@ class Reconciler:
 
         Returns its plan, to be stored where it is not; None where the batch gives no rows.
         """
-        overtaken = end.txid > self._state.shards.settled + 1 and stands_further(
+        overtaken = end.txid > self._state.shards.settled + 1 and is_any_beyond(
             end, self._state.shards.states
         )
         while True:
-            stored = self._stored_next() if 1 <= end.txid - self._state.shards.settled <= 2 else None
+            stored = self._load_stored_next() if 1 <= end.txid - self._state.shards.settled <= 2 else None
             decision = decide_replay(start, end, self._facts(stored), overtaken=overtaken)
             match decision:
                 case Resume(plan, warning):
                     _warn(warning)
                     self._agreed = True
-                    return plan if plan is stored else self._as_it_stands(end)
+                    return plan if plan is stored else self._adjust_to_shards(end)
                 case Skip(warning, settled):
                     _warn(warning)
                     if settled is not None:
@@ -112,7 +112,7 @@ class Reconciler:
                 case Adopt(settled=settled):
                     self._carry_out(decision)
                     self._agreed = True
-                    return self._as_it_stands(end) if settled < end.txid else None
+                    return self._adjust_to_shards(end) if settled < end.txid else None
                 case _:
                     self._carry_out(decision)
 
@@ -133,13 +133,13 @@ class Reconciler:
             )
         return None
 
-    def _as_it_stands(self, plan: Plan) -> Plan:
+    def _adjust_to_shards(self, plan: Plan) -> Plan:
         """Return a plan that Spark has logged and nobody has stored, as it is for the shards now."""
         if plan.positions.keys() - self._state.shards.lineage.keys():
             # ZooKeeper was restored from a copy made before they were listed: that they are read must be noted.
             self._state.list_shards(everything=False)
         states = self._state.shards.states
-        return from_where_shards_stand(still_due(plan, states), states)
+        return start_where_shards_stand(keep_still_due(plan, states), states)
 
     def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
         match decision:
@@ -163,8 +163,8 @@ class Reconciler:
     def _facts_after(self, offset: Plan) -> Facts:
         """The facts for going on from an offset; this run's own last plan need not be read."""
         if offset.txid == self._state.shards.settled + 1:
-            return self._facts(self.planned or self._stored_next())
-        return self._facts(None if self._agreed else self._stored_next())
+            return self._facts(self.planned or self._load_stored_next())
+        return self._facts(None if self._agreed else self._load_stored_next())
 
     def _facts(self, stored: Plan | None) -> Facts:
         shards = self._state.shards
@@ -181,7 +181,7 @@ class Reconciler:
             identical=self._identical,
         )
 
-    def _stored_next(self) -> Plan | None:
+    def _load_stored_next(self) -> Plan | None:
         """The plan that ZooKeeper holds after the newest settled batch."""
         batch = self._store.batches.get(self._state.shards.settled + 1)
         return batch.plan if batch is not None else None

@@ -46,7 +46,7 @@ def past_in(offsets: Sequence[Plan]) -> PastNode:
     return PastNode(epoch=epoch, txid=last.txid, plan=last.plan or _NO_PLAN, lost_upto=epoch)
 
 
-def epochs_upto(plan: Plan, now: int) -> int:
+def find_highest_epoch(plan: Plan, now: int) -> int:
     """Return the highest epoch under which a batch that is not finished may have been run, though nobody knows.
 
     Runs that start it over plan nothing, so that Spark's checkpoint does not name them, and an older copy of ZooKeeper
@@ -65,7 +65,7 @@ class Standing(Enum):
     ZOOKEEPER_BEHIND = "the offset is newer than anything that ZooKeeper holds: its data is lost or older"
 
 
-def stands(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -> Standing:
+def compare_batch(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -> Standing:
     """Compare a finished batch, as Spark names it, with ZooKeeper.
 
     `settled` is the newest settled txid (0 for none) and `settled_plan` its plan's mark; `stored` is the plan that
@@ -209,7 +209,7 @@ def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
     After `Settle` and `Adopt` decide again. `facts.stored` is needed where the offset's txid is the next one, and where
     the run has not agreed yet.
     """
-    standing = stands(offset, facts.settled, facts.settled_plan, facts.stored)
+    standing = compare_batch(offset, facts.settled, facts.settled_plan, facts.stored)
     if standing is Standing.SETTLE and facts.stored is not None:
         return Settle(facts.stored, offset)
     if facts.begins_anew(offset) and standing is not Standing.SPARK_BEHIND:
@@ -219,8 +219,8 @@ def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
     if standing is Standing.AGREES:
         return Resume(facts.stored)
     if standing is Standing.SPARK_BEHIND:
-        return _with_zookeeper_s_position(offset, facts)
-    return _with_spark_s_position(offset, facts)
+        return _continue_from_zookeeper(offset, facts)
+    return _continue_from_spark(offset, facts)
 
 
 def decide_without_outcome(
@@ -230,9 +230,9 @@ def decide_without_outcome(
 
     `later`: the batch after it, if Spark has logged that. Perhaps it was run: then a state refuses the older txid.
     """
-    follows = _read_again(offset.txid)
+    follows = _describe_read_again(offset.txid)
     if may_go_on:
-        return Adopt(offset, offset.txid, _going_on(missing, follows))
+        return Adopt(offset, offset.txid, _describe_going_on(missing, follows))
     if later is None:
         return Stop(OutcomeMissingError(f"{_OUTCOME_IS_MADE_AGAIN}. {missing}"))
     return Stop(OutcomeMissingError(f"{_remedy_behind(follows)}. {missing}"), later)
@@ -251,9 +251,9 @@ def decide_replay(
     if facts.begins_anew(end) and end.txid > facts.settled:
         return Adopt(end, settled=end.txid - 1)
     if facts.is_foreign(end):
-        return _of_another_application(end, facts)
+        return _decide_foreign(end, facts)
     if facts.is_lost(end) and not facts.may_go_on:
-        return _stop_behind(_unknown(end, facts), _comes_again(end, facts), end)
+        return _stop_behind(_describe_unknown(end, facts), _describe_comes_again(end, facts), end)
     if end.txid == facts.settled + 1:
         return _replay_next(start, end, facts)
     if end.txid == facts.settled + 2 and stored is not None and _is_same(stored, start):
@@ -263,17 +263,19 @@ def decide_replay(
     return _replay_settled(end, facts) if settled else _replay_unknown(end, facts, overtaken=overtaken)
 
 
-def _with_zookeeper_s_position(offset: Plan, facts: Facts) -> Resume | Stop:
+def _continue_from_zookeeper(offset: Plan, facts: Facts) -> Resume | Stop:
     what = (
         f"Spark's checkpoint stands at txid {offset.txid}, but in ZooKeeper ({facts.place}) txid "
         f"{facts.settled} is settled already, by another Spark checkpoint or a later state of this one"
     )
     if not facts.may_go_on:
         return _stop(_ZOOKEEPER_IS_RIGHT, what)
-    return Resume(facts.stored, _going_on(what, "ZooKeeper's position is used and nothing is read again"))
+    return Resume(
+        facts.stored, _describe_going_on(what, "ZooKeeper's position is used and nothing is read again")
+    )
 
 
-def _of_another_application(offset: Plan, facts: Facts) -> Adopt | Stop:
+def _decide_foreign(offset: Plan, facts: Facts) -> Adopt | Stop:
     what = (
         f"Spark's checkpoint, at txid {offset.txid}, is of another applicationName or zookeeper.root than ZooKeeper's "
         f"{facts.place}, where txid {facts.settled} is settled"
@@ -281,36 +283,36 @@ def _of_another_application(offset: Plan, facts: Facts) -> Adopt | Stop:
     own = "Use the checkpointLocation of this application, or a new one to go on from ZooKeeper's position"
     if not facts.untouched:
         return _stop(own, what)
-    follows = f"the positions of Spark's offset are used, and {_read_again(offset.txid)}"
+    follows = f"the positions of Spark's offset are used, and {_describe_read_again(offset.txid)}"
     if not facts.may_go_on:
         return _stop(
             f"{own}. If only its name has changed, set onCheckpointMismatch=continue: {follows}", what
         )
-    return Adopt(offset, offset.txid, _going_on(what, follows))
+    return Adopt(offset, offset.txid, _describe_going_on(what, follows))
 
 
-def _with_spark_s_position(offset: Plan, facts: Facts) -> Adopt | Stop:
+def _continue_from_spark(offset: Plan, facts: Facts) -> Adopt | Stop:
     if facts.is_foreign(offset):
-        return _of_another_application(offset, facts)
+        return _decide_foreign(offset, facts)
     what = (
         f"Spark's checkpoint stands at txid {offset.txid}, but ZooKeeper ({facts.place}) knows "
         f"nothing after txid {facts.settled}: its data was lost, or restored from an older copy"
         + (_OR_NEVER_RUN if offset.txid == facts.settled + 1 else "")
     )
-    follows = f"the positions of Spark's offset are used, and {_read_again(offset.txid)}"
+    follows = f"the positions of Spark's offset are used, and {_describe_read_again(offset.txid)}"
     if not facts.may_go_on:
         return _stop_behind(what, follows, offset)
-    return Adopt(offset, offset.txid, _going_on(what, follows))
+    return Adopt(offset, offset.txid, _describe_going_on(what, follows))
 
 
 def _replay_next(start: Plan, end: Plan, facts: Facts) -> Resume | Skip | Stop:
     # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
     if facts.stored is not None and _is_same(facts.stored, end):
         return Resume(facts.stored)
-    if stands(start, facts.settled, facts.settled_plan, None) is not Standing.SPARK_BEHIND:
+    if compare_batch(start, facts.settled, facts.settled_plan, None) is not Standing.SPARK_BEHIND:
         if not facts.is_lost(end):
             return Resume(end)
-        warning = _going_on(_unknown(end, facts), _comes_again(end, facts))
+        warning = _describe_going_on(_describe_unknown(end, facts), _describe_comes_again(end, facts))
         return Skip(warning, end) if facts.identical else Resume(end, warning)
     return Stop(
         CheckpointMismatchError(
@@ -335,13 +337,16 @@ def _replay_unknown(end: Plan, facts: Facts, *, overtaken: bool) -> Adopt | Stop
     # A batch that was overtaken can no longer be settled. What waited for acks before it is read again, so its rows
     # come once more too, with a later one.
     never_run = overtaken or bool(end.resume) or facts.identical
-    what, follows = _unknown(end, facts), _comes_again(end, facts, under_a_new_txid=never_run)
+    what, follows = (
+        _describe_unknown(end, facts),
+        _describe_comes_again(end, facts, under_a_new_txid=never_run),
+    )
     if not facts.may_go_on:
         return _stop_behind(what, follows, end)
-    return Adopt(end, end.txid if never_run else end.txid - 1, _going_on(what, follows))
+    return Adopt(end, end.txid if never_run else end.txid - 1, _describe_going_on(what, follows))
 
 
-def _unknown(end: Plan, facts: Facts) -> str:
+def _describe_unknown(end: Plan, facts: Facts) -> str:
     return (
         f"Spark starts txid {end.txid} over, but ZooKeeper ({facts.place}) knows nothing after txid "
         f"{facts.settled}: its data was lost, or restored from an older copy"
@@ -369,17 +374,17 @@ def _remedy_behind(follows: str) -> str:
     )
 
 
-def _going_on(what: str, consequence: str) -> str:
+def _describe_going_on(what: str, consequence: str) -> str:
     return f"{what}; going on (onCheckpointMismatch=continue): {consequence}"
 
 
-def _read_again(txid: int) -> str:
+def _describe_read_again(txid: int) -> str:
     return f"the records of txid {txid} are READ AGAIN under txid {txid + 1} (at least once)"
 
 
-def _comes_again(end: Plan, facts: Facts, *, under_a_new_txid: bool = False) -> str:
+def _describe_comes_again(end: Plan, facts: Facts, *, under_a_new_txid: bool = False) -> str:
     if under_a_new_txid or facts.identical:
-        return _read_again(end.txid)
+        return _describe_read_again(end.txid)
     return (
         f"txid {end.txid} comes AGAIN, perhaps with other rows: a sink that replaces it has each record once, another "
         "at least once"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.spout.data_loss import DataLossLog, recreated
+from kinesis_trident.spout.data_loss import DataLossLog, describe_recreated
 from kinesis_trident.spout.errors import StreamChangedError
-from kinesis_trident.spout.planner.offsets import in_home
+from kinesis_trident.spout.planner.offsets import name_shards_in_home
 from kinesis_trident.spout.planner.streams import Streams
 
 
@@ -32,7 +32,7 @@ class RecreatedStreams:
         self._losses = losses
         self._fail = fail
 
-    def as_it_counts(self, plan: Plan) -> Plan:
+    def normalize(self, plan: Plan) -> Plan:
         """Return what of Spark's offset counts for the streams there are now.
 
         Of a stream that was recreated nothing counts but the txid: its positions mean nothing in the new one, which has
@@ -41,7 +41,7 @@ class RecreatedStreams:
         Raises:
             StreamChangedError: it is of another stream, or, with `failOnDataLoss`, of a recreated one.
         """
-        plan = in_home(plan, self._layout)
+        plan = name_shards_in_home(plan, self._layout)
         if not self.check(plan, "Spark's checkpoint") or self._layout.several:
             return plan
         return Plan(txid=plan.txid, plan=plan.plan, streams=self._streams.created, positions={})
@@ -79,7 +79,7 @@ class RecreatedStreams:
             for shard, position in plan.positions.items()
             if key_of(shard).stream == stream
         }
-        what = recreated(stream, created, self._streams.created[stream], positions)
+        what = describe_recreated(stream, created, self._streams.created[stream], positions)
         if self._fail:
             msg = (
                 "Start with a new checkpointLocation, or go on with the new stream by failOnDataLoss=false. "

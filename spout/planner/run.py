@@ -34,17 +34,17 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import IdleWait, Surroundings
-from kinesis_trident.spout.planner.named_runs import with_failures
+from kinesis_trident.spout.planner.named_runs import add_reasons
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
-from kinesis_trident.spout.planner.plan import starting_plan
+from kinesis_trident.spout.planner.plan import make_starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
-from kinesis_trident.spout.planner.reconciliation import epochs_upto, past_in
+from kinesis_trident.spout.planner.reconciliation import find_highest_epoch, past_in
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.sights import StatusNotes
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
-from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first, has_ended
+from kinesis_trident.spout.planner.takeover import TakeoverWatch, has_ended, prefer_fenced_error
 
 log = logging.getLogger(__name__)
 
@@ -134,12 +134,12 @@ class SourceRun:
                 "has ended" if ended else "is still connected",
             )
 
-    def _own(self, offsets: Sequence[Plan]) -> list[Plan]:
+    def _select_own(self, offsets: Sequence[Plan]) -> list[Plan]:
         """Return the offsets without those of another stream or application, which are refused later."""
         ours = ("", self._layout.digest)
         return [plan for plan in offsets if plan.streams.keys() & self._created.keys() and plan.whose in ours]
 
-    def _used_before(self) -> PastNode:
+    def _load_used_before(self) -> PastNode:
         """Return what was used in the homes from which this one takes over its streams."""
         return past_of(self._store, self._created)
 
@@ -148,15 +148,15 @@ class SourceRun:
         self._has_taken_over = False
         options, store, layout, created = self._options, self._store, self._layout, self._created
         around = self._around
-        ours = self._own(offsets)
+        ours = self._select_own(offsets)
         me = (socket.gethostname(), os.getpid(), self._now())
         self._epoch = epoch = store.epochs.raise_epoch(
             *me,
             known=past_in(ours) if ours else None,
-            before=self._used_before(),
-            above=self._epochs_upto(ours),
+            before=self._load_used_before(),
+            above=self._find_highest_epoch(ours),
         )
-        with fenced_first(store, lambda: epoch):
+        with prefer_fenced_error(store, lambda: epoch):
             known = (
                 merge_into_shared_home(store, self._client, created, epoch, *me)
                 if layout.several
@@ -180,7 +180,7 @@ class SourceRun:
         self._reconciler = Reconciler(options, store, self._state, self._recreated, past)
         self._has_taken_over = True
 
-    def _epochs_upto(self, offsets: Sequence[Plan]) -> int:
+    def _find_highest_epoch(self, offsets: Sequence[Plan]) -> int:
         """Return the highest epoch that may have been used for the batch that comes first; 0 if there is none."""
         if not offsets:
             return 0
@@ -188,7 +188,7 @@ class SourceRun:
         batch = self._store.batches.newest()
         if batch is not None and batch.plan.txid > offsets[0].txid:
             begun.append(batch.plan)
-        return max((epochs_upto(plan, self._now()) for plan in begun), default=0)
+        return max((find_highest_epoch(plan, self._now()) for plan in begun), default=0)
 
     def _see_offsets(self, *offsets: Plan) -> None:
         """Take over once more if the first offsets that Spark names may be of a run that ZooKeeper does not know.
@@ -197,8 +197,8 @@ class SourceRun:
         """
         if self._has_seen_offsets:
             return
-        own = self._own(offsets)
-        used = max((0, *(plan.epoch for plan in own), self._epochs_upto(own)))
+        own = self._select_own(offsets)
+        used = max((0, *(plan.epoch for plan in own), self._find_highest_epoch(own)))
         if self._has_taken_over and used < self._epoch:
             self._has_seen_offsets = True
             return
@@ -280,7 +280,7 @@ class SourceRun:
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         shards = self._state.shards
-        return starting_plan(shards.settled, self._streams.created, shards.named)
+        return make_starting_plan(shards.settled, self._streams.created, shards.named)
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
@@ -300,7 +300,7 @@ class SourceRun:
         with self._tenure.call():
             self._see_offsets(start)
             self._planner.end_prefetch()
-            begun = self._reconciler.go_on_from(start)
+            begun = self._reconciler.resume_from(start)
             if begun is not None:
                 return self._reconciler.hand_over(begun)
             began = self._around.steady()
@@ -348,10 +348,10 @@ class SourceRun:
             return []
         with self._tenure.call():
             self._see_offsets(start, end)
-            start, end = self._recreated.as_it_counts(start), self._recreated.as_it_counts(end)
+            start, end = self._recreated.normalize(start), self._recreated.normalize(end)
             planned = self._reconciler.planned
             ours = planned is not None and planned.plan == end.plan
-            plan = self._planner.whole(end) if ours else self._reconciler.take_up(start, end)
+            plan = self._planner.complete_plan(end) if ours else self._reconciler.take_up(start, end)
             if plan is None:
                 return []
             try:
@@ -365,7 +365,7 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
-            whole = with_failures(plan, self._state.shards.dead)
+            whole = add_reasons(plan, self._state.shards.dead)
             tasks = tasks_of(self._work_of(plan), self._planner.turns(whole), plan.tasks)
             self._planner.prefetch(plan)
             return tasks
@@ -393,7 +393,7 @@ class SourceRun:
         with self._tenure.call():
             self._see_offsets(plan)
             self._planner.end_prefetch()
-            self._reconciler.go_on_from(plan)
+            self._reconciler.resume_from(plan)
 
     def purge(self) -> None:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
@@ -443,7 +443,7 @@ class SourceRun:
 
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""
-        seconds = self._planner.until_due()
+        seconds = self._planner.seconds_until_due()
         if not self._planner.is_draining:
             seconds = min(seconds, deadline - self._around.steady())
         if self._around.wait(self._wake, max(seconds, 0.001)):

@@ -124,7 +124,7 @@ class StatusNotes:
             for shard, look in looks.items()
             if look.refused is not None and self._is_there(shard, look)
         }
-        self._state.life.refused(refused, at)
+        self._state.life.log_refused(refused, at)
 
     def _sample(self, looks: Mapping[str, Look], at: int) -> None:
         """Remember the lag and the records read, about once a minute; after the clock stepped back only anew."""

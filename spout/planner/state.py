@@ -16,9 +16,9 @@ from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode, ShardsNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Refused
 from kinesis_trident.spout.data_loss import DataLossLog
-from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
+from kinesis_trident.spout.planner.offset_recovery import adopt_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
 from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin
@@ -35,7 +35,7 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     settle_batch,
 )
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
-from kinesis_trident.spout.planner.shards.lineage import parents_of, with_left_out
+from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.source_shards import Shards
@@ -89,7 +89,7 @@ class SourceState:
             timeout=round(options.message_timeout * 1000),
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
             buries=options.on_exhausted != "fail",
-            target=shown(options.dead_letter or options.on_exhausted),
+            target=redact(options.dead_letter or options.on_exhausted),
         )
         self._judged = False
         self._ignored: set[str] = set()
@@ -98,7 +98,7 @@ class SourceState:
         self.shards = Shards(options.shard_ordering)
         self.settled_at = now()
         self.losses = DataLossLog(options.fail_on_data_loss)
-        what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
+        what = f"written to {redact(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
         self.counter = RunCounter()
         self.watchers: list[Watcher] = [self.life.watch, self.counter.watch]
@@ -168,7 +168,7 @@ class SourceState:
         if after != before:
             self._become(Listed(), after)
 
-    def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
+    def note_at_tip(self, looks: Mapping[str, Look]) -> None:
         """Record that idle shards were seen at their tips; in ZooKeeper only now and then.
 
         Otherwise a shard that is idle for longer than the retention would look as if unread records had expired.
@@ -212,7 +212,7 @@ class SourceState:
                     dead_letters=one.dead_letters,
                     consumed=one.consumed,
                 )
-                tally = tally.plus(one.tally)
+                tally = tally.add(one.tally)
                 if one.state is not None:
                     states[one.shard] = one.state
                 if one.dead_letters is not None:
@@ -275,10 +275,10 @@ class SourceState:
 
         Positions are those that the offset's batch started from; its retries and the waiting runs are not done.
         """
-        lineage = self.keeper.adopted(self.shards.lineage, plan.streams, {**plan.positions, **plan.resume})
+        lineage = self.keeper.adopt(self.shards.lineage, plan.streams, {**plan.positions, **plan.resume})
         # What an older copy says of a shard that the offset leaves out is done since.
-        whole = with_left_out(plan.positions, parents_of(lineage))
-        updates = adopted_nodes(msgspec.structs.replace(plan, positions=whole), self.shards.states, settled)
+        whole = add_left_out(plan.positions, parents_of(lineage))
+        updates = adopt_nodes(msgspec.structs.replace(plan, positions=whole), self.shards.states, settled)
         mark = plan.plan if settled == plan.txid else ""
         self._store.shards.settle(
             updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self.epoch

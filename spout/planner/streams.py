@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.spout.data_loss import another_stream, recreated
+from kinesis_trident.spout.data_loss import describe_recreated, recreated_error
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     IteratorExpiredError,
@@ -89,13 +89,15 @@ class Streams:
             if found.created != known.created:
                 keys = {self._layout.key_of(shard): state.position for shard, state in states.items()}
                 stood = {key.shard: str(at) for key, at in keys.items() if key.stream == name}
-                raise another_stream(recreated(name, known.created, found.created, stood), self._layout)
+                raise recreated_error(
+                    describe_recreated(name, known.created, found.created, stood), self._layout
+                )
             self._infos[name] = found
 
-    def still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
-        """Tell whether shards, by name, still have these records, as `spout.planner.streams.still_there`."""
+    def check_still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
+        """Tell whether shards, by name, still have these records, as `spout.planner.streams.check_still_there`."""
         keys = {self._layout.key_of(shard): shard for shard in records}
-        found = still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
+        found = check_still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
         return {keys[key]: there for key, there in found.items()}
 
     def list_new_shards(self, stream: str, known: Iterable[str]) -> list[Shard]:
@@ -122,7 +124,9 @@ _STEPS = 4
 _SIDE_BY_SIDE = 32
 
 
-def still_there(kinesis: Kinesis, records: Mapping[ShardKey, RecordPosition]) -> dict[ShardKey, bool | None]:
+def check_still_there(
+    kinesis: Kinesis, records: Mapping[ShardKey, RecordPosition]
+) -> dict[ShardKey, bool | None]:
     """Tell whether each shard still has its record; None if that is not known now.
 
     Raises:

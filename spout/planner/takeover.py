@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def fenced_first(store: SourceStore, epoch: Callable[[], int]) -> Iterator[None]:
+def prefer_fenced_error(store: SourceStore, epoch: Callable[[], int]) -> Iterator[None]:
     """Replace any error of a run's work on the state by `FencedError` if a newer run has taken over.
 
     The run may have read a mixture of both runs' state, which would look like lost or damaged data.
@@ -116,7 +116,7 @@ class TakeoverWatch:
                 self._report(self._note_takeover)
                 raise self._closed_for
             try:
-                with fenced_first(self._store, lambda: self.epoch):
+                with prefer_fenced_error(self._store, lambda: self.epoch):
                     yield
             except FencedError as error:
                 self._closed_for = error

@@ -132,10 +132,10 @@ class SubscriptionPager(ShardPager):
             self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
             if self._clock() >= deadline:
                 return None
-            raise self._located(error) from error
+            raise self._locate_error(error) from error
         except KinesisError as error:
             self.close()
-            raise self._located(error) from error
+            raise self._locate_error(error) from error
         if records is not None:
             self._failures = 0
         return records

@@ -20,7 +20,12 @@ from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
+from kinesis_trident.spout.kinesis.record_batches import (
+    arrival_at,
+    count_through,
+    position_at,
+    select_through,
+)
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
@@ -130,14 +135,14 @@ class ShardFetcher:
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
         if self._fan_out is not None:
-            return self._pushed_turn(self._fan_out, position, bounds)
+            return self._read_pushed_turn(self._fan_out, position, bounds)
         if cursor is None or cursor.position != position:
             cursor = ShardCursor(position)
         if cursor.seconds:
             bounds = replace(bounds, seconds=max(0.0, bounds.seconds - cursor.seconds))
-        return self._turn(self._pager(cursor), position, bounds)
+        return self._read_turn(self._pager(cursor), position, bounds)
 
-    def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
+    def _read_pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
         """Read a turn from a subscription, which stays open; poll it if another reader has the subscription."""
         key = (*self._place, fan_out.consumer, self._shard)
         pager = fan_out.kept.take(key, position)
@@ -147,7 +152,7 @@ class ShardFetcher:
         else:
             pager.go_on(closing, self.calls)
         try:
-            turn = self._turn(pager, position, bounds)
+            turn = self._read_turn(pager, position, bounds)
         except BaseException:
             pager.close()
             raise
@@ -156,10 +161,10 @@ class ShardFetcher:
         else:
             pager.close()
         if pager.in_use and turn.last is None and turn.end == position:
-            return self._turn(self._pager(ShardCursor(position)), position, bounds)
+            return self._read_turn(self._pager(ShardCursor(position)), position, bounds)
         return turn
 
-    def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
+    def _read_turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
@@ -181,7 +186,7 @@ class ShardFetcher:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
                 break
-        behind = self._behind(pager.page, held) if pager.page else 0
+        behind = self._measure_lag(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         following = pager.page.next_iterator if pager.page is not None and not pager.drained else None
         if self._fan_out is None and following is not None:
@@ -199,10 +204,12 @@ class ShardFetcher:
         read = arrival_at(held.batches[-1], -1) if held.batches else 0
         lag = max(1, arrival_at(rest, -1) - read) if read else 1
         return held.turn(
-            end, behind_ms=(page.behind_ms or 0) + lag, ahead=self._ahead(held.bounds, rest, tip)
+            end, behind_ms=(page.behind_ms or 0) + lag, ahead=self._measure_ahead(held.bounds, rest, tip)
         )
 
-    def _ahead(self, bounds: Bounds | None, rest: pa.RecordBatch, tip: int | None) -> tuple[int, int] | None:
+    def _measure_ahead(
+        self, bounds: Bounds | None, rest: pa.RecordBatch, tip: int | None
+    ) -> tuple[int, int] | None:
         """Return `Pin.ahead` of records that a turn has left; where reads are refused, another turn may read none."""
         first = arrival_at(rest, 0)
         if not first or bounds is None or bounds.upto is None:
@@ -213,7 +220,7 @@ class ShardFetcher:
         sure = tip if tip is not None and count == rest.num_rows else arrival_at(rest, count - 1)
         return first, max(first, sure)
 
-    def _behind(self, page: Page, held: TurnBuffer) -> int:
+    def _measure_lag(self, page: Page, held: TurnBuffer) -> int:
         """Return the lag after a page; if no answer reports it, the age of the last record, which is an upper bound."""
         if page.behind_ms is not None or not held.batches:
             return page.behind_ms or 0
@@ -238,7 +245,7 @@ class ShardFetcher:
         while not self._is_finished(pager, last, given_up):
             batches.append(self._next(pager, self._limit))
             check_whole(batches[-1], [str(last)], self._where)
-        held = TurnBuffer(batches=through(batches, last))
+        held = TurnBuffer(batches=select_through(batches, last))
         return held.turn(After(last))
 
     def fetch_due(
@@ -268,7 +275,7 @@ class ShardFetcher:
             group = runs[indexes.start : indexes.stop]
             if not self._read_range(picker, group, max_bytes, patient=patient):
                 break
-            picker.passed(group[-1].last_position)
+            picker.note_passed(group[-1].last_position)
         return DueTurn(picker.records, picker.missing, picker.through)
 
     def _read_range(
@@ -363,10 +370,10 @@ class ShardFetcher:
                 return pager.next(limit, deadline - self._clock())
             except ThrottledError:
                 # Only empty pages so far: ending here would lose the way through them.
-                if deadline is not None or pager.page is None or pager.in_use or patience.spent():
+                if deadline is not None or pager.page is None or pager.in_use or patience.is_spent():
                     return None
             except Unavailable:
-                if deadline is None and patience.spent():
+                if deadline is None and patience.is_spent():
                     raise
         return None
 
@@ -377,7 +384,7 @@ class ShardFetcher:
             try:
                 records = pager.next(limit)
             except (ThrottledError, Unavailable) as error:
-                if patience.spent() or (isinstance(error, ThrottledError) and not throttled):
+                if patience.is_spent() or (isinstance(error, ThrottledError) and not throttled):
                     raise
                 continue
             if records is not None:

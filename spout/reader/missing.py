@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kinesis_trident.spout.data_loss import DataLossLog, another_stream, deleted, recreated
+from kinesis_trident.spout.data_loss import DataLossLog, describe_deleted, describe_recreated, recreated_error
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     IteratorExpiredError,
@@ -85,16 +85,16 @@ class Recreation:
             try:
                 self._created[key.stream] = self._kinesis.describe(key.stream).created
             except StreamMissingError:
-                what = deleted(key.stream, {key.shard: turn.start})
+                what = describe_deleted(key.stream, {key.shard: turn.start})
                 DataLossLog(self._fail).report(what, turn.shard)
                 self.said[turn.shard] = what
                 return True
         created = self._created[key.stream]
         if created == key.created:
             return False
-        what = recreated(key.stream, key.created, created, {key.shard: turn.start})
+        what = describe_recreated(key.stream, key.created, created, {key.shard: turn.start})
         if self._fail:
-            raise another_stream(what, self._layout)
+            raise recreated_error(what, self._layout)
         self.said[turn.shard] = what
         return True
 

@@ -19,10 +19,10 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.aggregation import first_deaggregated
+from kinesis_trident.spout.kinesis.aggregation import deaggregate_first
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
-from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at
+from kinesis_trident.spout.kinesis.record_batches import payload_size, position_at, select_from
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.positions import After, Position
 from kinesis_trident.spout.reader.closing import Closing
@@ -149,7 +149,7 @@ class ShardPager(ABC):
         records = page.records
         if self._deaggregate:
             with _opening.get(None, threading.Lock):
-                records, taken = first_deaggregated(records, _PART)
+                records, taken = deaggregate_first(records, _PART)
             if taken < page.records.num_rows:
                 self._rest = replace(page, records=page.records.slice(taken)), ended
                 # More of it follows; a read that is interrupted continues at the position.
@@ -157,12 +157,12 @@ class ShardPager(ABC):
                 page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
             page = replace(page, size=payload_size(page.records))
         self.page, self.drained = page, ended
-        records = beyond(records, self.position)
+        records = select_from(records, self.position)
         if records.num_rows:
             self.position = After(position_at(records, -1))
         return records
 
-    def _located(self, error: KinesisError) -> KinesisError:
+    def _locate_error(self, error: KinesisError) -> KinesisError:
         """Return the error with stream, shard and position in its text."""
         return type(error)(f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}")
 
@@ -221,7 +221,7 @@ class Pager(ShardPager):
             try:
                 return self._read(limit)
             except (ThrottledError, Unavailable) as error:
-                self._limiter.refused()
+                self._limiter.note_refusal()
                 self._calls.throttles += isinstance(error, ThrottledError)
                 if _seldom(f"{self._stream}/{self._shard}"):
                     log.info("the turn goes on with what it has, or tries again: %s", error)
@@ -231,7 +231,7 @@ class Pager(ShardPager):
                 self._iterator = None
                 self._calls.renewals += 1
                 if renewal == _RENEWALS - 1:
-                    self._limiter.refused()
+                    self._limiter.note_refusal()
                     msg = (
                         f"{error}; {_RENEWALS} new iterators in a row were too old. Was this process paused?"
                     )
@@ -242,7 +242,7 @@ class Pager(ShardPager):
         page = self._first
         if page is None:
             page = self._ask(limit)
-            self._limiter.answered(page.size)
+            self._limiter.note_answer(page.size)
         records = self._take(page)
         self._full = self._first is None and page.records.num_rows >= limit
         self._iterator, self._first = page.next_iterator, None
@@ -255,6 +255,6 @@ class Pager(ShardPager):
             try:
                 return self._kinesis.get_records(self._iterator, limit)
             except KinesisError as error:
-                raise self._located(error) from error
+                raise self._locate_error(error) from error
         finally:
-            self._limiter.ended()
+            self._limiter.note_end()

@@ -45,7 +45,7 @@ class TurnReplay:
             if served > 0 and not dead
         ]
         runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
-        found = self._source.due(turn, fetcher, runs, everything=True)
+        found = self._source.read_due(turn, fetcher, runs, everything=True)
         segments: list[Segment | Retried] = [Retried.of(runs, found.records)]
         if pin.last is not None:
             last = RecordPosition.parse(pin.last)
@@ -64,7 +64,7 @@ class TurnReplay:
 
     def _refuse_unreadable(self, turn: ShardTurn, pin: Pin, rows: TurnRows) -> None:
         known = {piece.last for piece in pin.unreadable}
-        for piece in rows.unreadable():
+        for piece in rows.find_unreadable():
             if piece.last not in known:
                 msg = (
                     f"{self._source.where(turn.shard)}, record {piece.first}: it was a row of batch {pin.txid}, but a "

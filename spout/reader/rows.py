@@ -28,6 +28,7 @@ from kinesis_trident.spout.kinesis.record_batches import (
     UNREADABLE_SUB,
     Slice,
     compact,
+    copy_keys,
     count_from,
     count_through,
     digest_of,
@@ -36,10 +37,9 @@ from kinesis_trident.spout.kinesis.record_batches import (
     portions,
     position_at,
     unreadable_in,
-    with_own_keys,
 )
 from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
-from kinesis_trident.tracker.position_keys import Keys, concatenated
+from kinesis_trident.tracker.position_keys import Keys, concatenate
 from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
 
 _SUB = RECORD_SCHEMA.get_field_index("subSequenceNumber")
@@ -160,14 +160,14 @@ class TurnRows:
         self._shard_index = shard_index
         self._txid = txid
         self._tag = tag
-        self._numbered = list(_numbered(segments))
+        self._numbered = list(_number_records(segments))
 
     @property
     def count(self) -> int:
         """All records, with and without a row."""
         return sum(numbered.batch.num_rows for numbered in self._numbered)
 
-    def unreadable(self) -> tuple[NotDone, ...]:
+    def find_unreadable(self) -> tuple[NotDone, ...]:
         """Return the records without a row, in shard order: neighbours that have one reason together."""
         found: list[NotDone] = []
         before, behind = -2, ""
@@ -200,13 +200,13 @@ class TurnRows:
     def xor(self) -> int:
         """Return the XOR of the tuple ids of all rows, which the acks of the whole turn must equal."""
         value = 0
-        for _, _, ordinals in map(_with_rows, self._numbered):
+        for _, _, ordinals in map(_drop_undecodable, self._numbered):
             value ^= xor_of(tuple_ids(self.stream, self._txid, self.shard, ordinals))
         return value
 
     def keys(self) -> Keys:
         """Return the positions of all records, in order."""
-        return concatenated([keys_in(numbered.batch) for numbered in self._numbered])
+        return concatenate([keys_in(numbered.batch) for numbered in self._numbered])
 
     def digest(self) -> str:
         """Return a digest of the positions of all records, in order, and of which have a row."""
@@ -214,7 +214,7 @@ class TurnRows:
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows for Spark, in the columns of `ARROW_SCHEMA`."""
-        for batch, attempts, ordinals in map(_with_rows, self._numbered):
+        for batch, attempts, ordinals in map(_drop_undecodable, self._numbered):
             given = 0
             for portion in portions(batch):
                 these = slice(given, given + portion.num_rows)
@@ -242,7 +242,7 @@ class _Numbered(NamedTuple):
     ordinals: np.ndarray
 
 
-def _with_rows(numbered: _Numbered) -> _Numbered:
+def _drop_undecodable(numbered: _Numbered) -> _Numbered:
     """Leave out the records that cannot be decoded."""
     left_out = unreadable_in(numbered.batch)
     if not len(left_out):
@@ -251,7 +251,7 @@ def _with_rows(numbered: _Numbered) -> _Numbered:
     return _Numbered(compact(numbered.batch, rows), numbered.attempts[rows], numbered.ordinals[rows])
 
 
-def _numbered(segments: Iterable[Segment | Retried]) -> Iterator[_Numbered]:
+def _number_records(segments: Iterable[Segment | Retried]) -> Iterator[_Numbered]:
     """Number the records of segments, and join neighbouring small batches.
 
     Records that come back may lie in many small slices, and a batch takes as long as hundreds of rows, here and in
@@ -314,13 +314,13 @@ class _Held:
         """Return all of them as one batch; a page is not copied."""
         batches = [one.records() for one in self.slices]
         return _Numbered(
-            batches[0] if len(batches) == 1 else pa.concat_batches(list(map(with_own_keys, batches))),
+            batches[0] if len(batches) == 1 else pa.concat_batches(list(map(copy_keys, batches))),
             np.concatenate(self.attempts),
             np.concatenate(self.ordinals),
         )
 
 
-def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
+def make_untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
     """Return records, each with its own key, as untracked rows: attempt 1, txid 0, no anchors."""
     none = numbers(np.zeros(batch.num_rows + 1, dtype=np.int32))
     anchors = pa.ListArray.from_arrays(none, pa.nulls(0, _ANCHOR), type=_ANCHORS)

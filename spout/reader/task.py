@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
-from kinesis_trident.spout.data_loss import DataLossLog, expired_unread, gone_before
+from kinesis_trident.spout.data_loss import DataLossLog, describe_expired_unread, describe_gone_before_read
 from kinesis_trident.spout.errors import (
     ProtocolMismatchError,
     SettledBatchError,
@@ -175,7 +175,7 @@ class TurnReader:
         try:
             return self._hold_as_planned(turn)
         except DeaggregateChangedError:
-            other = self._partition.as_the_option_says()
+            other = self._partition.apply_deaggregate()
             if other is None:
                 raise
             # As planned, this turn has never given a row, and never will: the option was set back meanwhile.
@@ -229,7 +229,7 @@ class TurnReader:
         gone = turn.read and turn.shard in self._source.gone
         if gone:
             key = self._partition.layout.key_of(turn.shard)
-            what = self._recreation.said.get(turn.shard) or gone_before(
+            what = self._recreation.said.get(turn.shard) or describe_gone_before_read(
                 self._kinesis.describe(key.stream), key.shard, turn.start, self._partition.txid
             )
             DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
@@ -257,7 +257,7 @@ class TurnReader:
             last=str(fresh.last) if fresh and fresh.last else None,
             first=str(position_at(fresh.batches[0], 0)) if fresh and unnamed else None,
             count=rows.count,
-            unreadable=rows.unreadable(),
+            unreadable=rows.find_unreadable(),
             fresh=fresh.count if fresh else 0,
             digest=rows.digest(),
             xor=rows.xor(),
@@ -294,7 +294,7 @@ class TurnReader:
         if info is None:
             return
         position = parse_position(turn.start)
-        what = expired_unread(
+        what = describe_expired_unread(
             replace(info, server_time=answered), key.shard, position, None, turn.known_until
         )
         if what is not None:
@@ -313,7 +313,7 @@ class TurnReader:
         is_dead = np.array([turn.due[i][1] for i in wanted], np.bool_)
         # Letters are written before the pin. If another task has to read the turn again, it writes the same ones, in
         # their place, only if it gets as far: what it leaves for a later batch would be there twice.
-        found = self._source.due(turn, fetcher, runs, patient=bool(is_dead.any()))
+        found = self._source.read_due(turn, fetcher, runs, patient=bool(is_dead.any()))
         records = found.records
         served = [run.count if dead and skipped else -1 for run, dead in turn.due]
         for i, count in zip(wanted, records.counts.tolist(), strict=True):

@@ -11,11 +11,11 @@ from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
     compact,
     count_arrived,
-    fitting,
+    count_fitting,
     memory_of,
     payload_size,
     position_at,
-    through,
+    select_through,
     unreadable_in,
 )
 from kinesis_trident.spout.positions import After, Position
@@ -86,7 +86,7 @@ def cut(turn: Turn, last: RecordPosition) -> Turn:
     """Return the turn up to and including `last`; a turn that ends before it unchanged."""
     if turn.last is None or turn.last <= last:
         return turn
-    return TurnBuffer(batches=through(turn.batches, last)).turn(After(last))
+    return TurnBuffer(batches=select_through(turn.batches, last)).turn(After(last))
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class TurnBuffer:
         """
         if records.num_rows == 0 or self.bounds is None:
             return 0
-        taken = fitting(
+        taken = count_fitting(
             records,
             self.bounds.records - self.count,
             self.bounds.bytes - self.size,

@@ -15,7 +15,7 @@ from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
-from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
+from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, count_side_by_side
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
@@ -91,7 +91,7 @@ class TurnSource:
         if fetcher.cursor is not None:
             self._kept.keep((self._partition.layout, turn.shard), fetcher.cursor)
 
-    def due(
+    def read_due(
         self,
         turn: ShardTurn,
         fetcher: ShardFetcher,
@@ -116,7 +116,7 @@ class TurnSource:
     @property
     def at_a_time(self) -> int:
         """Return how many turns are in memory at a time, each with its share of `maxFetchBytesPerTask`."""
-        return max(1, min(side_by_side(self._options), len(self._partition.turns)))
+        return max(1, min(count_side_by_side(self._options), len(self._partition.turns)))
 
     def bounds(self, turn: ShardTurn) -> Bounds:
         """Return the bounds of a turn."""
@@ -187,7 +187,7 @@ def take_up(
     counts[rest] = turn.records.counts
     # The spool may have more records of a run than the stream still has.
     spooled = whole | ((counts >= 0) & (kept.counts > counts))
-    found = RunRecords(turn.records.slices, counts).replaced(kept, spooled)
+    found = RunRecords(turn.records.slices, counts).replace_some(kept, spooled)
     missing = tuple(rest[list(turn.missing)].tolist())
     return DueRecords(found, missing, turn.through, found.reached & ~spooled)
 

@@ -39,6 +39,6 @@ def pack_rows(rows: Entries, most: int) -> Iterator[tuple[Entry, int]]:
         pack = Pack(explicit or str(hash_key(first[1])))
         pack.add(*first)
         count, first = pack.extend(users, most - len(ROUTED_KEY))
-        aggregate = {"Data": pack.packed(), "PartitionKey": ROUTED_KEY, "ExplicitHashKey": pack.hash_key}
+        aggregate = {"Data": pack.pack(), "PartitionKey": ROUTED_KEY, "ExplicitHashKey": pack.hash_key}
         yield (aggregate if count else rows[start]), 1 + count
         start += 1 + count

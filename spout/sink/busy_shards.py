@@ -97,7 +97,7 @@ class BusyShards:
         if self._map is not None:
             self._map.refresh()
 
-    def busy(self) -> frozenset[str]:
+    def find_busy(self) -> frozenset[str]:
         """Return the shards that are busy now."""
         with self._lock:
             return frozenset(self._busy)
@@ -133,7 +133,7 @@ class BusyShards:
             seconds = min(1.0, now - busy.since) * busy.share
             busy.since, busy.free = now, now + _APART
             records = len(rows) if packed else int(_RECORDS * seconds)
-            return max(1, min(records, rows.fitting(int(_BYTES * seconds))))
+            return max(1, min(records, rows.count_fitting(int(_BYTES * seconds))))
 
     def pause(self, homes: Iterable[str], now: float) -> float:
         """Return the seconds until something may be sent to one of these shards."""
@@ -194,7 +194,7 @@ class ShardPool:
     def is_ready(self) -> bool:
         """Return whether there are records that wait for no busy shard, or are under way."""
         homes = {*self._apart, *(one.home for one in self._taken)}
-        return bool(self._ready) or not homes <= self._shards.busy()
+        return bool(self._ready) or not homes <= self._shards.find_busy()
 
     @property
     def waiting(self) -> int:
@@ -223,11 +223,11 @@ class ShardPool:
             if known is not self._known:
                 self._ready[:0] = (one for some in self._apart.values() for one in some)
                 self._known, self._apart = known, {}
-            if self._ready and known is not None and (packs or self._apart or self._shards.busy()):
+            if self._ready and known is not None and (packs or self._apart or self._shards.find_busy()):
                 self._sort_out(known, everything=packs)
             now, left = self._clock(), RequestBound(bound.records, bound.bytes)
             for home in list(self._apart):
-                rows, packed = Entries.joined(self._apart.pop(home)), packs and bool(home)
+                rows, packed = Entries.join(self._apart.pop(home)), packs and bool(home)
                 count = self._shards.allow(home, rows, now, packed=packed) if left.records > 0 else 0
                 if packed:
                     rest = self._take_packed(home, rows, count, left, bound.bytes)
@@ -236,13 +236,13 @@ class ShardPool:
                 if rest:
                     self._apart[home] = [rest]
             if self._ready and left.records > 0:
-                rows = Entries.joined(self._ready)
+                rows = Entries.join(self._ready)
                 rest = self._take_some(None, rows, len(rows), left)
                 self._ready = [rest] if rest else []
             parts = [
                 one.rows if one.aggregate is None else Entries.of([one.aggregate]) for one in self._taken
             ]
-            return Entries.joined(parts) if parts else Entries.of(())
+            return Entries.join(parts) if parts else Entries.of(())
 
     def is_cut(self) -> bool:
         """See `Pool.is_cut`."""
@@ -290,7 +290,7 @@ class ShardPool:
             self._ready.insert(0, rows.pick(refused))
             self.goes_on = False
             return False
-        for home, indexes in _by_home(homes).items():
+        for home, indexes in _group_by_home(homes).items():
             mine = refused[indexes]
             counts[home][0] += int((~mine).sum())
             counts[home][1] += int(mine.sum())
@@ -309,10 +309,10 @@ class ShardPool:
 
     def _sort_out(self, known: KnownShards, *, everything: bool) -> None:
         """Move the records of busy shards, or all, behind those that wait for them already."""
-        rows = Entries.joined(self._ready)
-        busy = self._shards.busy() | self._apart.keys()
+        rows = Entries.join(self._ready)
+        busy = self._shards.find_busy() | self._apart.keys()
         kept = []
-        for home, indexes in _by_home(known.homes(rows)).items():
+        for home, indexes in _group_by_home(known.homes(rows)).items():
             if everything or home in busy:
                 self._apart.setdefault(home, []).append(rows.pick(indexes))
             else:
@@ -322,7 +322,7 @@ class ShardPool:
     def _take_some(self, home: str | None, rows: Entries, count: int, left: RequestBound) -> Entries:
         """Take the first records, as many as there is room for; return the others."""
         # A record that is larger than a request may be is sent alone.
-        fitting = rows.fitting(left.bytes) or int(not self._taken)
+        fitting = rows.count_fitting(left.bytes) or int(not self._taken)
         count = min(count, left.records, fitting)
         if count:
             part = rows[:count]
@@ -346,7 +346,7 @@ class ShardPool:
         return rows[at:]
 
 
-def _by_home(homes: Sequence[str]) -> dict[str, _Indexes]:
+def _group_by_home(homes: Sequence[str]) -> dict[str, _Indexes]:
     """Return the indexes of the records of each shard, in order."""
     found: dict[str, list[int]] = defaultdict(list)
     for index, home in enumerate(homes):

@@ -123,7 +123,7 @@ def streams_of(
         column = column.fill_null(default)
     names = column.dictionary_encode()
     codes = names.indices.to_numpy()
-    found = [_checked_stream(name) for name in names.dictionary.to_pylist()]
+    found = [_check_stream(name) for name in names.dictionary.to_pylist()]
     rows = batch.take(pa.array(np.argsort(codes, kind="stable"))) if len(found) > 1 else batch
     start = 0
     for name, count in zip(found, np.bincount(codes, minlength=len(found)).tolist(), strict=True):
@@ -131,7 +131,7 @@ def streams_of(
         start += count
 
 
-def _checked_stream(name: str) -> str:
+def _check_stream(name: str) -> str:
     try:
         return parsers.single_name(name)
     except ValueError:
@@ -172,7 +172,7 @@ def entries_of(
         hashes = None if columns.explicit_hash_key is None else part.column(columns.explicit_hash_key)
         sizes = _lengths(data) + _lengths(keys)
         entries = Entries(_objects(data), _objects(keys), sizes, None if hashes is None else _objects(hashes))
-        for row in np.flatnonzero(_unsure(data, keys, sizes, hashes)).tolist():
+        for row in np.flatnonzero(_find_unsure(data, keys, sizes, hashes)).tolist():
             _check(entries, row, limit)
         yield entries
 
@@ -221,7 +221,7 @@ def _lengths(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return found
 
 
-def _unsure(
+def _find_unsure(
     data: pa.Array, keys: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]], hashes: pa.Array | None
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows are not certain to be accepted."""

@@ -119,13 +119,13 @@ class Lanes:
         for part in parts:
             self._records += len(part)
             self._size += part.size
-            for lane, entries in self._divided(part):
+            for lane, entries in self._divide(part):
                 for request in lane.filling(target).add(entries):
                     self._start(lane, target, request)
         for lane in self._lanes:
             self._bound(lane)
 
-    def _divided(self, part: Entries) -> Iterator[tuple[_Lane, Entries]]:
+    def _divide(self, part: Entries) -> Iterator[tuple[_Lane, Entries]]:
         """Yield the records of each lane."""
         count = len(self._lanes)
         if count == 1:

@@ -44,11 +44,11 @@ class _AggregateFilling(Filling):
         super().__init__(bound)
         self._shards = shards
 
-    def _fitting(self, entries: Entries) -> int:
+    def _count_fitting(self, entries: Entries) -> int:
         most = min(self._bound.bytes, _SHARD_BYTES * len(self._shards.known))
         # The memory of the rows before each one.
         payloads = self.size + np.cumsum(entries.sizes) - entries.sizes
         memory = payloads + ROW_BYTES * (len(self) + np.arange(len(entries)))
         return min(
-            entries.fitting(most - self.size), int(np.searchsorted(memory, REQUEST_BYTES, side="right"))
+            entries.count_fitting(most - self.size), int(np.searchsorted(memory, REQUEST_BYTES, side="right"))
         )

@@ -125,7 +125,7 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
 
     @cache
     def target(stream: str) -> StreamTarget:
-        called = options.called(stream)
+        called = options.resolve_name(stream)
         described = described_stream(client, called)
         aggregation = None
 
@@ -146,7 +146,7 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
     with Lanes(options.max_requests_in_flight, patience, pacing=pacing) as lanes:
         for batch in batches:
             for stream, rows in streams_of(batch, columns, options.stream_name):
-                described = described_stream(client, options.called(stream))
+                described = described_stream(client, options.resolve_name(stream))
                 rows_of = partial(entries_of, limit=described.limit, is_auto=described.is_auto, rng=rng)
                 lanes.add(target(stream), rows_of(rows, columns))
         sent = lanes.finish()

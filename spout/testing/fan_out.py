@@ -89,7 +89,7 @@ class StreamConsumers:
             RefusedError: there is a younger one, or the consumer is not active.
             KinesisError: the consumer, shard or position does not exist.
         """
-        stream, consumer = self._found(asked.consumer_arn, None, None, now)
+        stream, consumer = self._resolve(asked.consumer_arn, None, None, now)
         shard = stream.shard(asked.shard_id)
         before = consumer.subscribed.get(shard.name)
         if before is not None and now - before.began < (self._quotas().resubscribe_ms or 0):
@@ -110,7 +110,7 @@ class StreamConsumers:
             RefusedError: another subscription has replaced it.
             KinesisError: the stream, the shard or the consumer no longer exists.
         """
-        stream, consumer = self._found(subscription.consumer.arn, None, None, now)
+        stream, consumer = self._resolve(subscription.consumer.arn, None, None, now)
         if consumer.subscribed.get(subscription.shard) is not subscription:
             msg = f"Another subscription has taken over {subscription.shard} of {consumer.arn}"
             raise RefusedError(msg, code="ResourceInUseException")
@@ -152,11 +152,11 @@ class StreamConsumers:
         return {"Consumer": self._json(made, now)}
 
     def _describe(self, asked: requests.SomeConsumer, now: int) -> dict[str, Any]:
-        stream, found = self._found(asked.consumer_arn, asked.stream, asked.consumer_name, now)
+        stream, found = self._resolve(asked.consumer_arn, asked.stream, asked.consumer_name, now)
         return {"ConsumerDescription": self._json(found, now) | {"StreamARN": stream.arn}}
 
     def _deregister(self, asked: requests.SomeConsumer, now: int) -> dict[str, Any]:
-        stream, found = self._found(asked.consumer_arn, asked.stream, asked.consumer_name, now)
+        stream, found = self._resolve(asked.consumer_arn, asked.stream, asked.consumer_name, now)
         found.deleted = now
         if not self._quotas().deregistration_ms:
             del self.of(stream)[found.name]
@@ -171,7 +171,7 @@ class StreamConsumers:
             answer["NextToken"] = page[-1]
         return answer
 
-    def _found(
+    def _resolve(
         self, arn: str | None, stream: str | None, name: str | None, now: int
     ) -> tuple[HeldStream, HeldConsumer]:
         """Return a consumer by its ARN, or by its stream's and its own name."""

@@ -11,7 +11,7 @@ from kinesis_trident.spout.testing.shard import HeldShard
 from kinesis_trident.spout.testing.stream import HOUR_MS, HeldStream
 
 
-def filtered(stream: HeldStream, wanted: ShardFilter | None, now: int) -> list[HeldShard]:
+def filter_shards(stream: HeldStream, wanted: ShardFilter | None, now: int) -> list[HeldShard]:
     """Return the shards that match a filter of ListShards, in the order of their ids.
 
     Raises:

@@ -26,7 +26,7 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA
 from kinesis_trident.spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
-from kinesis_trident.spout.testing.listing import filtered
+from kinesis_trident.spout.testing.listing import filter_shards
 from kinesis_trident.spout.testing.quotas import CallTimes, Quotas, ShardQuota
 from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.requests import ShardFilter
@@ -94,7 +94,7 @@ class MemoryKinesis:
             self._count("list_shards", type(since).__name__ if since else "")
             held = list(self._stream.shards.values())
             if since is not None:
-                held = filtered(self._stream, _filter(since), self._clock())
+                held = filter_shards(self._stream, _filter(since), self._clock())
             return [
                 Shard(one.name, one.parents, one.closed is not None, (one.first, one.last)) for one in held
             ]
@@ -123,7 +123,7 @@ class MemoryKinesis:
             used.read(self._quotas, now)
             answer = shard.read(Cursor(int(start), int(walked)), limit, now)
             size = answer.size
-            used.answered(size, self._quotas, now)
+            used.note_answer(size, self._quotas, now)
             following = None if answer.following is None else _token(shard, answer.following)
             ended = following is None
             if self._broken_off[name]:
@@ -217,7 +217,7 @@ class MemoryKinesis:
             case TrimHorizon():
                 return Cursor(0)
             case AtTimestamp(since):
-                return held.since(since, self._stream.tip.start)
+                return held.cursor_since(since, self._stream.tip.start)
             case After(record):
                 return Cursor(record.sequence + (1 if record.sub < 0 else 0))
             case At(record):

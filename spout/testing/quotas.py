@@ -94,7 +94,7 @@ class ShardQuota:
             raise ThrottledError(self._message)
         self._calls.append(now)
 
-    def answered(self, size: int, quotas: Quotas, now: int) -> None:
+    def note_answer(self, size: int, quotas: Quotas, now: int) -> None:
         """Count the payload of an answer."""
         self._answers.append((now, size))
         if quotas.read_bytes is not None and size > quotas.read_bytes:

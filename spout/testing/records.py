@@ -18,7 +18,7 @@ def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
     pack = Pack()
     for data, key in records:
         pack.add(data, key)
-    return pack.packed()
+    return pack.pack()
 
 
 def record_json(record: StoredRecord) -> dict[str, Any]:

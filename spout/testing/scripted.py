@@ -244,7 +244,7 @@ class ScriptedKinesis:
                 self._signatures.check(request.headers, self.now)
                 self._service.check_owner(asked)
                 if call == "SubscribeToShard":
-                    return self._subscribed(asked, fault)
+                    return self._answer_subscription(asked, fault)
                 answer = self._service.answer(call, asked, self.now)
             except KinesisError as error:
                 self.refused[call, shard] += 1
@@ -258,7 +258,7 @@ class ScriptedKinesis:
                 sent=fault.after if isinstance(fault, Cut) else None,
             )
 
-    def _subscribed(self, asked: Mapping[str, Any], fault: Slow | Cut | None) -> Reply:
+    def _answer_subscription(self, asked: Mapping[str, Any], fault: Slow | Cut | None) -> Reply:
         subscription = self._service.subscribe(asked, self.now)
         return Reply(
             200,
@@ -269,7 +269,7 @@ class ScriptedKinesis:
 
     async def _events(self, subscription: HeldSubscription, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
         """Yield the messages of a subscription, until it ends normally or with an exception."""
-        async for part in _sent(event_message("initial-response", b"{}"), fault):
+        async for part in _cut_message(event_message("initial-response", b"{}"), fault):
             yield part
         while not subscription.over:
             with self._lock:
@@ -279,7 +279,7 @@ class ScriptedKinesis:
                 continue
             if isinstance(fault, Slow):
                 await asyncio.sleep(fault.seconds)
-            async for part in _sent(message, fault):
+            async for part in _cut_message(message, fault):
                 yield part
 
     def _next_message(self, subscription: HeldSubscription) -> tuple[bytes | None, Slow | Cut | None]:
@@ -309,7 +309,7 @@ class ScriptedKinesis:
         }
 
 
-async def _sent(message: bytes, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
+async def _cut_message(message: bytes, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
     """Return the part of a message that is sent before the connection breaks."""
     if not isinstance(fault, Cut):
         yield message

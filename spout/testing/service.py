@@ -20,7 +20,7 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.testing import requests
 from kinesis_trident.spout.testing.fan_out import HeldSubscription, StreamConsumers
-from kinesis_trident.spout.testing.listing import children, filtered, shard_json
+from kinesis_trident.spout.testing.listing import children, filter_shards, shard_json
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard
@@ -30,8 +30,8 @@ from kinesis_trident.spout.testing.tokens import (
     RefusedError,
     cursor_for,
     iterator_of,
-    listing_from,
     listing_token,
+    parse_listing_token,
     parts_of,
 )
 
@@ -171,9 +171,11 @@ class KinesisService:
 
     def _describe_stream(self, asked: requests.DescribeStream, now: int) -> dict[str, Any]:
         stream = self.stream(asked.stream, now)
-        shards = [s for s in filtered(stream, None, now) if s.name > (asked.exclusive_start_shard_id or "")]
+        shards = [
+            s for s in filter_shards(stream, None, now) if s.name > (asked.exclusive_start_shard_id or "")
+        ]
         page = shards[: asked.limit]
-        found = _described(stream) | {
+        found = _describe(stream) | {
             "Shards": [shard_json(shard) for shard in page],
             "HasMoreShards": len(page) < len(shards),
         }
@@ -184,7 +186,7 @@ class KinesisService:
         strategy = "AUTO" if stream.is_auto else "USER_PARTITION_KEY"
         counts = {"OpenShardCount": len(stream.open_shards), "ConsumerCount": len(self._fan_out.of(stream))}
         return {
-            "StreamDescriptionSummary": _described(stream) | counts | {"RecordDistributionStrategy": strategy}
+            "StreamDescriptionSummary": _describe(stream) | counts | {"RecordDistributionStrategy": strategy}
         }
 
     def _list_shards(self, asked: requests.ListShards, now: int) -> dict[str, Any]:
@@ -194,9 +196,9 @@ class KinesisService:
             if asked.stream or asked.exclusive_start_shard_id or asked.shard_filter:
                 msg = "NextToken cannot be provided together with what names a stream or a shard."
                 raise KinesisError(msg)
-            name, after, wanted = listing_from(asked.next_token, now)
+            name, after, wanted = parse_listing_token(asked.next_token, now)
         stream = self.stream(name, now)
-        shards = [shard for shard in filtered(stream, wanted, now) if shard.name > after]
+        shards = [shard for shard in filter_shards(stream, wanted, now) if shard.name > after]
         page = shards[: asked.max_results]
         answer: dict[str, Any] = {"Shards": [shard_json(shard) for shard in page]}
         if len(page) < len(shards):
@@ -209,11 +211,11 @@ class KinesisService:
         return {"ShardIterator": iterator_of(stream, shard, cursor_for(stream, shard, asked, now), now)}
 
     def _get_records(self, asked: requests.GetRecords, now: int) -> dict[str, Any]:
-        stream, shard, cursor = self._at(asked.shard_iterator, now)
+        stream, shard, cursor = self._find_cursor(asked.shard_iterator, now)
         used = self._quota(stream, shard)
         used.read(self._quotas, now)
         found = shard.read(cursor, asked.limit, now)
-        used.answered(sum(len(record.data) for record in found.records), self._quotas, now)
+        used.note_answer(sum(len(record.data) for record in found.records), self._quotas, now)
         answer: dict[str, Any] = {
             "Records": [record_json(record) for record in found.records],
             "MillisBehindLatest": found.behind,
@@ -284,7 +286,7 @@ class KinesisService:
         key = (stream.name, stream.created, shard.name)
         return self._used.setdefault(key, ShardQuota(shard.name))
 
-    def _at(self, iterator: str, now: int) -> tuple[HeldStream, HeldShard, Cursor]:
+    def _find_cursor(self, iterator: str, now: int) -> tuple[HeldStream, HeldShard, Cursor]:
         name, created, shard_name, start, walked, generation, made = parts_of(iterator)
         stream = self.stream(name, now)
         if created != stream.created:
@@ -308,7 +310,7 @@ def _request(call: str, asked: Mapping[str, Any], kind: type[_Kind]) -> _Kind:
         raise RefusedError(msg, code="ValidationException") from error
 
 
-def _described(stream: HeldStream) -> dict[str, Any]:
+def _describe(stream: HeldStream) -> dict[str, Any]:
     return {
         "StreamName": stream.name,
         "StreamARN": stream.arn,

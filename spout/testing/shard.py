@@ -70,7 +70,7 @@ class HeldShard:
     generation: int = 0
     lingers: int = 0
 
-    def since(self, time: int, tip: int) -> Cursor:
+    def cursor_since(self, time: int, tip: int) -> Cursor:
         """Return the cursor before the first record that arrived at `time` or later; `tip` is that of the next one."""
         at = bisect_left(self.records, time, key=lambda record: record.arrival)
         return Cursor(self.records[at].sequence if at < len(self.records) else tip)
@@ -101,7 +101,7 @@ class HeldShard:
         end = len(self.records)
         if gap is not None:
             end = bisect_right(self.records, gap, key=lambda record: record.sequence)
-        page = self._fitting(at, min(end, at + limit))
+        page = self._take_fitting(at, min(end, at + limit))
         left = len(self.records) - at - len(page)
         if gap is not None and at + len(page) == end:
             return Answer(page, Cursor(gap), _GAP_LAG_MS)
@@ -112,7 +112,7 @@ class HeldShard:
         behind = max(1, now - page[-1].arrival) if left else 0
         return Answer(page, Cursor(page[-1].sequence + 1) if page else cursor, behind)
 
-    def _fitting(self, at: int, end: int) -> list[StoredRecord]:
+    def _take_fitting(self, at: int, end: int) -> list[StoredRecord]:
         page = self.records[at:end]
         sizes = list(accumulate(map(len, map(_payload, page))))
         return page[: max(1, bisect_right(sizes, _ANSWER_BYTES))]

@@ -79,13 +79,13 @@ class HeldStream:
         """
         if self.is_auto:
             shards = self.open_shards
-            return shards[self._sequence // _STEP % len(shards)] if shards else self.home(0)
+            return shards[self._sequence // _STEP % len(shards)] if shards else self.find_home(0)
         if key is None:
             msg = f"PartitionKey is required: stream {self.name} has the strategy USER_PARTITION_KEY"
             raise KinesisError(msg)
-        return self.home(hash_key(key) if explicit is None else int(explicit))
+        return self.find_home(hash_key(key) if explicit is None else int(explicit))
 
-    def home(self, key: int) -> HeldShard:
+    def find_home(self, key: int) -> HeldShard:
         """Return the open shard of a hash key.
 
         Raises:
@@ -106,11 +106,11 @@ class HeldStream:
         if shard.closed is not None:
             msg = f"shard {shard.name} is closed"
             raise KinesisError(msg)
-        record = StoredRecord(self._following(), key, data, now)
+        record = StoredRecord(self._next_sequence(), key, data, now)
         shard.records.append(record)
         return record
 
-    def at(self, shard: HeldShard, sequence: int) -> Cursor:
+    def cursor_at(self, shard: HeldShard, sequence: int) -> Cursor:
         """Return the cursor before a record, which may have expired.
 
         Raises:
@@ -130,7 +130,7 @@ class HeldStream:
         Raises:
             KinesisError: the shard is closed, or `at` is not inside it.
         """
-        shard = self._still_open(name)
+        shard = self._check_open(name)
         low, high = shard.hashes
         middle = (low + high + 1) // 2 if at is None else at
         if not low < middle <= high:
@@ -145,7 +145,7 @@ class HeldStream:
         Raises:
             KinesisError: one is closed, or they are not neighbours.
         """
-        pair = [self._still_open(name), self._still_open(other)]
+        pair = [self._check_open(name), self._check_open(other)]
         low, high = sorted(shard.hashes for shard in pair)
         if low[1] + 1 != high[0]:
             msg = f"Shards {name} and {other} in stream {self.name} are not an adjacent pair of shards"
@@ -158,7 +158,7 @@ class HeldStream:
         """Split and merge until `count` shards divide the hash keys evenly."""
         for number in range(1, count):
             start = _share(number, count)[0]
-            home = self.home(start)
+            home = self.find_home(start)
             if home.hashes[0] != start:
                 self.split(home.name, now, start)
         starts = {_share(number, count)[0] for number in range(count)}
@@ -172,7 +172,7 @@ class HeldStream:
         """Close a shard for new records; existing ones can be read."""
         shard = self.shard(name)
         shard.closed = now
-        shard.last = self._following()
+        shard.last = self._next_sequence()
 
     def forget(self, name: str) -> None:
         """Remove a shard as past retention: it is no longer listed."""
@@ -181,7 +181,7 @@ class HeldStream:
 
     def gap(self, name: str, pages: int) -> None:
         """Put this many empty pages, behind the tip, before the next record of a shard."""
-        self.shard(name).gaps[self._following()] = pages
+        self.shard(name).gaps[self._next_sequence()] = pages
 
     def expire(self, now: int) -> None:
         """Drop records past retention, and shards that were closed before it."""
@@ -191,7 +191,7 @@ class HeldStream:
             if shard.closed is not None and shard.closed < horizon:
                 del self.shards[shard.name]
 
-    def _still_open(self, name: str) -> HeldShard:
+    def _check_open(self, name: str) -> HeldShard:
         shard = self.shard(name)
         if shard.closed is not None:
             msg = f"Shard {name} in stream {self.name} is closed: it cannot be split or merged"
@@ -201,10 +201,10 @@ class HeldStream:
     def _open(self, parents: tuple[str, ...], hashes: tuple[int, int], now: int) -> str:
         name = f"shardId-{self._made:012d}"
         self._made += 1
-        self.shards[name] = HeldShard(name, hashes, self._following(), now, parents)
+        self.shards[name] = HeldShard(name, hashes, self._next_sequence(), now, parents)
         return name
 
-    def _following(self) -> int:
+    def _next_sequence(self) -> int:
         self._sequence += _STEP
         return self._sequence
 

@@ -63,12 +63,12 @@ def cursor_for(stream: HeldStream, shard: HeldShard, asked: GetShardIterator, no
                     f"timestampInMillis: {since}, currentTimestampInMillis: {now}"
                 )
                 raise KinesisError(msg)
-            return shard.since(since, stream.tip.start)
+            return shard.cursor_since(since, stream.tip.start)
         case kind:
             if asked.starting_sequence_number is None:
                 msg = f"StartingSequenceNumber is needed for {kind}"
                 raise KinesisError(msg)
-            cursor = stream.at(shard, int(asked.starting_sequence_number))
+            cursor = stream.cursor_at(shard, int(asked.starting_sequence_number))
             return cursor if kind == "AT_SEQUENCE_NUMBER" else Cursor(cursor.start + 1)
 
 
@@ -77,7 +77,7 @@ def listing_token(name: str, after: str, wanted: ShardFilter | None, now: int) -
     return msgspec.json.encode((name, after, wanted, now)).decode()
 
 
-def listing_from(token: str, now: int) -> tuple[str, str, ShardFilter | None]:
+def parse_listing_token(token: str, now: int) -> tuple[str, str, ShardFilter | None]:
     """Parse stream, last returned shard, and filter of a continued listing.
 
     Raises:

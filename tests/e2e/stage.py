@@ -22,7 +22,7 @@ from kinesis_trident import Reliable, reliable
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.engines import installed_protocol
+from kinesis_trident.spout.engines import find_protocol
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 from kinesis_trident.spout.graceful_stop import stop_when_drained
 from kinesis_trident.spout.spark_plan import source_of
@@ -49,7 +49,7 @@ def start_available_now(out: DataStreamWriter, stream: DataFrame) -> StreamingQu
 
     With Spark 4.0 and 4.1 that trigger ends after one batch of a Python source.
     """
-    if installed_protocol() != "4.0":
+    if find_protocol() != "4.0":
         return out.trigger(**AVAILABLE_NOW).start()
     query = out.start()
     stop_when_drained(query, source_of(stream)[0])
@@ -258,7 +258,7 @@ class Stage:
 
     def progress(self, query: StreamingQuery) -> dict[str, Any]:
         """Return what the source says of itself in a query's last progress; empty before the first."""
-        if installed_protocol() == "4.0":
+        if find_protocol() == "4.0":
             pytest.skip(NO_REPORTS)
         last = query.lastProgress
         return dict(json.loads(last.json)["sources"][0]["latestOffset"] or {}) if last else {}

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kinesis_trident.spout.engines import ENGINES, installed_protocol
+from kinesis_trident.spout.engines import ENGINES, find_protocol
 
-STATES_STARTS = installed_protocol() == "4.2"
+STATES_STARTS = find_protocol() == "4.2"
 
 
 class _Reader(DataSourceStreamReader):
@@ -134,7 +134,7 @@ def test_the_calls_are_those_that_an_engine_expects(noted: Noted) -> None:
     begins(noted.start(5), 2, *said, latest(2), ["partitions", 2, 5])
     said = [] if STATES_STARTS else [["partitions", 5, 5]]
     begins(noted.start(5), 2, *said, latest(5))
-    assert installed_protocol() in ENGINES
+    assert find_protocol() in ENGINES
 
 
 @pytest.mark.skipif(STATES_STARTS, reason="Spark 4.2 and newer ask for the source's own AvailableNow")

@@ -10,7 +10,7 @@ import pytest
 from hostility import hostile, mutated, read_bounded
 from hypothesis import given, strategies as st
 
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
+from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregate_page
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.testing import aggregate
 
@@ -49,7 +49,7 @@ def read(payloads: list[bytes]) -> None:
     records = page(payloads)
 
     def call() -> pa.RecordBatch:
-        return deaggregated(records)
+        return deaggregate_page(records)
 
     found = read_bounded(call, sum(map(len, payloads)), ())
     assert found is not None
@@ -67,7 +67,7 @@ def read(payloads: list[bytes]) -> None:
 
 
 # Loads protobuf, which is none of a record's cost.
-deaggregated(page(AGGREGATES[:1]))
+deaggregate_page(page(AGGREGATES[:1]))
 
 
 @hostile
@@ -100,7 +100,7 @@ def test_a_large_message_stays_within_the_limit(begin: bytes, again: bytes) -> N
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     try:
-        found = deaggregated(records)
+        found = deaggregate_page(records)
         peak = tracemalloc.get_traced_memory()[1]
         arrow = pa.total_allocated_bytes() - before
     finally:

@@ -28,7 +28,7 @@ from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import unreadable_in
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.lineage import drained, first_listing, readable
+from kinesis_trident.spout.planner.shards.lineage import find_readable, mark_drained, start_lineage
 from kinesis_trident.spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
@@ -197,7 +197,7 @@ def test_get_records(drawn: tuple[list[dict[str, Any]], bool], start: Position) 
         for batch in rows.record_batches():
             batch.validate(full=True)
             given += batch.num_rows
-        failed = rows.unreadable()
+        failed = rows.find_unreadable()
         assert all(piece.reason.startswith("UNREADABLE: ") for piece in failed)
         assert given + sum(piece.count for piece in failed) == turn.count
         for batch in turn.batches:
@@ -252,9 +252,9 @@ def test_list_shards(answer: dict[str, Any], related: bool) -> None:
         return
     found = [shard_of(one) for one in listed]
     assert [shard.id for shard in found] == [shard["ShardId"] for shard in shards]
-    lineage = first_listing(found, TRIM_HORIZON)
-    while left := readable(lineage, "parentFirst"):
-        lineage = drained(lineage, left)
+    lineage = start_lineage(found, TRIM_HORIZON)
+    while left := find_readable(lineage, "parentFirst"):
+        lineage = mark_drained(lineage, left)
     assert all(node.state == "drained" for node in lineage.values())
 
 

@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model import nodes
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.errors import OffsetError
-from kinesis_trident.spout.planner.offsets import in_home, offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.offsets import name_shards_in_home, offset_from_plan, plan_from_offset
 from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -39,7 +39,7 @@ def read(offset: Any) -> None:
     )
     if plan is None:
         return
-    plan = in_home(plan, Layout("/r", "app", "orders", 1))
+    plan = name_shards_in_home(plan, Layout("/r", "app", "orders", 1))
     for position in plan.positions.values():
         parse_position(position)
     for runs in (*plan.retries.values(), *plan.dead.values(), *plan.notDone.values()):

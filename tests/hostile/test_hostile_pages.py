@@ -13,15 +13,15 @@ from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.aggregation import deaggregated
+from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.answers import read_body
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
-    beyond,
     count_from,
     digest_of,
     position_at,
+    select_from,
 )
 from kinesis_trident.spout.positions import After, AtTimestamp
 from kinesis_trident.tracker.records import RecordPosition
@@ -60,14 +60,14 @@ def use(page: Page) -> None:
     """Do with a page what a reader does with it."""
     assert page.next_iterator is None or isinstance(page.next_iterator, str)
     assert page.behind_ms is None or -(2**63) <= page.behind_ms < 2**63
-    records = deaggregated(page.records)
+    records = deaggregate_page(page.records)
     records.validate(full=True)
     for index in range(records.num_rows):
         assert 0 <= position_at(records, index).sequence < 10**129
         assert arrival_at(records, index) is not None
     assert records.num_rows >= page.records.num_rows == len(page.records.to_pylist())
-    beyond(records, After(RecordPosition(10**55 + 1)))
-    beyond(records, AtTimestamp(1_700_000_000_000))
+    select_from(records, After(RecordPosition(10**55 + 1)))
+    select_from(records, AtTimestamp(1_700_000_000_000))
     count_from(records, RecordPosition(10**55 + 2))
     digest_of([records])
 

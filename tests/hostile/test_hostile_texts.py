@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode
 from kinesis_trident.console.commands.checkpoints import _position
 from kinesis_trident.console.metrics.exporter import address_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.spout.acks import _array, _by_shard
+from kinesis_trident.spout.acks import _array, _group_by_shard
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, At, parse_position
@@ -49,7 +49,7 @@ def check(text: str) -> None:
 
 def message_ids(data: bytes) -> None:
     ids = [text_of(one) for one in data.split(b"\n")]
-    found = read_bounded(lambda: [*_by_shard(_array(ids))], len(data), AckError, "essage id")
+    found = read_bounded(lambda: [*_group_by_shard(_array(ids))], len(data), AckError, "essage id")
     for (stream, shard), keys in found or ():
         assert stream
         assert "/" not in shard
@@ -186,7 +186,7 @@ READERS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
 
 
 # Loads pandas, which is none of a text's cost.
-assert [*_by_shard(_array(["a/b:1"]))]
+assert [*_group_by_shard(_array(["a/b:1"]))]
 
 
 @explores

@@ -19,7 +19,7 @@ from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.position_keys import joined, keys_of, pack_in_parts
+from kinesis_trident.tracker.position_keys import keys_of, merge_keys, pack_in_parts
 from model.schedule import Actor
 from model.session import Dice, Session
 from model.sinks import Written
@@ -276,7 +276,7 @@ def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> N
     for number in numbers:
         shards[world.records[number].shard].append(str(world.records[number].sequence))
     for shard, texts in shards.items():
-        keys = joined([keys_of(np.array(texts), np.full(len(texts), -1))])
+        keys = merge_keys([keys_of(np.array(texts), np.full(len(texts), -1))])
         for positions in pack_in_parts(keys):
             if op == "ack":
                 world.acked |= set(numbers)

@@ -328,4 +328,4 @@ def test_positions_that_cannot_be_read(night: Night) -> None:
 def test_a_run_that_the_tracker_does_not_know(night: Night) -> None:
     tracker = InflightRecordTracker(RetryPolicy())
     with night.raises(UnknownRunError):
-        tracker.turns.dead_lettered(Run("10", "12", 3, "9"), 3, None)
+        tracker.turns.dead_letter(Run("10", "12", 3, "9"), 3, None)

@@ -12,9 +12,9 @@ from kinesis_trident.spout.batch_read import (
     KinesisBatchReader,
     RangesPartition,
     ShardRange,
-    in_lineage_order,
-    now_of,
+    read_clock,
     read_range,
+    sort_by_lineage,
 )
 from kinesis_trident.spout.errors import DataLossError
 from kinesis_trident.spout.kinesis import Shard, StreamMissingError, ThrottledError, Unavailable
@@ -109,7 +109,7 @@ def test_parents_come_before_their_children(drawn: tuple[int, object]) -> None:
         for i in range(n)
     ]
     r.shuffle(listed)  # type: ignore[attr-defined]
-    ordered = [shard.id for shard in in_lineage_order(listed)]
+    ordered = [shard.id for shard in sort_by_lineage(listed)]
     assert sorted(ordered) == sorted(shard.id for shard in listed)
     for shard in listed:
         assert all(ordered.index(parent) < ordered.index(shard.id) for parent in shard.parents)
@@ -139,7 +139,7 @@ def test_a_batch_describes_its_stream_once_and_lists_it_once_however_many_tasks_
     for shard in server.shards("orders"):
         server.put("orders", shard, b"1")
     options = reader(startingPosition="TRIM_HORIZON", minFetchPeriod="0ms")[1]._options
-    batch = KinesisBatchReader(options, now_of(options))
+    batch = KinesisBatchReader(options, read_clock(options))
     partitions = batch.partitions()
     assert len(partitions) > 6
     assert sum(rows.num_rows for part in partitions for rows in batch.read(part)) == 6

@@ -145,7 +145,7 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
     def settle(txid: int, blocked: str = "", seconds: float = 0.0) -> str:
         failures = [{"KeyError: 'x'": 2}]
         letter = DeadLetterRecord(f"orders/{A}:{txid}", 4, "ValueError: bad", 0, txid)
-        life.settled(txid, failures, [letter], {A: blocked}, [], seconds)
+        life.log_settled(txid, failures, [letter], {A: blocked}, [], seconds)
         return said(caplog)
 
     assert settle(1).splitlines() == [
@@ -173,7 +173,7 @@ def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.L
     shards = [f"s{number}" for number in range(7)]
 
     def settle(**blocked: str) -> str:
-        life.settled(1, [], [], dict.fromkeys(shards, "") | blocked, [], 0.0)
+        life.log_settled(1, [], [], dict.fromkeys(shards, "") | blocked, [], 0.0)
         clock.now += 1
         return said(caplog)
 
@@ -196,23 +196,23 @@ def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.L
 def test_a_refusal_is_said_when_it_lasts_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
     refused = {one: Look(ShardCursor(TRIM_HORIZON), refused=1_000, why="throttled") for one in (A, B)}
-    life.refused(refused, 5_000)
+    life.log_refused(refused, 5_000)
     assert said(caplog) == ""
-    life.refused(refused, 12_000)
+    life.log_refused(refused, 12_000)
     assert said(caplog) == f"WARNING orders/{A}, orders/{B}: Kinesis throttles the reads, for 11 s now"
-    life.refused(refused, 60_000)
+    life.log_refused(refused, 60_000)
     assert said(caplog) == ""
-    life.refused(refused, 312_000)
+    life.log_refused(refused, 312_000)
     assert "for 311 s now" in said(caplog)
-    life.refused({}, 401_000)
+    life.log_refused({}, 401_000)
     assert said(caplog) == f"INFO orders/{A}, orders/{B}: Kinesis answers again after 400 s"
 
 
 def test_many_new_shards_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
-    life.resharded({f"shardId-{number:03}": ShardLineage() for number in range(1000)})
+    life.log_resharded({f"shardId-{number:03}": ShardLineage() for number in range(1000)})
     assert said(caplog).splitlines()[-1] == "INFO 995 more new shards"
-    life.settled(1, [], [], {}, [f"s{number:03}" for number in range(1000)], 0.0)
+    life.log_settled(1, [], [], {}, [f"s{number:03}" for number in range(1000)], 0.0)
     assert (
         said(caplog) == f"INFO {', '.join(f'orders/s00{n}' for n in range(5))} and 995 more: read to the end"
     )

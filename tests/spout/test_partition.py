@@ -18,8 +18,8 @@ from kinesis_trident.spout.partition import (
     Amount,
     ShardTurn,
     TurnsPartition,
-    few_tasks,
-    side_by_side,
+    count_enough_tasks,
+    count_side_by_side,
     tasks_for,
     tasks_of,
 )
@@ -53,17 +53,17 @@ def test_few_records_have_one_task_and_many_a_task_a_shard() -> None:
         (10, 2**40, 4),
         (10**6, 0, 4),
     ):
-        enough = few_tasks(4, Amount(records, size), options)
+        enough = count_enough_tasks(4, Amount(records, size), options)
         assert len(tasks_for(turns(4), None, None, enough)) == tasks
 
 
 def test_a_task_of_few_records_reads_all_its_shards_at_once() -> None:
-    enough = few_tasks(20, Amount(20, 20), SourceOptions())
+    enough = count_enough_tasks(20, Amount(20, 20), SourceOptions())
     assert [len(part) for part in tasks_for(turns(20), None, None, enough)] == [7, 7, 6]
 
 
 def test_who_sets_the_number_of_shards_gets_it_however_few_the_records() -> None:
-    assert few_tasks(4, Amount(1, 1), SourceOptions(shards_per_task=1)) is None
+    assert count_enough_tasks(4, Amount(1, 1), SourceOptions(shards_per_task=1)) is None
     assert len(tasks_for(turns(4), 1, None, 1)) == 4
     assert len(tasks_for(turns(4), None, 2, 4)) == 2
 
@@ -74,7 +74,7 @@ def test_every_turn_is_in_one_task_and_tasks_are_even(
 ) -> None:
     every = turns(count)
     options = SourceOptions(shards_per_task=shards_per_task)
-    parts = tasks_for(every, shards_per_task, max_partitions, few_tasks(count, expected, options))
+    parts = tasks_for(every, shards_per_task, max_partitions, count_enough_tasks(count, expected, options))
     assert sorted((turn for part in parts for turn in part), key=lambda turn: turn.index) == every
     sizes = {len(part) for part in parts}
     assert not sizes or max(sizes) - min(sizes) <= 1
@@ -84,7 +84,7 @@ def test_every_turn_is_in_one_task_and_tasks_are_even(
     # Never more tasks than without an expectation, and none that holds more shards than it can read at once.
     assert len(parts) <= len(tasks_for(every, shards_per_task, max_partitions))
     if shards_per_task is None and max_partitions is None:
-        assert max(sizes, default=0) <= side_by_side(options)
+        assert max(sizes, default=0) <= count_side_by_side(options)
 
 
 class PartitionOf100(InputPartition):

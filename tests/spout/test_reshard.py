@@ -16,11 +16,11 @@ from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.lineage import (
-    drained,
-    first_listing,
-    joined,
-    listed_again,
-    readable,
+    add_new_shards,
+    find_readable,
+    mark_drained,
+    merge_listing,
+    start_lineage,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, parse_position
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
@@ -34,24 +34,24 @@ class Reader:
 
     def __init__(self, kinesis: MemoryKinesis, time: FakeTime, ordering: ShardOrdering) -> None:
         self.kinesis, self.time, self.ordering = kinesis, time, ordering
-        self.lineage: dict[str, ShardLineage] = first_listing(kinesis.list_shards("orders"), TRIM_HORIZON)
+        self.lineage: dict[str, ShardLineage] = start_lineage(kinesis.list_shards("orders"), TRIM_HORIZON)
         self.positions: dict[str, Position] = {}
         self.came: list[tuple[int, str, int, str]] = []
         self.batches = 0
 
     def list_shards(self) -> None:
-        self.lineage = listed_again(self.lineage, self.kinesis.list_shards("orders"))
+        self.lineage = merge_listing(self.lineage, self.kinesis.list_shards("orders"))
 
     def list_new(self, *, filters: bool) -> None:
         """As far as the server has filters: else it lists everything."""
         since = AfterShard(max(self.lineage)) if filters else None
-        self.lineage = joined(self.lineage, self.kinesis.list_shards("orders", since))
+        self.lineage = add_new_shards(self.lineage, self.kinesis.list_shards("orders", since))
 
     def batch(self, records: int) -> None:
         """Read every shard that may be read; what it learns counts from the next batch on."""
         self.batches += 1
         ended = []
-        for shard in readable(self.lineage, self.ordering):
+        for shard in find_readable(self.lineage, self.ordering):
             limiter = ShardLimiter(
                 ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep, rng=random.Random(1)
             )
@@ -68,7 +68,7 @@ class Reader:
             self.positions[shard] = turn.end
             if turn.closed:
                 ended.append(shard)
-        self.lineage = drained(self.lineage, ended)
+        self.lineage = mark_drained(self.lineage, ended)
 
     @property
     def state(self) -> tuple[object, ...]:

@@ -87,7 +87,7 @@ def test_a_task_counts_the_look_before_it(zookeeper: EmbeddedZooKeeper, app: str
     TurnSource(part, kinesis).fetcher(part.turns[0])
     for _ in range(4):
         assert limiter.acquire(patience=0)
-        limiter.ended()
+        limiter.note_end()
     assert not limiter.acquire(patience=0)
 
 

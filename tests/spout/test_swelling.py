@@ -16,22 +16,22 @@ from hypothesis import given, settings, strategies as st
 from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
 from kinesis_trident.spout.kinesis.aggregation import (
     MAGIC,
-    deaggregated,
-    first_deaggregated,
+    deaggregate_first,
+    deaggregate_page,
 )
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     compact,
+    copy_keys,
     memory_of,
     payload_size,
     portions,
-    with_own_keys,
 )
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader import polling
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
-from kinesis_trident.spout.reader.rows import Segment, TurnRows, untracked_rows
+from kinesis_trident.spout.reader.rows import Segment, TurnRows, make_untracked_rows
 from kinesis_trident.spout.testing import MemoryKinesis, aggregate
 
 SHARD = "shardId-000000000000"
@@ -71,9 +71,9 @@ def made(content: list[bytes | list[tuple[bytes, str]]]) -> pa.RecordBatch:
 @given(PAGES, st.integers(1, 2000))
 def test_the_parts_of_a_page_are_the_page(content: list[bytes | list[tuple[bytes, str]]], most: int) -> None:
     records = made(content)
-    whole, parts, rest = deaggregated(records), [], records
+    whole, parts, rest = deaggregate_page(records), [], records
     while rest.num_rows:
-        part, taken = first_deaggregated(rest, most)
+        part, taken = deaggregate_first(rest, most)
         assert taken
         parts.append(part)
         rest = rest.slice(taken)
@@ -84,14 +84,14 @@ def test_the_parts_of_a_page_are_the_page(content: list[bytes | list[tuple[bytes
 def test_shared_keys_are_the_keys_however_records_are_cut(
     content: list[bytes | list[tuple[bytes, str]]], data: st.DataObject
 ) -> None:
-    records = deaggregated(made(content))
+    records = deaggregate_page(made(content))
     start = data.draw(st.integers(0, records.num_rows))
     stop = data.draw(st.integers(start, records.num_rows))
     wanted = records.to_pylist()[start:stop]
     cut = compact(records, np.arange(start, stop))
     assert cut.to_pylist() == wanted
     assert memory_of(cut) <= memory_of(records) + 8
-    own = with_own_keys(cut)
+    own = copy_keys(cut)
     assert own.schema == RECORD_SCHEMA
     assert own.to_pylist() == wanted
     assert payload_size(own) == sum(len(row["data"]) for row in wanted)
@@ -100,21 +100,21 @@ def test_shared_keys_are_the_keys_however_records_are_cut(
 def test_a_mebibyte_of_the_smallest_user_records_is_opened_and_more_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    users = deaggregated(page([swelling(2**20)]))
+    users = deaggregate_page(page([swelling(2**20)]))
     assert users.num_rows > 170_000
     # The key is there once.
     assert memory_of(users) < 100 * users.num_rows
     larger = page([b"before", swelling(2 * 2**20), b"after"])
-    assert deaggregated(larger) is larger
+    assert deaggregate_page(larger) is larger
     assert f"record {10**55 + 1} is an aggregate of " in caplog.text
     # Whether it is one row or many does not depend on how much may be taken.
-    assert first_deaggregated(larger, 1)[0] is larger
+    assert deaggregate_first(larger, 1)[0] is larger
     four_bytes = page([swelling(2**20, "\U0001f600" * 256)])
-    assert deaggregated(four_bytes) is four_bytes
+    assert deaggregate_page(four_bytes) is four_bytes
 
 
 def test_rows_are_made_in_portions_of_bounded_size() -> None:
-    users = deaggregated(page([b"plain", swelling(2**19)]))
+    users = deaggregate_page(page([b"plain", swelling(2**19)]))
     rows = TurnRows("orders", SHARD, 0, 7, 1, [Segment([users], attempt=1)])
     batches = list(rows.record_batches())
     assert len(batches) > 1
@@ -124,7 +124,7 @@ def test_rows_are_made_in_portions_of_bounded_size() -> None:
     assert len(ids.unique()) == users.num_rows
     keys = pa.chunked_array([batch.column("partitionKey") for batch in batches])
     assert keys.unique().to_pylist() == ["key 0", "k" * 256]
-    untracked = [untracked_rows(portion, "orders", SHARD) for portion in portions(users)]
+    untracked = [make_untracked_rows(portion, "orders", SHARD) for portion in portions(users)]
     assert sum(batch.num_rows for batch in untracked) == users.num_rows
 
 

@@ -13,13 +13,13 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.position_keys import (
     KeyPositions,
     Keys,
-    above,
+    count_above,
     counts,
     find,
-    joined,
     key_of,
     keys_of,
     keys_of_texts,
+    merge_keys,
     pack,
     pack_in_parts,
     unpack,
@@ -52,14 +52,14 @@ def test_find_names_those_that_are_there_whatever_the_widths(
     at, found = find(made(here), made(wanted))
     assert [here[i] for i in at] == [position for position in wanted if position in here]
     assert found.tolist() == [position in here for position in wanted]
-    both = joined([made(here), made(wanted)])
+    both = merge_keys([made(here), made(wanted)])
     assert list(KeyPositions(both)) == sorted({*here, *wanted})
     for through in (False, True):
         assert counts(made(here), made(wanted), through=through).tolist() == [
             sum(each < position or (through and each == position) for each in here) for position in wanted
         ]
     for position in wanted[:1]:
-        assert above(made(here), position) == sum(each > position for each in here)
+        assert count_above(made(here), position) == sum(each > position for each in here)
 
 
 @given(SEVERAL, SEVERAL)

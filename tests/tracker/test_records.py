@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from kinesis_trident.tracker.records import NotDone, RecordPosition, are_comparable, in_shard_order, places_of
+from kinesis_trident.tracker.records import (
+    NotDone,
+    RecordPosition,
+    are_comparable,
+    places_of,
+    sort_in_shard_order,
+)
 
 TEXTS = st.lists(
     st.from_regex(r"[0-9]{1,3}", fullmatch=True) | st.from_regex(r"[1-9][0-9]{0,2}(:[0-9])?", fullmatch=True)
@@ -18,7 +24,7 @@ def test_places_are_ordered_and_equal_as_the_positions_are(texts: list[str]) -> 
         assert [place < other for other in places] == [position < other for other in positions]
         assert [place == other for other in places] == [position == other for other in positions]
     pieces = [NotDone(text, text, 1, "A") for text in texts]
-    assert [piece.last for piece in in_shard_order(pieces)] == sorted(texts, key=RecordPosition.parse)
+    assert [piece.last for piece in sort_in_shard_order(pieces)] == sorted(texts, key=RecordPosition.parse)
 
 
 def test_the_numbers_of_kinesis_are_compared_without_parsing_them() -> None:

@@ -15,9 +15,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from kinesis_trident.tracker.acker.arrays import Int64s, Runs, int64s, one_each
+from kinesis_trident.tracker.acker.arrays import Int64s, Runs, combine_roots, int64s
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.ids import signed
+from kinesis_trident.tracker.ids import to_signed
 
 _NONE: Int64s = np.empty(0, dtype=np.int64)
 _MOST = 2**63 - 1
@@ -67,7 +67,7 @@ class Acker:
     def init(self, root: int, value: int) -> TreeOutcome | None:
         """A root was emitted: `value` is the XOR of the ids of its first tuples, 0 when nobody consumes it."""
         if value > _MOST or root > _MOST:
-            root, value = signed(root), signed(value)
+            root, value = to_signed(root), to_signed(value)
         young, old = self._young, self._old
         if root in young.trees or root in old.trees or self._find(root) is not None:
             return None
@@ -88,7 +88,7 @@ class Acker:
             The tree's outcome, the one time that it is decided.
         """
         if value > _MOST or root > _MOST:
-            root, value = signed(root), signed(value)
+            root, value = to_signed(root), to_signed(value)
         bucket = self._young
         held = bucket.trees.get(root)
         if held is None:
@@ -112,7 +112,7 @@ class Acker:
 
     def fail(self, root: int) -> TreeOutcome | None:
         """A tuple failed: so does its tree, at once, or at its init when that comes later."""
-        root = signed(root)
+        root = to_signed(root)
         for bucket in (self._young, self._old):
             held = bucket.trees.get(root)
             if held is not None:
@@ -128,13 +128,13 @@ class Acker:
 
     def reset_timeout(self, root: int) -> None:
         """The tree's time begins anew. A root that is not known, or answered, is left alone."""
-        self.reset_many(np.array([signed(root)]))
+        self.reset_many(np.array([to_signed(root)]))
 
     def reset_many(self, roots: Int64s) -> None:
         """Do what `reset_timeout` does, for many roots in any order."""
         young, old = self._young, self._old
         roots = int64s(roots)
-        for block, _, places in self._place(one_each(roots, roots)[0]):
+        for block, _, places in self._place(combine_roots(roots, roots)[0]):
             if block is None:
                 for root in places.tolist():
                     if old.trees.get(root):
@@ -213,7 +213,7 @@ class Acker:
         for block, which, places in self._place(roots):
             here, more = roots[which], values[which]
             if block is None:
-                pairs = zip(*(each.tolist() for each in one_each(here, more)), strict=True)
+                pairs = zip(*(each.tolist() for each in combine_roots(here, more)), strict=True)
                 done.append(np.array([root for root, xor in pairs if self.ack(root, xor)], dtype=np.int64))
             else:
                 done.append(block.ack(here, places, more))
@@ -226,7 +226,7 @@ class Acker:
             The roots that failed by that, ascending.
         """
         roots = int64s(roots)
-        (roots, _), done = one_each(roots, roots), [_NONE]
+        (roots, _), done = combine_roots(roots, roots), [_NONE]
         for block, which, places in self._place(roots):
             if block is None:
                 done.append(np.array([root for root in places.tolist() if self.fail(root)], dtype=np.int64))
@@ -295,7 +295,7 @@ class _TreeBlock:
             comes_twice = bool((self.values.take(places) != writers).any())
             self.values[places] = held
             if comes_twice:
-                roots, values = one_each(roots, values)
+                roots, values = combine_roots(roots, values)
                 places, _ = self.roots.find(roots)
                 held = self.values.take(places)
         left = held ^ values

@@ -104,7 +104,7 @@ def int64s(numbers: Int64s) -> Int64s:
     return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers
 
 
-def one_each(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+def combine_roots(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     """Return the roots ascending, each once, with the XOR of its values."""
     if not _is_ascending(roots):
         order = order_of(roots)

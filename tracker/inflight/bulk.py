@@ -17,7 +17,7 @@ import numpy.typing as npt
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import xor_of
 from kinesis_trident.tracker.inflight.entries import Entry, Rows, State
-from kinesis_trident.tracker.inflight.fates import exhausted, with_failure
+from kinesis_trident.tracker.inflight.fates import add_failure, exhausted_state
 from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -100,7 +100,7 @@ class BulkTracking:
                 if entry.value is not None:
                     entry.value ^= xor_of(ids[which])
                     if entry.value == 0:
-                        self._runs.done(entry)
+                        self._runs.mark_done(entry)
             elif entry.state is State.PENDING and attempt in (None, entry.attempt):
                 pending += self._ack(entry, offsets)
             elif attempt is None:
@@ -117,8 +117,8 @@ class BulkTracking:
         dues: dict[int, int] = {}
         count = 0
         for entry, failed in self._pending(ordinals, attempt):
-            fate = Entry(entry.last, attempt=entry.attempt, state=exhausted(policy))
-            fate.failures = with_failure(entry.failures, now_ms, reason)
+            fate = Entry(entry.last, attempt=entry.attempt, state=exhausted_state(policy))
+            fate.failures = add_failure(entry.failures, now_ms, reason)
             if not policy.exhausted(entry.attempt):
                 if entry.attempt not in dues:
                     dues[entry.attempt] = policy.due(entry.attempt, now_ms, rng)
@@ -162,7 +162,7 @@ class BulkTracking:
         if parts:
             self._runs.splice(entry, parts)
         else:
-            self._runs.done(entry)
+            self._runs.mark_done(entry)
 
     def part_open(self) -> None:
         """Let no entry have records that are done."""
@@ -250,7 +250,7 @@ class BulkTracking:
         left = entry.count - int(np.count_nonzero(view))
         newly = entry.count - left - int(before)
         if not left:
-            self._runs.done(entry)
+            self._runs.mark_done(entry)
         elif left * _SPARSE <= entry.count:
             self.split(entry, runs_of(np.flatnonzero(~entry.is_open())), None)
         else:

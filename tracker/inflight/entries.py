@@ -175,7 +175,7 @@ def check_stored(runs: Sequence[Run]) -> None:
             raise OrderError(msg)
 
 
-def stored_entries(runs: Sequence[Run], state: State, places: Places) -> list[Entry]:
+def load_entries(runs: Sequence[Run], state: State, places: Places) -> list[Entry]:
     """Return the entries of stored runs."""
     lasts = places([run.last for run in runs])
     befores = iter(places([run.prev for run in runs if run.prev is not None]))
@@ -203,7 +203,7 @@ def as_entry(run: Any) -> Any:
     return Entry(run.last, first, run.count, run.prev, State.WAITING, run.attempt, run.due, run.failures, run)
 
 
-def failed_run(
+def make_failed_run(
     first: str, last: str, count: int, prev: str | None, fate: Fate, this_round: int
 ) -> Entry | Run:
     """Return a run that has failed: it is stored as it stands if it waits."""
@@ -213,6 +213,6 @@ def failed_run(
     return Entry(last, first or None, count, prev, state, attempt, due, failures, touched=this_round)
 
 
-def as_parsed(place: Place | None) -> RecordPosition | None:
+def parse_place(place: Place | None) -> RecordPosition | None:
     """Return a position as such."""
     return RecordPosition.parse(place) if isinstance(place, str) else place

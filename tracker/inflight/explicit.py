@@ -22,11 +22,11 @@ from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.position_keys import (
     KeyPositions,
     Keys,
-    above,
+    count_above,
     find,
-    joined,
     key_of,
     keys_of_texts,
+    merge_keys,
 )
 from kinesis_trident.tracker.reasons import TIMEOUT, is_held
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
@@ -100,7 +100,7 @@ class ExplicitAcks:
     ) -> None:
         """A waiting run was delivered again, `served` of its records: the rows from `start` on of a turn.
 
-        `through` as in `TurnOutcomes.redelivered`; what was not reached waits on.
+        `through` as in `TurnOutcomes.redeliver`; what was not reached waits on.
 
         Raises:
             UnknownRunError: no such run waits here.
@@ -122,7 +122,7 @@ class ExplicitAcks:
         deadline: int,
     ) -> None:
         """Do what `give_again` does, with the entry of the run."""
-        last = self._runs.served_until(entry, served, through)
+        last = self._runs.find_served_until(entry, served, through)
         if last is None:
             return
         turn = self._rows_of(txid, keys)
@@ -169,10 +169,10 @@ class ExplicitAcks:
         With an `attempt`, here and below: only those that are pending in this attempt, as Storm ignores what is said of
         an earlier one.
         """
-        wanted = joined([keys])
+        wanted = merge_keys([keys])
         done, late = self._bulk.ack(self._ordinals_of(wanted), attempt=attempt)
-        for entry in self._single(wanted) if attempt is None else ():
-            self._runs.done(entry)
+        for entry in self._find_single(wanted) if attempt is None else ():
+            self._runs.mark_done(entry)
             late += 1
         return self._counts(wanted, done, late)
 
@@ -180,12 +180,12 @@ class ExplicitAcks:
         self, keys: Keys, now_ms: int, reason: str, rng: random.Random, attempt: int | None = None
     ) -> AckCounts:
         """Pending records failed: they wait for a retry, or are dead. All others are left as they are."""
-        wanted = joined([keys])
+        wanted = merge_keys([keys])
         return self._counts(wanted, self._bulk.fail(self._ordinals_of(wanted), now_ms, reason, rng, attempt))
 
     def reset(self, keys: Keys, deadline: int, attempt: int | None = None) -> AckCounts:
         """Pending records have until `deadline`, in epoch milliseconds; all others are left as they are."""
-        wanted = joined([keys])
+        wanted = merge_keys([keys])
         return self._counts(wanted, self._bulk.postpone(self._ordinals_of(wanted), deadline, attempt))
 
     def time_out(self, now_ms: int, rng: random.Random) -> int:
@@ -237,14 +237,14 @@ class ExplicitAcks:
         rows = [find(turn.keys, wanted)[0] + turn.base for turn in self._turns.values()]
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
-    def _single(self, wanted: Keys) -> list[Entry]:
+    def _find_single(self, wanted: Keys) -> list[Entry]:
         """The entries of one record that no turn knows, of those wanted: there because of a replay."""
         alone = [entry for entry in self._runs if entry.rows is None and entry.count == 1]
         _, are_wanted = find(wanted, keys_of_texts([str(entry.last) for entry in alone]))
         return [entry for entry, is_wanted in zip(alone, are_wanted, strict=True) if is_wanted]
 
     def _counts(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:
-        unknown = above(wanted, self._runs.high)
+        unknown = count_above(wanted, self._runs.high)
         return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)
 
 

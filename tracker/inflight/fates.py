@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kinesis_trident.tracker.inflight.entries import Fate, State
-from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, make_reason, timed_out
+from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, make_reason, timeout_reason
 from kinesis_trident.tracker.records import Failure
 from kinesis_trident.tracker.retry import RetryPolicy
 
@@ -24,7 +24,7 @@ class Fates:
         self._dues: dict[int, int | None] = {}
         self._now: int | None = None
 
-    def after(self, attempt: int, before: Failures, reason: str, now_ms: int, rng: random.Random) -> Fate:
+    def decide(self, attempt: int, before: Failures, reason: str, now_ms: int, rng: random.Random) -> Fate:
         """Return the fate of records that had the failures `before` delivery number `attempt`, and failed in it."""
         if now_ms != self._now:
             self._known, self._dues, self._now = {}, {}, now_ms
@@ -47,16 +47,16 @@ class Fates:
             # It has not failed: the next delivery has the same number.
             attempt, due = attempt - 1, policy.held_until(failures[-1].time, now_ms)
         if due is None:
-            return exhausted(policy), attempt, 0, failures
+            return exhausted_state(policy), attempt, 0, failures
         return State.WAITING, attempt, due, failures
 
 
-def exhausted(policy: RetryPolicy) -> State:
+def exhausted_state(policy: RetryPolicy) -> State:
     """Return the state of records that are not retried any more."""
     return State.DEAD if policy.dead_letter else State.ACKED
 
 
-def with_failure(failures: Failures, now_ms: int, reason: str) -> Failures:
+def add_failure(failures: Failures, now_ms: int, reason: str) -> Failures:
     """Return the failures of a record after one more."""
     return (*failures, Failure(now_ms, make_reason(reason)))[-KEPT_FAILURES:]
 
@@ -67,8 +67,8 @@ def _failures_after(before: Failures, now_ms: int, reason: str, policy: RetryPol
     if held is not None:
         before = before[:-1]
     if not is_held(reason):
-        return with_failure(before, now_ms, reason)
+        return add_failure(before, now_ms, reason)
     since = held.time if held is not None and not reason.startswith(HELD_ANEW) else now_ms
     if policy.held_until(since, now_ms) is None:
-        return with_failure(before, now_ms, timed_out(reason))
-    return with_failure(before, since, reason)
+        return add_failure(before, now_ms, timeout_reason(reason))
+    return add_failure(before, since, reason)

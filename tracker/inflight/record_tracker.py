@@ -14,19 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.ids import signed
+from kinesis_trident.tracker.ids import to_signed
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
 from kinesis_trident.tracker.inflight.entries import (
     Entry,
     Positions,
     Rows,
     State,
-    as_parsed,
     check_stored,
-    stored_entries,
+    load_entries,
+    parse_place,
 )
 from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
-from kinesis_trident.tracker.inflight.fates import with_failure
+from kinesis_trident.tracker.inflight.fates import add_failure
 from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.inflight.turns import TurnOutcomes
 from kinesis_trident.tracker.position_keys import Keys
@@ -101,11 +101,11 @@ class InflightRecordTracker:
         are_texts = not (turns or pending) and are_comparable(texts)
         low, high = ends if are_texts else (checkpoint, through)
         tracker._build(OpenRuns(policy or RetryPolicy(), low, list if are_texts else PARSED))
-        buried = stored_entries(dead, State.DEAD, tracker._runs.places) if dead else []
+        buried = load_entries(dead, State.DEAD, tracker._runs.places) if dead else []
         if are_texts:
             tracker._runs.load([*waiting, *buried], high)
             return tracker
-        failed = stored_entries(waiting, State.WAITING, PARSED) + buried
+        failed = load_entries(waiting, State.WAITING, PARSED) + buried
         entries = failed + tracker.explicit.read(failed, pending, turns or {})
         tracker._runs.load([*entries], high)
         for entry in entries if turns else ():
@@ -115,12 +115,12 @@ class InflightRecordTracker:
     @property
     def checkpoint(self) -> RecordPosition | None:
         """Everything up to this record is done; None before the first."""
-        return as_parsed(self._runs.checkpoint)
+        return parse_place(self._runs.checkpoint)
 
     @property
     def high(self) -> RecordPosition | None:
         """The last record delivered or known to be done; None before the first."""
-        return as_parsed(self._runs.high)
+        return parse_place(self._runs.high)
 
     @property
     def waiting(self) -> tuple[Run, ...]:
@@ -168,7 +168,7 @@ class InflightRecordTracker:
                 return False
             self._retries.emitted(position)
             entry.become(State.PENDING, entry.attempt + 1, entry.due, entry.failures)
-            entry.value = signed(id)
+            entry.value = to_signed(id)
             return True
         high = runs.high
         if high is not None and position <= high:
@@ -177,7 +177,7 @@ class InflightRecordTracker:
                 msg = f"record {position} was emitted after {high}, which comes later in the shard"
                 raise OrderError(msg)
             return False
-        runs.append(Entry(position, position, 1, high, value=signed(id)))
+        runs.append(Entry(position, position, 1, high, value=to_signed(id)))
         return True
 
     def ack(self, position: RecordPosition, id: int = 0) -> bool:
@@ -191,14 +191,14 @@ class InflightRecordTracker:
         if entry is None:
             return self._ack_ordinal(position, id)
         if entry.state is State.PENDING:
-            entry.value = (entry.value or 0) ^ signed(id)
+            entry.value = (entry.value or 0) ^ to_signed(id)
             if entry.value:
                 return False
         elif id:
             return False
         if entry.state is not State.PENDING or self._handler is not None:
             self._retries.acked(position)
-        self._runs.done(entry)
+        self._runs.mark_done(entry)
         return True
 
     def fail(self, position: RecordPosition, now_ms: int, reason: str, rng: random.Random) -> bool:
@@ -222,7 +222,7 @@ class InflightRecordTracker:
             self.ack(position)
             return False
         state = State.DEAD if due is None else State.WAITING
-        entry.become(state, entry.attempt, due or 0, with_failure(entry.failures, now_ms, reason))
+        entry.become(state, entry.attempt, due or 0, add_failure(entry.failures, now_ms, reason))
         return due is not None
 
     def next_retry(self, now_ms: int) -> RecordPosition | None:
@@ -297,5 +297,5 @@ class InflightRecordTracker:
         ordinal = self._bulk.ordinal_of(position)
         if ordinal is None or not self._bulk.is_open(ordinal):
             return False
-        self._bulk.ack(np.array([ordinal]), np.array([signed(id)]) if id else None)
+        self._bulk.ack(np.array([ordinal]), np.array([to_signed(id)]) if id else None)
         return not self._bulk.is_open(ordinal)

@@ -13,7 +13,7 @@ from operator import attrgetter, lt
 from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
-from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, as_parsed, stored_entries
+from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, load_entries, parse_place
 from kinesis_trident.tracker.records import PARSED, Place, Places, RecordPosition, Run, are_comparable
 from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue
 
@@ -72,7 +72,7 @@ class OpenRuns:
                     msg = f"stored run from {low} to {entry.last} overlaps another, or the checkpoint {checkpoint}"
                     raise OrderError(msg)
         self.behind, self.entries = entries[:above], entries[above:]
-        self.high = _later(_later(checkpoint, entries[-1].last if entries else None), through)
+        self.high = _max_place(_max_place(checkpoint, entries[-1].last if entries else None), through)
         self.advance()
 
     def parse(self) -> None:
@@ -83,12 +83,12 @@ class OpenRuns:
         self.places, self._by_last = PARSED, None
         for entries in (self.behind, self.entries):
             stored = [entry for entry in entries if isinstance(entry, Run)]
-            parsed = iter(stored_entries(stored, State.WAITING, PARSED))
+            parsed = iter(load_entries(stored, State.WAITING, PARSED))
             entries[:] = [next(parsed) if isinstance(entry, Run) else entry for entry in entries]
         for entry in self:
-            entry.last, entry.first = map(as_parsed, (entry.last, entry.first))
-            entry.prev, entry.floor = map(as_parsed, (entry.prev, entry.floor))
-        self.high, self._checkpoint = as_parsed(self.high), as_parsed(self._checkpoint)
+            entry.last, entry.first = map(parse_place, (entry.last, entry.first))
+            entry.prev, entry.floor = map(parse_place, (entry.prev, entry.floor))
+        self.high, self._checkpoint = parse_place(self.high), parse_place(self._checkpoint)
 
     def admit(self, texts: Sequence[str]) -> None:
         """Hold positions in a form in which they compare with these, too."""
@@ -168,7 +168,7 @@ class OpenRuns:
             raise UnknownRunError(msg)
         return entry
 
-    def served_until(
+    def find_served_until(
         self, entry: Entry, served: int, through: RecordPosition | str | None, *, has_failed: bool = False
     ) -> Place | None:
         """Return the last of the first `served` records of a run, of which `through` says it; None if there are none.
@@ -239,7 +239,7 @@ class OpenRuns:
         entry.touched = self.round
         self._is_untidy = True
 
-    def done(self, entry: Entry) -> None:
+    def mark_done(self, entry: Entry) -> None:
         """Mark all records of a run as done."""
         self._drop(entry)
         entry.bits = None
@@ -278,7 +278,7 @@ class OpenRuns:
         if isinstance(head, Entry):
             head.drop_done()
         floor = head.floor if isinstance(head, Entry) else None
-        self._checkpoint = _later(checkpoint, self.high if head is None else _later(head.prev, floor))
+        self._checkpoint = _max_place(checkpoint, self.high if head is None else _max_place(head.prev, floor))
 
     def tidy(self) -> None:
         """Drop what is done, put parts in place, join neighbours with the same fate, and move the checkpoint."""
@@ -300,7 +300,7 @@ class OpenRuns:
         done: Place | None = None
         this_round, changed = self.round, self.changed
         is_touched = was_touched = False
-        for entry in _with_parts(entries) if self._has_parts else entries:
+        for entry in _insert_parts(entries) if self._has_parts else entries:
             kind = type(entry)
             if kind is Run:
                 is_touched = entry.last in changed
@@ -343,16 +343,16 @@ class OpenRuns:
         return kept
 
 
-def _later(one: Place | None, other: Place | None) -> Place | None:
+def _max_place(one: Place | None, other: Place | None) -> Place | None:
     return other if one is None or (other is not None and other > one) else one
 
 
-def _with_parts(entries: Sequence[Any]) -> list[Any]:
+def _insert_parts(entries: Sequence[Any]) -> list[Any]:
     """Return entries, each after its parts."""
     found: list[Any] = []
     for entry in entries:
         if isinstance(entry, Entry) and entry.parts:
-            found += _with_parts(entry.parts)
+            found += _insert_parts(entry.parts)
         found.append(entry)
     return found
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
-from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, as_parsed, failed_run
-from kinesis_trident.tracker.inflight.fates import Fates, exhausted, with_failure
+from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, make_failed_run, parse_place
+from kinesis_trident.tracker.inflight.fates import Fates, add_failure, exhausted_state
 from kinesis_trident.tracker.inflight.runs import OpenRuns
-from kinesis_trident.tracker.records import PARSED, NotDone, Place, RecordPosition, Run, in_shard_order
+from kinesis_trident.tracker.records import PARSED, NotDone, Place, RecordPosition, Run, sort_in_shard_order
 
 EXPIRED = "EXPIRED"
 """The reason of records that the stream no longer holds."""
@@ -65,7 +65,7 @@ class TurnOutcomes:
         if given is not None or not all(due[index][0].first for index in missing):
             runs.parse()
         runs.admit(_positions_of(failed, through, fresh))
-        pieces = in_shard_order(failed) if len(failed) > 1 else failed
+        pieces = sort_in_shard_order(failed) if len(failed) > 1 else failed
         read_until = None if through is None else runs.places([through])[0]
         buried, seen = list[Buried](), 0
         if due:
@@ -92,7 +92,7 @@ class TurnOutcomes:
         runs, buried = self._runs, list[Buried]()
         ends = runs.places([piece.last for piece in pieces])
         found, at, seen = [*runs.behind, *runs.entries], 0, 0
-        is_plain, after, changed = given is None, self._fates.after, runs.changed
+        is_plain, after, changed = given is None, self._fates.decide, runs.changed
         runs.leave_untidy()
         lasts = runs.places([run.last for run, _ in due])
         for index, ((run, is_dead), last) in enumerate(zip(due, lasts, strict=True)):
@@ -114,7 +114,7 @@ class TurnOutcomes:
                 piece = pieces[start] if is_plain and not is_dead and seen == start + 1 else None
                 if piece is not None and (piece.first, piece.last, piece.count) == (run.first, last, count):
                     fate = after(mine.attempt + 1, mine.failures, piece.reason, now_ms, rng)
-                    found[here] = failed_run(mine.first, last, count, mine.prev, fate, runs.round)
+                    found[here] = make_failed_run(mine.first, last, count, mine.prev, fate, runs.round)
                     changed.add(last)
                     continue
             entry = found[here] = runs.check(run, State.DEAD if is_dead else State.WAITING, as_entry(mine))
@@ -134,7 +134,7 @@ class TurnOutcomes:
         runs.behind, runs.entries = found[:behind], found[behind:]
         return buried, seen
 
-    def delivered(
+    def deliver(
         self,
         last: RecordPosition | str,
         count: int,
@@ -164,7 +164,7 @@ class TurnOutcomes:
         whole = Entry(last, None, count, high, attempt=0)
         runs.extend(self._failed_parts(whole, failed, count, last, now_ms, rng, as_stored=True), last)
 
-    def redelivered(
+    def redeliver(
         self,
         run: Run,
         served: int,
@@ -177,7 +177,7 @@ class TurnOutcomes:
 
         Failed pieces have failed once more: they wait again, or are dead when the retries are used up; the
         rest of what was served is done; what was not reached waits on unchanged. `through` may be None when all
-        records were served. Of a run whose records are partly gone from the stream, tell `expired` first, and
+        records were served. Of a run whose records are partly gone from the stream, tell `expire` first, and
         give what it returns here.
 
         Raises:
@@ -196,14 +196,14 @@ class TurnOutcomes:
         rng: random.Random,
     ) -> None:
         runs = self._runs
-        last = runs.served_until(entry, served, through, has_failed=bool(failed))
+        last = runs.find_served_until(entry, served, through, has_failed=bool(failed))
         if last is not None:
             parts = self._failed_parts(entry, failed, served, last, now_ms, rng)
             if served < entry.count:
                 parts += _rest(entry, served, last)
             runs.replace(entry, parts)
 
-    def dead_lettered(self, run: Run, served: int, through: RecordPosition | str | None) -> None:
+    def dead_letter(self, run: Run, served: int, through: RecordPosition | str | None) -> None:
         """A dead run was dead-lettered: `served` records of it, in shard order, up to `through`: done.
 
         `through` may be None when all of them were. Records written without their payload, because the stream no
@@ -216,16 +216,16 @@ class TurnOutcomes:
         self._serve(self._runs.find_run(run, State.DEAD), served, through)
 
     def _serve(self, entry: Entry, served: int, through: RecordPosition | str | None) -> None:
-        last = self._runs.served_until(entry, served, through)
+        last = self._runs.find_served_until(entry, served, through)
         if last is not None:
             self._runs.replace(entry, _rest(entry, served, last))
 
-    def expired(self, run: Run, served: int, now_ms: int) -> Run | None:
+    def expire(self, run: Run, served: int, now_ms: int) -> Run | None:
         """All but `served` records of a waiting run are gone from the stream: dead, with no more retries.
 
         A stream drops its oldest records, so those gone are the run's first ones, and the served ones its
         last. Where the first served one stands is not known: the dead run then ends with the last position
-        that is known to be gone. Returns the run of the served ones, for `redelivered`; None when there are
+        that is known to be gone. Returns the run of the served ones, for `redeliver`; None when there are
         none.
 
         Raises:
@@ -243,11 +243,11 @@ class TurnOutcomes:
         if not 0 <= served < entry.count:
             msg = f"{served} records found of {entry.count} up to {entry.last}: then none are gone"
             raise OrderError(msg)
-        failures, state = with_failure(entry.failures, now_ms, EXPIRED), exhausted(runs.policy)
+        failures, state = add_failure(entry.failures, now_ms, EXPIRED), exhausted_state(runs.policy)
         if not served:
             entry.become(state, entry.attempt, 0, failures)
             if state is State.ACKED:
-                runs.done(entry)
+                runs.mark_done(entry)
             else:
                 runs.touch(entry)
             return None
@@ -332,12 +332,12 @@ class TurnOutcomes:
         if total > count:
             msg = f"{total} records are reported as failed among {count} delivered up to {last}"
             raise OrderError(msg)
-        runs, after, attempt, failures = self._runs, self._fates.after, entry.attempt + 1, entry.failures
+        runs, after, attempt, failures = self._runs, self._fates.decide, entry.attempt + 1, entry.failures
         places, this_round = runs.places, runs.round
         starts: list[Place] = [piece.first for piece in failed]
         known: list[Place | None] = [piece.prev for piece in failed]
         if places is PARSED:
-            starts, known = PARSED(starts), list(map(as_parsed, known))
+            starts, known = PARSED(starts), list(map(parse_place, known))
         order: Sequence[int] = range(len(starts))
         if len(starts) > 1 and any(map(gt, starts, islice(starts, 1, None))):
             order = sorted(order, key=starts.__getitem__)
@@ -370,7 +370,7 @@ class TurnOutcomes:
                     before = None if parts else end
             fate = after(attempt, failures, piece.reason, now_ms, rng)
             if as_stored:
-                parts.append(failed_run(start, stop, piece.count, before, fate, this_round))
+                parts.append(make_failed_run(start, stop, piece.count, before, fate, this_round))
             else:
                 parts.append(Entry(stop, start, piece.count, before, *fate, touched=this_round))
             end = stop

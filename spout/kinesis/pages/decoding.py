@@ -174,16 +174,16 @@ def _page(
         records = _batch_of(answer.records) if answer.records else _NO_RECORDS
     except (*UNREADABLE, ValueError):
         try:
-            answer = raw_decoder.decode(_without_half_pairs(bytes(body)))
+            answer = raw_decoder.decode(_replace_half_pairs(bytes(body)))
         except UNREADABLE as error:
             raise msgspec.ValidationError(str(error)) from error
-        records = _one_by_one(answer.records)
+        records = _decode_one_by_one(answer.records)
     behind = None if answer.behind is None else int(min(max(answer.behind, -_LONGEST_LAG), _LONGEST_LAG))
     size = records.column(1).buffers()[2].size if records.num_rows else 0
     return Page(records, answer.next or None, behind, size, answered, closed=bool(answer.children))
 
 
-def _one_by_one(raw: list[msgspec.Raw]) -> pa.RecordBatch:
+def _decode_one_by_one(raw: list[msgspec.Raw]) -> pa.RecordBatch:
     """Return records, each with its place in the shard, of which some cannot be decoded: they stay JSON."""
     records, subs = [], np.full(len(raw), PLAIN_SUB, np.int64)
     for index, one in enumerate(raw):
@@ -227,7 +227,7 @@ def _time_of(raw: msgspec.Raw) -> float:
         return 0.0
 
 
-def _without_half_pairs(body: bytes) -> bytes:
+def _replace_half_pairs(body: bytes) -> bytes:
     """Return JSON with U+FFFD in place of each half of a surrogate pair: Arrow, as UTF-8, has none."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
 

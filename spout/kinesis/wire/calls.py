@@ -111,7 +111,7 @@ class KinesisCalls:
         target = self._targets.find(call, arguments)
         sent = _encode(arguments) if body is None else body
         headers = target.headers + target.signer.sign(keys, self._clock.now(), sent)
-        connections = self._connected(target.origin)
+        connections = self._open_connections(target.origin)
         connection = connections.send(target.path, headers, sent, target.url)
 
         def wait() -> HttpAnswer:
@@ -141,7 +141,7 @@ class KinesisCalls:
         """
         return self.begin(call, arguments, body)()
 
-    def _connected(self, origin: str) -> Connections:
+    def _open_connections(self, origin: str) -> Connections:
         found = self._connections.get(origin)
         if found is None:
             found = self._connections.setdefault(origin, Connections(origin, self._certificates))
@@ -167,19 +167,19 @@ class AnswerReader:
         try:
             size = answer.size
             if size is None:
-                return parse(self._whole(answer))
+                return parse(self._read_unsized(answer))
             # Before any memory is taken for it.
             _check_size(size)
             if size <= _SMALL:
-                return parse(self._filled(bytearray(size), size, answer))
+                return parse(self._read_sized(bytearray(size), size, answer))
             with self._buffer(size) as buffer:
-                return self._parser.submit(parse, self._filled(buffer, size, answer)).result()
+                return self._parser.submit(parse, self._read_sized(buffer, size, answer)).result()
         except BaseException:
             # Half read, its connection is not used again.
             answer.close()
             raise
 
-    def _filled(self, buffer: bytearray, size: int, answer: HttpAnswer) -> memoryview:
+    def _read_sized(self, buffer: bytearray, size: int, answer: HttpAnswer) -> memoryview:
         """Read a body of `size` bytes into a buffer."""
         body = memoryview(buffer)[:size]
         deadline = Deadline(_SECONDS, self._clock)
@@ -191,7 +191,7 @@ class AnswerReader:
         answer.finish()
         return body
 
-    def _whole(self, answer: HttpAnswer) -> memoryview:
+    def _read_unsized(self, answer: HttpAnswer) -> memoryview:
         """Read a body of any size."""
         deadline = Deadline(_SECONDS, self._clock)
         body = bytearray()
@@ -204,7 +204,7 @@ class AnswerReader:
 
     def _check(self, deadline: Deadline, size: int) -> None:
         try:
-            deadline.left(size)
+            deadline.seconds_left(size)
         except TimeoutError as error:
             raise HTTPClientError(error=error) from error
 

@@ -75,14 +75,14 @@ class Connections:
             path = f"{self._origin.scheme}://{self._origin.netloc}{path}"
             headers += "".join(f"{name}: {value}\r\n" for name, value in self._proxy_headers.items())
         head = f"POST {path} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
-        connection = self._idle() or self._connect(url)
-        with _closed_if_broken(connection, url):
+        connection = self._find_idle() or self._connect(url)
+        with _close_if_broken(connection, url):
             connection.send(head, body)
         return connection
 
     def receive(self, connection: Connection, url: str) -> HttpAnswer:
         """Return the answer to what was sent; raises as `send`."""
-        with _closed_if_broken(connection, url):
+        with _close_if_broken(connection, url):
             # Several may be waited for in turn, each since it was sent.
             waited = time.monotonic() - connection.sent
             if waited > 1:
@@ -92,7 +92,7 @@ class Connections:
                 connection.socket.settimeout(READ_SECONDS)
             return HttpAnswer(connection, head, self._keep, url)
 
-    def _idle(self) -> Connection | None:
+    def _find_idle(self) -> Connection | None:
         """Return a connection that is still open."""
         while True:
             try:
@@ -134,10 +134,10 @@ class Connections:
             if connected is not None:
                 connected.close()
             if isinstance(error, OSError | ProtocolError):
-                raise self._unconnected(error, url) from error
+                raise self._connect_error(error, url) from error
             raise
 
-    def _unconnected(self, error: Exception, url: str) -> Exception:
+    def _connect_error(self, error: Exception, url: str) -> Exception:
         if isinstance(error, ssl.SSLError):
             return SSLError(endpoint_url=url, error=error)
         if isinstance(error, TimeoutError):
@@ -172,7 +172,7 @@ class Connections:
 
 
 @contextmanager
-def _closed_if_broken(connection: Connection, url: str) -> Iterator[None]:
+def _close_if_broken(connection: Connection, url: str) -> Iterator[None]:
     """Close a connection on any error, which becomes botocore's."""
     try:
         yield

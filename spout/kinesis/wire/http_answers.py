@@ -36,7 +36,7 @@ class AnswerHead(NamedTuple):
     """Whether the server keeps the connection."""
 
 
-def declared_size(header: str) -> int | None:
+def parse_content_length(header: str) -> int | None:
     """Return the number in a header Content-Length; None if it holds none."""
     return int(header) if header.isascii() and header.isdigit() and len(header) < 20 else None
 
@@ -183,7 +183,7 @@ class HttpAnswer:
         if self.status in (204, 304):
             self.size: int | None = 0
         else:
-            self.size = None if is_chunked else declared_size(self.headers.get("content-length", ""))
+            self.size = None if is_chunked else parse_content_length(self.headers.get("content-length", ""))
         self._is_chunked = is_chunked
         self._pieces: Iterator[bytes] | None = None
         self._is_over = False
@@ -212,7 +212,7 @@ class HttpAnswer:
             botocore.exceptions.HTTPClientError: the connection broke, or nothing came in time.
         """
         if self._pieces is None:
-            self._pieces = self._chunks() if self._is_chunked else self._plain()
+            self._pieces = self._chunks() if self._is_chunked else self._read_plain()
         try:
             if seconds is not None:
                 self._connection.socket.settimeout(seconds)
@@ -220,9 +220,9 @@ class HttpAnswer:
         except (OSError, ProtocolError) as error:
             raise error_of(error, self._url) from error
 
-    def _plain(self) -> Iterator[bytes]:
+    def _read_plain(self) -> Iterator[bytes]:
         if self.size is not None:
-            yield from self._exactly(self.size)
+            yield from self._read_exactly(self.size)
             return
         self._stays = False
         while piece := self._connection.read(_PIECE):
@@ -240,7 +240,7 @@ class HttpAnswer:
                 raise ProtocolError(msg)
             if not size:
                 break
-            yield from self._exactly(size)
+            yield from self._read_exactly(size)
             if self._connection.read_to(b"\r\n"):
                 msg = "a chunk is longer than its size"
                 raise ProtocolError(msg)
@@ -248,7 +248,7 @@ class HttpAnswer:
             # A trailer.
             pass
 
-    def _exactly(self, left: int) -> Iterator[bytes]:
+    def _read_exactly(self, left: int) -> Iterator[bytes]:
         while left:
             piece = self._connection.read(left)
             if not piece:

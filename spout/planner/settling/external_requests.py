@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.settling.shard_events import Tally
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, joined, keys_of_texts, unpack
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, keys_of_texts, merge_keys, unpack
 from kinesis_trident.tracker.reasons import TIMEOUT
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -77,11 +77,11 @@ class Amender:
             names = list(requests)
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: requests[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
-                taken = some if self._rules.buries else _without_burials(shard, some)
+                taken = some if self._rules.buries else _leave_out_burials(shard, some)
                 with naming(self._layout.deadletters_of(shard)):
                     taken, anew = sift_replays(shard, taken, state, letters)
                 tracker = self._tracker(shard, state)
-                tally, unreadable = take_in(shard, tracker, taken, now, self._rules)
+                tally, unreadable = apply_requests(shard, tracker, taken, now, self._rules)
                 state = self._state_after(state, tracker)
                 changed = letters_after(letters, state, anew, now)
                 consumed = [name for name in some if name not in unreadable]
@@ -93,7 +93,7 @@ class Amender:
         for shard, state in shards.states.items():
             if not state.blocked or state.inflight is None:
                 continue
-            blocked = self._rules.blocked_by(len(state.dead) + len(state.waiting), state.held)
+            blocked = self._rules.explain_block(len(state.dead) + len(state.waiting), state.held)
             if blocked != state.blocked:
                 inflight = msgspec.structs.replace(state.inflight, blocked=blocked)
                 yield Amendment(shard, replace(state, inflight=inflight))
@@ -157,7 +157,7 @@ def sift_replays(
     for name, node in asked.items():
         if node.op != "replay":
             continue
-        keys = joined([keys_of_texts(node.records)])
+        keys = merge_keys([keys_of_texts(node.records)])
         new = keys[~held(keys, state.inflight, state.turns)]
         if not node.again and letters is not None and letters.replays:
             known = find(marked(letters), new)[1]
@@ -172,10 +172,10 @@ def sift_replays(
                 taken[name] = msgspec.structs.replace(node, records=tuple(map(str, KeyPositions(left))))
                 new = new[~known]
         anew.append(new)
-    return taken, joined(anew)
+    return taken, merge_keys(anew)
 
 
-def _without_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:
+def _leave_out_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:
     for node in asked.values():
         if node.op == "bury":
             log.warning(
@@ -187,7 +187,7 @@ def _without_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str,
     return {name: node for name, node in asked.items() if node.op != "bury"}
 
 
-def take_in(
+def apply_requests(
     shard: str,
     tracker: InflightRecordTracker,
     asked: Mapping[str, ExternalNode],
@@ -221,13 +221,13 @@ def take_in(
             continue
         if node.op == "ack":
             counts = tracker.explicit.ack(keys, node.attempt)
-            tally = tally.plus(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
+            tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
         elif node.op == "reset":
             counts = tracker.explicit.reset(keys, now + (rules.timeout or 0), node.attempt)
-            tally = tally.plus(Tally(done=counts.known, unknown=counts.unknown))
+            tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))
         else:
             counts = tracker.explicit.fail(keys, now, node.reason, rules.rng, node.attempt)
-            tally = tally.plus(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
+            tally = tally.add(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
         if counts.unknown:
             log.warning(
                 "shard %s: %d of the records to %s were never read: their positions are beyond %s",

@@ -12,12 +12,16 @@ from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, JudgingNode, NotDone, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import deleted, gone_before, replayed_without
+from kinesis_trident.spout.data_loss import (
+    describe_deleted,
+    describe_gone_before_read,
+    describe_partial_replay,
+)
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.tracker.reasons import is_held
-from kinesis_trident.tracker.records import RecordPosition, in_shard_order
+from kinesis_trident.tracker.records import RecordPosition, sort_in_shard_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +91,23 @@ class Evidence:
         """
         self._refuse_lost_turns()
         published = self.outcome.not_done if self.outcome is not None else {}
-        if self._judged(self.run) or (self.outcome is not None and self.outcome.epoch == self.run):
+        if self._is_judged(self.run) or (self.outcome is not None and self.outcome.epoch == self.run):
             if self.outcome is None:
-                raise self._missing()
+                raise self._missing_error()
             return Verdict(published)
         if not self.origin.same:
-            if self.outcome is None and self._judged_since_planned():
+            if self.outcome is None and self._is_judged_since_planned():
                 by = f", and which the run of epoch {self.run} took over for another Spark checkpoint"
-                raise self._missing(by)
+                raise self._missing_error(by)
             if self.outcome is not None or self.pins:
                 return Verdict(published)
-        unread = frozenset(shard for shard, pin in self.pins.items() if self._judged(pin.epoch))
+        unread = frozenset(shard for shard, pin in self.pins.items() if self._is_judged(pin.epoch))
         if self.origin.ours or any(pin.epoch == self.run for pin in self.pins.values()):
             # If it is not certain, who has published may have committed too: then the failed records come again.
             left = {} if self.origin.ours else {s: runs for s, runs in published.items() if s not in unread}
-            return Verdict(left, unread, self.judging is not None, self._change_of_kind(unread, left))
+            return Verdict(
+                left, unread, self.judging is not None, self._describe_change_of_kind(unread, left)
+            )
         if self.outcome is not None:
             return Verdict(published)
         if len(unread) < len(self.pins):
@@ -109,13 +115,13 @@ class Evidence:
             return Verdict({}, unread)
         if self.pins:
             by = f", and none read by the run of epoch {self.run}, which took it over"
-            raise self._missing(by)
-        return Verdict({}, warning=self._nothing_pinned())
+            raise self._missing_error(by)
+        return Verdict({}, warning=self._describe_nothing_pinned())
 
-    def _judged(self, run: int) -> bool:
+    def _is_judged(self, run: int) -> bool:
         return self.judging is not None and self.judging.judged(run)
 
-    def _judged_since_planned(self) -> bool:
+    def _is_judged_since_planned(self) -> bool:
         return self.judging is not None and self.plan.epoch <= self.judging.epoch
 
     def _refuse_lost_turns(self) -> None:
@@ -136,7 +142,7 @@ class Evidence:
             )
             raise OutcomeMissingError(msg)
 
-    def _nothing_pinned(self) -> str:
+    def _describe_nothing_pinned(self) -> str:
         """Say that no turn was read, as far as ZooKeeper knows: a plain query may have left them out.
 
         Raises:
@@ -153,9 +159,9 @@ class Evidence:
             f"{self.plan.txid + 1}, in the second case AGAIN (at least once)"
         )
 
-    def _change_of_kind(self, unread: Collection[str], left: Mapping[str, Sequence[NotDone]]) -> str:
+    def _describe_change_of_kind(self, unread: Collection[str], left: Mapping[str, Sequence[NotDone]]) -> str:
         """Say that a batch was begun by a run that judges and committed by a plain one; empty if it was not."""
-        judged = self.plan.epoch and self._judged_since_planned()
+        judged = self.plan.epoch and self._is_judged_since_planned()
         if self.outcome is None and not unread and not judged:
             return ""
         again = (
@@ -167,7 +173,7 @@ class Evidence:
             + (f"; {again} come AGAIN (at least once)" if again else "")
         )
 
-    def _missing(self, by: str = "") -> OutcomeMissingError:
+    def _missing_error(self, by: str = "") -> OutcomeMissingError:
         return OutcomeMissingError(
             f"Spark has committed txid {self.plan.txid}, whose records were judged ({self.layout.judging}){by}, but "
             f"{self.layout.acks_of(self.plan.txid)} does not exist: ZooKeeper was restored from a copy made before the "
@@ -251,7 +257,7 @@ class Finished:
         not_done = {**verdict.not_done}
         for shard, pin in pins.items():
             if pin.unreadable:
-                not_done[shard] = _joined(pin.unreadable, not_done.get(shard, ()))
+                not_done[shard] = _join_outcomes(pin.unreadable, not_done.get(shard, ()))
         return cls(plan, pins, not_done, verdict, acks is not None, tuple(found), since)
 
     @cached_property
@@ -274,16 +280,16 @@ class Finished:
             key, info = layout.key_of(shard), streams.info_of(shard)
             if pin.gone:
                 what = (
-                    gone_before(info, key.shard, pin.start, txid)
+                    describe_gone_before_read(info, key.shard, pin.start, txid)
                     if info is not None
-                    else deleted(key.stream, {key.shard: pin.start})
+                    else describe_deleted(key.stream, {key.shard: pin.start})
                 )
                 yield what, f"{shard} {pin.start}"
             else:
-                yield replayed_without(key, pin), f"{shard} txid {txid}"
+                yield describe_partial_replay(key, pin), f"{shard} txid {txid}"
 
 
-def _joined(unreadable: Sequence[NotDone], outcome: Sequence[NotDone]) -> list[NotDone]:
+def _join_outcomes(unreadable: Sequence[NotDone], outcome: Sequence[NotDone]) -> list[NotDone]:
     """Return both in shard order; an outcome may name, one by one, records that had no row."""
     firsts, lasts = (
         RecordPosition.parse_all([getattr(piece, end) for piece in unreadable]) for end in ("first", "last")
@@ -294,7 +300,7 @@ def _joined(unreadable: Sequence[NotDone], outcome: Sequence[NotDone]) -> list[N
         at = bisect_left(lasts, where)
         return at < len(lasts) and firsts[at] <= where
 
-    return in_shard_order([*unreadable, *(piece for piece in outcome if not is_unreadable(piece))])
+    return sort_in_shard_order([*unreadable, *(piece for piece in outcome if not is_unreadable(piece))])
 
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:

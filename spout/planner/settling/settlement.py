@@ -73,19 +73,19 @@ class InflightRules:
         """Return the unfinished records as they are stored, and whether the shard may read on."""
         # Exhausted runs are about to be written for people to read.
         few = FewReasons("shard")
-        dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
+        dead, waiting = few.limit_reasons(tracker.dead), few.limit_reasons(tracker.waiting)
         held = tracker.held if self.max_inflight is not None else 0
         turns = tracker.explicit.turns_in_use
         return InflightNode(
             txid=txid,
             dead=dead,
             waiting=waiting,
-            blocked=self.blocked_by(len(dead) + len(waiting), held),
+            blocked=self.explain_block(len(dead) + len(waiting), held),
             pending=tracker.explicit.pending,
             turns=tuple(sorted(turns)) if turns else (),
         )
 
-    def blocked_by(self, retrying: int, held: int) -> str:
+    def explain_block(self, retrying: int, held: int) -> str:
         """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads."""
         max_retrying = min(self.max_retrying, RUNS_A_SHARD)
         if retrying >= max_retrying:
@@ -182,7 +182,7 @@ def _settle_records(
         rules.rng,
         through=pin.through,
         missing=pin.missing,
-        fresh=None if is_given else _fresh(pin),
+        fresh=None if is_given else _find_new_records(pin),
         given=give if is_given else None,
     )
     if is_given:
@@ -208,7 +208,7 @@ def _checkpoint_after(
 ) -> CheckpointNode:
     """Return the node of a shard after a batch; `done` is its safe checkpoint."""
     plan, pin = turn.plan, turn.pin
-    looked = pin if pin is not None and plan.reads(turn.shard) and _saw_something(pin) else before
+    looked = pin if pin is not None and plan.reads(turn.shard) and _has_seen_tip(pin) else before
     return CheckpointNode(
         checkpoint=str(done.sequence) if done else None,
         sub=done.sub if done else -1,
@@ -221,7 +221,7 @@ def _checkpoint_after(
     )
 
 
-def _saw_something(pin: Pin) -> bool:
+def _has_seen_tip(pin: Pin) -> bool:
     """Tell whether a turn has found the shard's tip: one that was throttled at once has not."""
     return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
 
@@ -252,7 +252,7 @@ def _letter(buried: Buried, failures: Sequence[Failure], turn: FinishedTurn) -> 
     )
 
 
-def _fresh(pin: Pin) -> tuple[str, int] | None:
+def _find_new_records(pin: Pin) -> tuple[str, int] | None:
     """Return the last of the new records of a turn, and their number; None if there are none."""
     # Records that a replay no longer found were delivered once, and the outcome may name them.
     return None if pin.last is None else (pin.last, max(pin.fresh + pin.lost, 1))

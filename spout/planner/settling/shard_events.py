@@ -19,7 +19,7 @@ from kinesis_trident.spout.planner.settling.settlement import (
     SettledShard,
     settle_shard,
 )
-from kinesis_trident.spout.planner.shards.lineage import Lineage, drained
+from kinesis_trident.spout.planner.shards.lineage import Lineage, mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 
 _FEW_SHARDS = 500
@@ -40,7 +40,7 @@ class Tally(NamedTuple):
     unknown: int = 0
     timed_out: int = 0
 
-    def plus(self, other: Tally) -> Tally:
+    def add(self, other: Tally) -> Tally:
         """Both together."""
         return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
@@ -163,7 +163,7 @@ def settle_batch(
         now,
         done,
         dict(_letters_after(shards, plan.txid, done, rules, layout)),
-        drained(shards.lineage, ended) if ended else shards.lineage,
+        mark_drained(shards.lineage, ended) if ended else shards.lineage,
         ended,
         leaves_nodes=bool(plan.retries or plan.dead or not_done or is_known)
         or len(plan.positions) >= _FEW_SHARDS,

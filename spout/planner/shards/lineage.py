@@ -15,38 +15,38 @@ import msgspec
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.options.modes import ShardOrdering
-from kinesis_trident.spout.options.starting_position import REST, PositionSpec, resolved
+from kinesis_trident.spout.options.starting_position import REST, PositionSpec, resolve_position
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 
 Lineage = Mapping[str, ShardLineage]
 
 
-def first_listing(
+def start_lineage(
     listed: Sequence[Shard], start: Position | Mapping[str, Position]
 ) -> dict[str, ShardLineage]:
     """Return the lineage at the very first start: shards start where the user asked, all alike or each by its id."""
     starts = start if isinstance(start, Mapping) else {shard.id: start for shard in listed}
-    lineage = {shard.id: _lineage(shard, starts[shard.id]) for shard in listed}
-    return drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
+    lineage = {shard.id: _make_lineage(shard, starts[shard.id]) for shard in listed}
+    return mark_drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
 
 
-def listed_again(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+def merge_listing(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
     """Return the lineage after a full listing: new shards start at TRIM_HORIZON, removed ones are forgotten.
 
     A shard missing from the listing is forgotten even if it was not drained: nothing is left to read.
     """
     names = {shard.id for shard in listed}
-    return {shard: node for shard, node in joined(lineage, listed).items() if shard in names}
+    return {shard: node for shard, node in add_new_shards(lineage, listed).items() if shard in names}
 
 
-def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+def add_new_shards(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
     """Return the lineage after a listing of new shards: they start at TRIM_HORIZON, and their parents are closed.
 
     The listing may name known shards too, for a server that has no filter.
     """
     behind = ancestors({shard.id: shard.parents for shard in listed}, lineage)
     new = {
-        shard.id: _lineage(shard, TRIM_HORIZON)
+        shard.id: _make_lineage(shard, TRIM_HORIZON)
         for shard in listed
         if shard.id not in lineage and shard.id not in behind
     }
@@ -61,7 +61,7 @@ def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]
     return dict(sorted(result.items()))
 
 
-def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
+def mark_drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
     """Return the lineage after these shards were read to their end."""
     gone = set(shards)
     return {
@@ -80,12 +80,12 @@ def left_out(lineage: Lineage, is_held: Callable[[str], bool]) -> set[str]:
     return done & ancestors(parents_of(lineage), lineage.keys() - done) if done else done
 
 
-def with_left_out(positions: Mapping[str, str], parents: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def add_left_out(positions: Mapping[str, str], parents: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return the positions of an offset with those of the known shards that it leaves out: they are at their ends."""
     return dict.fromkeys(ancestors(parents, positions) & parents.keys(), str(ShardEnd())) | dict(positions)
 
 
-def adopted(
+def adopt_positions(
     lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str]
 ) -> dict[str, ShardLineage]:
     """Return the lineage after a full listing, with the positions of an offset.
@@ -95,13 +95,13 @@ def adopted(
     drained, otherwise their children would wait for ever. Known shards that are not listed stay until the next listing.
     """
     parents = parents_of(lineage) | {shard.id: shard.parents for shard in listed}
-    whole = with_left_out(positions, parents)
-    result = {shard.id: lineage.get(shard.id) or _lineage(shard, TRIM_HORIZON) for shard in listed}
+    whole = add_left_out(positions, parents)
+    result = {shard.id: lineage.get(shard.id) or _make_lineage(shard, TRIM_HORIZON) for shard in listed}
     for shard, node in result.items():
         if shard not in whole:
             result[shard] = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
     ended = [shard for shard, at in whole.items() if isinstance(parse_position(at), ShardEnd)]
-    return drained({**lineage, **result}, ended)
+    return mark_drained({**lineage, **result}, ended)
 
 
 def parents_of(lineage: Lineage) -> dict[str, Sequence[str]]:
@@ -109,7 +109,7 @@ def parents_of(lineage: Lineage) -> dict[str, Sequence[str]]:
     return {shard: node.parents for shard, node in lineage.items()}
 
 
-def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
+def find_readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
     """Return the shards whose new records may be read now, sorted."""
 
     def done(shard: str) -> bool:
@@ -122,7 +122,7 @@ def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
     )
 
 
-def childless(lineage: Lineage) -> list[str]:
+def find_childless(lineage: Lineage) -> list[str]:
     """Return the drained shards of which no child is known: AWS lists the children of each soon."""
     parents = {parent for node in lineage.values() for parent in node.parents}
     return [shard for shard, node in lineage.items() if node.state == "drained" and shard not in parents]
@@ -140,7 +140,7 @@ def ancestors(parents: Mapping[str, Sequence[str]], of: Iterable[str]) -> set[st
     return found
 
 
-def _lineage(shard: Shard, start: Position) -> ShardLineage:
+def _make_lineage(shard: Shard, start: Position) -> ShardLineage:
     return ShardLineage(parents=shard.parents, state="closed" if shard.closed else "open", start=str(start))
 
 
@@ -157,10 +157,10 @@ def positions_of(
     behind = ancestors({shard.id: shard.parents for shard in listed}, named)
     rest = texts.get(REST, str(TRIM_HORIZON))
     return {
-        shard: resolved(texts[shard], latest)
+        shard: resolve_position(texts[shard], latest)
         if shard in named
         else ShardEnd()
         if shard in behind
-        else resolved(rest, latest)
+        else resolve_position(rest, latest)
         for shard in (held.id for held in listed)
     }

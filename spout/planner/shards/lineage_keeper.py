@@ -10,22 +10,22 @@ from kinesis_trident.checkpoint.model.nodes import ShardLineage, ShardsNode, Sta
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import (
     DataLossLog,
-    expired_foreign,
-    expired_unread,
-    gone_unread,
-    last_known,
-    not_listed,
+    describe_expired_start,
+    describe_expired_unread,
+    describe_gone_unread,
+    describe_unlisted,
+    find_known,
 )
 from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import (
     Lineage,
-    adopted,
-    first_listing,
-    joined,
-    listed_again,
+    add_new_shards,
+    adopt_positions,
+    merge_listing,
     positions_of,
+    start_lineage,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.streams import Streams
@@ -82,8 +82,8 @@ class LineageKeeper:
     def list_new(self, shards: Shards) -> Lineage:
         """List the shards created since the newest known one."""
         lineage = dict(shards.lineage)
-        for stream, known in self._active(shards.lineage):
-            lineage |= joined(known, self._streams.list_new_shards(stream, known))
+        for stream, known in self._iterate_active(shards.lineage):
+            lineage |= add_new_shards(known, self._streams.list_new_shards(stream, known))
         return self._put(lineage, shards.lineage)
 
     def list_all(self, shards: Shards) -> Lineage:
@@ -93,26 +93,27 @@ class LineageKeeper:
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
         before, lineage = shards.lineage, dict(shards.lineage)
-        for stream, known in self._active(before):
+        for stream, known in self._iterate_active(before):
             lineage = {shard: node for shard, node in lineage.items() if shard not in known}
-            lineage |= listed_again(known, self._streams.list_shards(stream))
+            lineage |= merge_listing(known, self._streams.list_shards(stream))
         for shard in before.keys() - lineage.keys():
             info = self._streams.info_of(shard)
             if before[shard].state != "drained" and info is not None:
                 state = shards.states[shard]
                 name = self._store.layout.key_of(shard).shard
                 self._losses.report(
-                    gone_unread(info, name, state.position, state.checkpoint), f"{shard} {state.position}"
+                    describe_gone_unread(info, name, state.position, state.checkpoint),
+                    f"{shard} {state.position}",
                 )
         return self._put(lineage, before)
 
-    def known_until(self, shard: str, shards: Shards) -> int:
-        """Return the time up to which no record of a shard was lost, as `last_known`; 0 if its loss was reported."""
+    def find_known_until(self, shard: str, shards: Shards) -> int:
+        """Return the time up to which no record of a shard was lost, as `find_known`; 0 if its loss was reported."""
         state = shards.states.get(shard)
         if state is None or f"{shard} {state.position}" in self._losses.texts:
             return 0
         listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-        return last_known(state.position, state.checkpoint, max(listed, self._there.get(shard, 0)))
+        return find_known(state.position, state.checkpoint, max(listed, self._there.get(shard, 0)))
 
     def check_retention(self, shards: Shards) -> None:
         """Check that no shard's position has fallen out of the stream.
@@ -127,8 +128,8 @@ class LineageKeeper:
             if info is None or not _is_to_be_read(shard, shards) or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
-            known = self.known_until(shard, shards)
-            what = expired_unread(info, name, state.position, state.checkpoint, known)
+            known = self.find_known_until(shard, shards)
+            what = describe_expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
                 self._losses.report(what, f"{shard} {state.position}")
 
@@ -140,32 +141,32 @@ class LineageKeeper:
             if isinstance(state.position, After | At)
             and _is_to_be_read(shard, shards)
             and shard not in self._there
-            and last_known(state.position, state.checkpoint, 0) == 0
+            and find_known(state.position, state.checkpoint, 0) == 0
             and self._streams.info_of(shard) is not None
         }
-        for shard, there in sorted(self._streams.still_there(ask).items()):
+        for shard, there in sorted(self._streams.check_still_there(ask).items()):
             info = self._streams.info_of(shard)
             if there is None or info is None:
                 continue
             if not there:
                 position = shards.states[shard].position
                 name = self._store.layout.key_of(shard).shard
-                self._losses.report(expired_foreign(info, name, position), f"{shard} {position}")
+                self._losses.report(describe_expired_start(info, name, position), f"{shard} {position}")
             self._there[shard] = info.server_time
 
-    def adopted(self, lineage: Lineage, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
+    def adopt(self, lineage: Lineage, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
         """Return the lineage to continue from an offset alone: its positions, and its streams' creation times."""
         result = dict(lineage)
         for stream, created in streams.items():
-            known = self._of(lineage, stream, created)
+            known = self._lineage_of(lineage, stream, created)
             if self._streams.created.get(stream) == created:
                 listed = self._streams.list_shards(stream)
             else:
                 listed = [Shard(shard, node.parents, node.state != "open") for shard, node in known.items()]
-            result |= adopted(known, listed, positions)
-        return self._dated(result, lineage)
+            result |= adopt_positions(known, listed, positions)
+        return self._set_listing_times(result, lineage)
 
-    def _dated(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
+    def _set_listing_times(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
         """Return the lineage with the listing time of new shards."""
         for shard in lineage.keys() - before.keys():
             info = self._streams.info_of(shard)
@@ -174,17 +175,17 @@ class LineageKeeper:
         return lineage
 
     def _put(self, lineage: dict[str, ShardLineage], before: Lineage) -> Lineage:
-        after = self._dated(lineage, before)
+        after = self._set_listing_times(lineage, before)
         if after == before:
             return before
         self._store.shards.put_lineage(ShardsNode(shards=dict(after)), self._epoch)
         return after
 
-    def _active(self, lineage: Lineage) -> Iterator[tuple[str, Lineage]]:
+    def _iterate_active(self, lineage: Lineage) -> Iterator[tuple[str, Lineage]]:
         for stream, created in self._streams.created.items():
-            yield stream, self._of(lineage, stream, created)
+            yield stream, self._lineage_of(lineage, stream, created)
 
-    def _of(self, lineage: Lineage, stream: str, created: int) -> Lineage:
+    def _lineage_of(self, lineage: Lineage, stream: str, created: int) -> Lineage:
         return {shard: node for shard, node in lineage.items() if self._stream_of(shard) == (stream, created)}
 
     def _stream_of(self, shard: str) -> tuple[str, int]:
@@ -202,12 +203,12 @@ class LineageKeeper:
             node = StartNode(timestamp=info.server_time)
             return AtTimestamp(self._store.streams.put_start(stream, created, node, self._epoch).timestamp)
 
-        everywhere = spec.everywhere(stream, latest)
-        listed = self._streams.list_shards(stream, _since(everywhere, info))
+        everywhere = spec.find_common(stream, latest)
+        listed = self._streams.list_shards(stream, _choose_filter(everywhere, info))
         names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
-        for shard in sorted(set(spec.named(stream)) - set(names)):
+        for shard in sorted(set(spec.list_named(stream)) - set(names)):
             self._losses.report(
-                not_listed(info, "startingPosition", shard, spec.text_of(stream, shard)),
+                describe_unlisted(info, "startingPosition", shard, spec.text_of(stream, shard)),
                 f"{stream}/{shard}",
             )
         plain = [
@@ -217,8 +218,8 @@ class LineageKeeper:
             for shard, held in zip(names, listed, strict=True)
         ]
         found = positions_of(spec, stream, plain, latest)
-        return self._dated(
-            first_listing(listed, {names[shard]: position for shard, position in found.items()}), known
+        return self._set_listing_times(
+            start_lineage(listed, {names[shard]: position for shard, position in found.items()}), known
         )
 
 
@@ -226,7 +227,7 @@ def _is_to_be_read(shard: str, shards: Shards) -> bool:
     return shard in shards.lineage and shards.lineage[shard].state != "drained"
 
 
-def _since(start: Position | None, info: StreamInfo) -> Since | None:
+def _choose_filter(start: Position | None, info: StreamInfo) -> Since | None:
     """Return the filter of a first listing: if all shards start alike, those closed before are left out."""
     match start:
         case TrimHorizon():

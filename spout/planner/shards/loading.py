@@ -9,7 +9,7 @@ from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import naming
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.planner.clocks import due_in_time
+from kinesis_trident.spout.planner.clocks import correct_due_times
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
@@ -30,13 +30,13 @@ class LoadedShards(NamedTuple):
 def load_shards(
     store: SourceStore, lineage: Lineage, *, now: int, longest_delay: int, timeout: int
 ) -> LoadedShards:
-    """Read the nodes of all shards; times are milliseconds, and those of records in flight as `due_in_time`.
+    """Read the nodes of all shards; times are milliseconds, and those of records in flight as `correct_due_times`.
 
     Raises:
         StateMissingError: a pin with the positions of records in flight is missing.
     """
     checkpoints, stored = store.shards.checkpoints(), store.shards.inflight()
-    inflight = {shard: due_in_time(node, now, longest_delay, timeout) for shard, node in stored.items()}
+    inflight = {shard: correct_due_times(node, now, longest_delay, timeout) for shard, node in stored.items()}
     dead_letters = store.shards.dead_letters()
     held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
     known = {*lineage, *held}

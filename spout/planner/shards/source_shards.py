@@ -9,7 +9,7 @@ from functools import cached_property
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Plan
 from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.lineage import Lineage, childless, left_out, readable
+from kinesis_trident.spout.planner.shards.lineage import Lineage, find_childless, find_readable, left_out
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.tracker.records import Run
 
@@ -50,7 +50,7 @@ class Shards:
     @cached_property
     def active(self) -> Mapping[str, ShardState]:
         """Return the shards of the streams that are read now."""
-        return self._without(self.parked, self.states)
+        return self._leave_out(self.parked, self.states)
 
     @cached_property
     def named(self) -> Mapping[str, ShardState]:
@@ -58,21 +58,21 @@ class Shards:
 
         Otherwise every batch would carry all shards that were split or merged within the retention.
         """
-        return self._without(left_out(self.lineage, lambda shard: self.states[shard].held > 0), self.active)
+        return self._leave_out(left_out(self.lineage, lambda shard: self.states[shard].held > 0), self.active)
 
     @cached_property
     def positions(self) -> Mapping[str, Position]:
         """Return the position of each shard that may be read for new records now."""
         return {
             shard: self.states[shard].position
-            for shard in readable(self.lineage, self.ordering)
+            for shard in find_readable(self.lineage, self.ordering)
             if shard not in self.parked
         }
 
     @cached_property
     def childless(self) -> frozenset[str]:
         """Return the shards that were read to their end and whose children were not listed yet."""
-        return frozenset(shard for shard in childless(self.lineage) if shard in self.active)
+        return frozenset(shard for shard in find_childless(self.lineage) if shard in self.active)
 
     @cached_property
     def waiting(self) -> list[Run]:
@@ -110,6 +110,6 @@ class Shards:
         return {shard: state.dead for shard, state in self.active.items() if state.dead}
 
     @staticmethod
-    def _without(some: Iterable[str], states: Mapping[str, ShardState]) -> Mapping[str, ShardState]:
+    def _leave_out(some: Iterable[str], states: Mapping[str, ShardState]) -> Mapping[str, ShardState]:
         left = frozenset(some)
         return {shard: state for shard, state in states.items() if shard not in left} if left else states

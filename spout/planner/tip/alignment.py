@@ -62,12 +62,12 @@ def align(
     return read, upto
 
 
-def known_upto(node: CheckpointNode | None) -> int | None:
+def find_known_upto(node: CheckpointNode | None) -> int | None:
     """Return the time up to which a shard was read, or seen to be empty; None if that is unknown."""
     return max(node.arrival or 0, node.seen or 0) or None if node is not None else None
 
 
-def oldest_unread(
+def find_oldest_unread(
     state: ShardState,
     look: Look | None,
     ahead: tuple[int, int] | None,
@@ -81,7 +81,7 @@ def oldest_unread(
         ahead: `Pin.ahead` of its last turn.
         parents: their nodes; they were read to their ends before.
     """
-    known = [known_upto(state.checkpoint), *map(known_upto, parents)]
+    known = [find_known_upto(state.checkpoint), *map(find_known_upto, parents)]
     if look is not None and look.position == state.position:
         known += [look.arrival, look.at if look.more is False else None]
     if ahead is not None:
@@ -119,7 +119,7 @@ class Alignment:
         """Return the milliseconds by which a shard may be ahead of another one."""
         return max(BOUND_MS, _PACE * self.pace) if self._bound is None else self._bound
 
-    def planned(self, steady: int) -> None:
+    def note_plan(self, steady: int) -> None:
         """Note that a batch was planned."""
         self._planned.append(steady)
 
@@ -150,7 +150,7 @@ class Alignment:
         """Return what the next batch reads.
 
         Args:
-            oldest: by each shard with something unread, or of which that is not known: as `oldest_unread`.
+            oldest: by each shard with something unread, or of which that is not known: as `find_oldest_unread`.
             sure: as of `align`.
             wanted: the shards that are known to have something unread.
             closed_to: those that cannot be read now, whatever they have.
@@ -176,12 +176,12 @@ class Alignment:
             return AlignedRead([])
         bound = self.bound
         if not known or min(known.values()) + bound // 2 >= now:
-            return AlignedRead(list(wanted), None, self._newly_passed(left, oldest, now - bound))
+            return AlignedRead(list(wanted), None, self._find_newly_passed(left, oldest, now - bound))
         read, upto = align(known, {s: at for s, at in sure.items() if s in known}, wanted, bound)
-        passed = self._newly_passed(left, oldest, upto - 2 * bound)
+        passed = self._find_newly_passed(left, oldest, upto - 2 * bound)
         return AlignedRead(read, upto, passed, upto - min(known.values()))
 
-    def _newly_passed(
+    def _find_newly_passed(
         self, left: Collection[str], oldest: Mapping[str, int | None], before: int
     ) -> list[str]:
         new = sorted(shard for shard in left if shard not in self._passed and (oldest[shard] or 0) < before)

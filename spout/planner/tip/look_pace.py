@@ -78,15 +78,15 @@ class LookPace:
 
     def budget(self, shard: str) -> ShardBudget:
         """Return the calls and bytes of a shard; times are those of the pace, in seconds."""
-        return self._of(shard).budget
+        return self._pace_of(shard).budget
 
     def may_read(self, shard: str, now: int) -> int:
         """Return the time from which the planning process may read ahead; the first read of a turn fits after it."""
-        return _after(self.budget(shard).wait(now / 1000, 2), now)
+        return _add_seconds(self.budget(shard).wait(now / 1000, 2), now)
 
-    def looked(self, shard: str, now: int, *, found: bool) -> None:
+    def note_look(self, shard: str, now: int, *, found: bool) -> None:
         """Note the result of a look."""
-        pace = self._of(shard)
+        pace = self._pace_of(shard)
         pace.looked = now
         pace.streak = pace.streak + 1 if found else 0
         if not found:
@@ -97,36 +97,36 @@ class LookPace:
             spread = pace.budget.spread(1 + pace.reads) if pace.streak > 1 else 0.0
             pace.gap = min(self._idle, max(self._busy, int(spread * 1000 + ROUNDED)))
 
-    def spent(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
+    def note_calls(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
         """Count the calls of a turn that was pinned, in place of what was said of it before."""
-        pace = self._of(shard)
+        pace = self._pace_of(shard)
         pace.reads = calls.count
         pace.budget.read_by(txid, calls.count, (now - calls.ago_ms) / 1000, calls.busy_ms / 1000)
 
     def read(self, shard: str, now: int, *, moved: bool) -> None:
         """Note a turn that read new records; if it has not `moved` it was refused, and the shard is left alone."""
-        pace = self._of(shard)
+        pace = self._pace_of(shard)
         if not moved:
             pace.looked, pace.gap, pace.streak = now, self._idle, 0
         elif not pace.streak:
             # Read without a look before it.
             pace.gap = self._busy
 
-    def due(self, shard: str, now: int) -> int:
+    def next_look(self, shard: str, now: int) -> int:
         """Return the time of the next look at a shard; `now` for one that was never looked at."""
         pace = self._shards.get(shard)
         if pace is None:
             return now
         # A look and a read are to fit.
-        free = _after(pace.budget.wait_of_all(now / 1000, 2), now)
+        free = _add_seconds(pace.budget.wait_of_all(now / 1000, 2), now)
         return free if pace.looked is None else max(free, pace.looked + pace.gap)
 
-    def _of(self, shard: str) -> _Shard:
+    def _pace_of(self, shard: str) -> _Shard:
         found = self._shards.get(shard)
         if found is None:
             found = self._shards[shard] = _Shard(self._idle, ShardBudget(*self._limits))
         return found
 
 
-def _after(seconds: float, now: int) -> int:
+def _add_seconds(seconds: float, now: int) -> int:
     return now + math.ceil(seconds * 1000 - ROUNDED)

@@ -84,7 +84,7 @@ class Look:
         """The position of the look."""
         return self.cursor.position
 
-    def moved_to(self, position: Position, now: int) -> Look:
+    def move_to(self, position: Position, now: int) -> Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
         if self.position == position:
             return self
@@ -92,13 +92,13 @@ class Look:
         # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
         if cursor is None or cursor.position != position:
             cursor = ShardCursor(position)
-        return Look(cursor, before=self.eased(now))
+        return Look(cursor, before=self.ease(now))
 
-    def eased(self, now: int) -> tuple[int, int, int] | None:
+    def ease(self, now: int) -> tuple[int, int, int] | None:
         """Return `before` of a look that is answered now, or of one at a position that somebody has moved on to."""
         return self.before if self.refused is None else (self.refused, now - self.anew, now)
 
-    def refused_now(self, why: str, now: int) -> Look:
+    def refuse(self, why: str, now: int) -> Look:
         """Return this look, which is refused now."""
         if self.refused is not None:
             return replace(self, more=None, why=why)
@@ -110,7 +110,7 @@ class Look:
         return replace(self, more=None, refused=since, anew=now, why=why)
 
 
-def kept(page: Page, limit: int) -> Page:
+def forget_request(page: Page, limit: int) -> Page:
     """Return an answer as a reader takes it that does not know how many records were asked for.
 
     A full one, "0 behind", may be followed by records of the same millisecond.
@@ -120,7 +120,7 @@ def kept(page: Page, limit: int) -> Page:
     return replace(page, behind_ms=None)
 
 
-def joined(page: Page, further: Page) -> Page:
+def join_answers(page: Page, further: Page) -> Page:
     """Return two answers that follow each other as one; an empty one says anew where the first has ended."""
     records = page.records
     if further.records.num_rows:

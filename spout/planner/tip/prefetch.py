@@ -193,7 +193,7 @@ class Prefetcher:
             due = min(until, batch.poll[0]) if batch.unpinned else until
             for shard, ahead in batch.shards.items():
                 self._take_answer(batch, shard, ahead)
-                at = self._due(batch, shard, ahead, now)
+                at = self._due_time(batch, shard, ahead, now)
                 if at <= now:
                     self._ask(batch, shard, ahead, now)
                 else:
@@ -206,7 +206,7 @@ class Prefetcher:
             if pin.plan != batch.plan.plan:
                 continue
             size = pin.cost[0] if pin.cost else 0
-            self._pace.spent(shard, now, TurnCalls(pin.reads, pin.busy_ms), batch.plan.txid)
+            self._pace.note_calls(shard, now, TurnCalls(pin.reads, pin.busy_ms), batch.plan.txid)
             batch.unpinned.remove(shard)
             position = parse_position(pin.end)
             if not (pin.closed or isinstance(position, ShardEnd)):
@@ -214,15 +214,15 @@ class Prefetcher:
                 batch.shards[shard] = ShardAhead(position, one, at_tip=pin.seen is not None)
 
     def _size_of(self, shard: str, room: Room) -> float:
-        most = min(self._options.max_records_per_fetch, self._sizes.fitting(shard, room.bytes))
+        most = min(self._options.max_records_per_fetch, self._sizes.count_fitting(shard, room.bytes))
         return room.bytes / most + OTHER_COLUMNS
 
-    def _due(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> float:
+    def _due_time(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> float:
         """Return when a shard may be asked again: infinite while a call is under way, or if enough is kept."""
         if shard in batch.calls or ahead.is_full(batch.room):
             return math.inf
         at = self._pace.may_read(shard, now)
-        return max(at, self._pace.due(shard, now)) if ahead.at_tip else at
+        return max(at, self._pace.next_look(shard, now)) if ahead.at_tip else at
 
     def _ask(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> None:
         limit = min(self._options.max_records_per_fetch, ahead.limit(batch.room))
@@ -251,4 +251,4 @@ class Prefetcher:
         at = int(seconds * 1000)
         found = ahead.take(look, at, batch.room)
         if look.refused is None:
-            self._pace.looked(shard, at, found=found)
+            self._pace.note_look(shard, at, found=found)

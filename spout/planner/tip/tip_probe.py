@@ -24,10 +24,10 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.aggregation import deaggregated
+from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at
-from kinesis_trident.spout.planner.tip.looks import Look, Question, joined, kept
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_from
+from kinesis_trident.spout.planner.tip.looks import Look, Question, forget_request, join_answers
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -159,9 +159,9 @@ class TipProbe:
             return replace(held, cursor=cursor, following=None)
         last = _end_of(further.records) if further.records.num_rows else following.position
         return replace(
-            self._seen(held, held.cursor.iterator, True, further),
+            self._note_answer(held, held.cursor.iterator, True, further),
             arrival=held.arrival,
-            cursor=replace(held.cursor, page=joined(page, kept(further, question.limit))),
+            cursor=replace(held.cursor, page=join_answers(page, forget_request(further, question.limit))),
             following=ShardCursor(last, further.next_iterator),
         )
 
@@ -183,7 +183,7 @@ class TipProbe:
     def _look(self, shard: str, question: Question, last: Look | None = None) -> _Looking:
         """Look at a shard; `last`: the look to go on from, by default the last one."""
         last, position = last or self.looks.get(shard), question.position
-        look = Look(ShardCursor(position)) if last is None else last.moved_to(position, self._wall())
+        look = Look(ShardCursor(position)) if last is None else last.move_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
@@ -191,15 +191,15 @@ class TipProbe:
         except IteratorExpiredError:
             look = replace(look, cursor=ShardCursor(position))
         except (ThrottledError, Unavailable) as error:
-            return self._refused(look, error)
+            return self._refuse(look, error)
         try:
             return (yield from self._walk(shard, question, look))
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
-            return self._refused(look, error)
+            return self._refuse(look, error)
 
-    def _refused(self, look: Look, error: Exception) -> Look:
+    def _refuse(self, look: Look, error: Exception) -> Look:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
-        return look.refused_now(why, self._wall())
+        return look.refuse(why, self._wall())
 
     def _walk(self, shard: str, question: Question, look: Look) -> _Looking:
         key = self._layout.key_of(shard)
@@ -210,18 +210,18 @@ class TipProbe:
             if step and question.budget.wait_of_all(self._clock(), 2) > 0:
                 break
             page = yield from self._get(question, iterator)
-            new = self._new(page, look.position)
+            new = self._select_new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
                 # Keep the iterator: the records that it found were not read.
-                found = self._seen(look, iterator, True, page)
+                found = self._note_answer(look, iterator, True, page)
                 if not new.num_rows:
                     return found
                 found = replace(found, arrival=arrival_at(new, 0) or None)
                 if page.next_iterator is None:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
-                answer = kept(page, question.limit) if page.size <= 2 * question.most else None
+                answer = forget_request(page, question.limit) if page.size <= 2 * question.most else None
                 return replace(
                     found,
                     cursor=replace(found.cursor, page=answer),
@@ -230,22 +230,22 @@ class TipProbe:
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1
-                return self._seen(look, None, None, page)
+                return self._note_answer(look, None, None, page)
             iterator = page.next_iterator
             if page.behind_ms == 0 and page.records.num_rows == 0 and not closed:
-                return self._seen(look, iterator, False, page)
+                return self._note_answer(look, iterator, False, page)
         if closed and not page.behind_ms:
             self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
-        return self._seen(look, iterator, None, page)
+        return self._note_answer(look, iterator, None, page)
 
     def _get(self, question: Question, iterator: str) -> Generator[AskRecords, Page, Page]:
         budget = question.budget
-        budget.called()
+        budget.note_call()
         try:
             page = yield AskRecords(iterator, question.limit)
         finally:
-            budget.ended(self._clock())
-        budget.answered(page.size, self._clock())
+            budget.note_end(self._clock())
+        budget.note_answer(page.size, self._clock())
         return page
 
     def _warn_of_endless(self, key: ShardKey, since: float) -> None:
@@ -259,14 +259,14 @@ class TipProbe:
                 _ENDLESS,
             )
 
-    def _new(self, page: Page, position: Position) -> pa.RecordBatch:
+    def _select_new(self, page: Page, position: Position) -> pa.RecordBatch:
         """Return the unread records; an iterator inside or at the end of an aggregate starts at its beginning."""
         records = page.records
         if isinstance(position, After | At) and position.record.sub >= 0:
-            records = beyond(deaggregated(records) if self._deaggregate else records, position)
+            records = select_from(deaggregate_page(records) if self._deaggregate else records, position)
         return records
 
-    def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
+    def _note_answer(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
         return Look(
             ShardCursor(look.position, iterator),
@@ -274,14 +274,14 @@ class TipProbe:
             page.behind_ms or 0,
             page.server_time or now,
             noted=now,
-            before=look.eased(now),
+            before=look.ease(now),
         )
 
 
 def _make(kinesis: Kinesis, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
     """Return, for each call, what it returns, or its error."""
     if isinstance(kinesis, CallsTogether):
-        return kinesis.together(asked)
+        return kinesis.call_together(asked)
     outcomes: list[Any] = []
     for one in asked:
         try:

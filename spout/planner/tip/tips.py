@@ -9,7 +9,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import last_known
+from kinesis_trident.spout.data_loss import find_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, LookPace, TurnCalls
@@ -47,7 +47,7 @@ class TipWatch:
         self._beyond: set[str] = set()
         self._until = 0
 
-    def only_until_tip(self, until: int) -> None:
+    def stop_at_tip(self, until: int) -> None:
         """From now on, stop reading a shard once it is at its tip, or was read beyond `until`.
 
         `until` is in epoch milliseconds by the server's clock. A shard that receives records as fast as they are read
@@ -64,7 +64,8 @@ class TipWatch:
         due = {
             shard: at
             for shard, at in positions.items()
-            if not (self.has_ended(shard) or self._more.get(shard)) and self._pace.due(shard, now) <= now
+            if not (self.has_ended(shard) or self._more.get(shard))
+            and self._pace.next_look(shard, now) <= now
         }
         for shard in [shard for shard in due if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
             del due[shard]
@@ -78,12 +79,12 @@ class TipWatch:
         """
         for shard, more in found.items():
             if not ahead:
-                self._pace.looked(shard, now, found=bool(more))
+                self._pace.note_look(shard, now, found=bool(more))
             self._note(shard, more, now)
             if more:
                 self._found[shard] = now
 
-    def shards_to_read(self, positions: Mapping[str, Position]) -> list[str]:
+    def find_shards_to_read(self, positions: Mapping[str, Position]) -> list[str]:
         """Return the shards known to have something new at their positions."""
         return sorted(shard for shard in positions if self._more.get(shard) and not self.has_ended(shard))
 
@@ -100,10 +101,10 @@ class TipWatch:
 
         If the position has not moved, `seen` may come from an earlier turn, so another look must follow. The same holds
         if the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
-        To `only_until_tip` a sight from before it says nothing. `calls`: those of each turn.
+        To `stop_at_tip` a sight from before it says nothing. `calls`: those of each turn.
         """
         for shard, count in (calls or {}).items():
-            self._pace.spent(shard, now, count, plan.txid)
+            self._pace.note_calls(shard, now, count, plan.txid)
         if self._draining:
             nodes = {shard: states[shard].checkpoint for shard in plan.read}
             self._beyond |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}
@@ -125,18 +126,18 @@ class TipWatch:
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
         """Return the time of the next look; shards known to have more, even if they may not be read, need none."""
         due = [
-            self._pace.due(shard, now)
+            self._pace.next_look(shard, now)
             for shard in positions
             if not self.has_ended(shard) and not self._more.get(shard)
         ]
         return min(due, default=now + IDLE_MS)
 
-    def all_ended(self, positions: Mapping[str, Position]) -> bool:
-        """Tell whether, after `only_until_tip`, all these shards have been read that far."""
+    def have_all_ended(self, positions: Mapping[str, Position]) -> bool:
+        """Tell whether, after `stop_at_tip`, all these shards have been read that far."""
         return self._draining and all(map(self.has_ended, positions))
 
     def has_ended(self, shard: str) -> bool:
-        """Tell whether, after `only_until_tip`, a shard has been read that far."""
+        """Tell whether, after `stop_at_tip`, a shard has been read that far."""
         return shard in self._beyond or (shard in self._at_tip and shard not in self.closed)
 
     def _note(self, shard: str, more: bool | None, now: int) -> None:
@@ -179,7 +180,7 @@ class TipNotes:
             if look.at <= (node.seen or 0):
                 continue
             listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-            known = self._stored.get(shard, last_known(state.position, state.checkpoint, listed))
+            known = self._stored.get(shard, find_known(state.position, state.checkpoint, listed))
             seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
             if look.at - known >= _PERIOD_MS:
                 self._store.shards.amend(shard, self._epoch, checkpoint=seen)

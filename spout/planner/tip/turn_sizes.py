@@ -56,14 +56,14 @@ class TurnSizes:
                 record_bytes=size / pin.fresh if pin.fresh else getattr(before, "record_bytes", None),
             )
 
-    def fitting(self, shard: str, size: int) -> int:
+    def count_fitting(self, shard: str, size: int) -> int:
         """Return how many records of a shard fit into so many bytes, if they are like the last ones; at least one."""
         turn = self._turns.get(shard)
         if turn is None or not turn.record_bytes:
             return 1
         return max(1, int(size // turn.record_bytes))
 
-    def expected(self, plan: Plan, now: int) -> Amount | None:
+    def predict(self, plan: Plan, now: int) -> Amount | None:
         """Return what a batch that is planned at `now` will read; None if that is unknown, as with a backlog.
 
         A shard whose last turn left nothing unread is expected to have received as much in each millisecond since as in

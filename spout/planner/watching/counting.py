@@ -37,9 +37,9 @@ class RunCounter:
             case Settled():
                 self._settle(before, event)
             case Requested(shards, tally) | TimedOut(shards, tally):
-                self.tally = self.tally.plus(tally)
+                self.tally = self.tally.add(tally)
                 for shard in shards:
-                    gone = _dead(after.states[shard]) - _dead(before.states[shard])
+                    gone = _count_dead(after.states[shard]) - _count_dead(before.states[shard])
                     self._counts.exhausted += max(0, gone)
 
     def _settle(self, before: Shards, event: Settled) -> None:
@@ -57,7 +57,7 @@ class RunCounter:
                 held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
                 # A replay that was asked for brings records back, and never makes these numbers smaller.
                 counts.acked += max(0, was + fresh - held - letters)
-                counts.exhausted += max(0, dead + letters - _dead(state))
+                counts.exhausted += max(0, dead + letters - _count_dead(state))
                 counts.dead_lettered += letters
             if pin is not None:
                 counts.retried += pin.count - pin.fresh
@@ -91,5 +91,5 @@ def add_failure(counts: RunCounts, name: str, count: int) -> None:
         counts.failed[name] = counts.failed.get(name, 0) + count
 
 
-def _dead(state: ShardState) -> int:
+def _count_dead(state: ShardState) -> int:
     return sum(run.count for run in state.dead)

@@ -67,9 +67,9 @@ class LifeLog:
         match event:
             case Listed():
                 new = after.lineage.keys() - before.states.keys()
-                self.resharded({shard: after.lineage[shard] for shard in new})
+                self.log_resharded({shard: after.lineage[shard] for shard in new})
             case Settled(finished=finished, done=done):
-                self.settled(
+                self.log_settled(
                     finished.plan.txid,
                     finished.failures.values(),
                     [letter for result in done.values() for letter in result.dead_lettered],
@@ -78,7 +78,7 @@ class LifeLog:
                     event.seconds,
                 )
 
-    def settled(
+    def log_settled(
         self,
         txid: int,
         failures: Iterable[Mapping[str, int]],
@@ -106,7 +106,7 @@ class LifeLog:
                 "txid %d: settling took %.1f s. ZooKeeper is slow, or very many records failed", txid, seconds
             )
 
-    def resharded(self, new: Mapping[str, ShardLineage]) -> None:
+    def log_resharded(self, new: Mapping[str, ShardLineage]) -> None:
         """Tell of shards that were listed for the first time."""
         for shard, node in sorted(new.items())[:_NAMED]:
             parents = f", child of {self._names(node.parents)}" if node.parents else ""
@@ -114,7 +114,7 @@ class LifeLog:
         if len(new) > _NAMED:
             log.info("%d more new shards", len(new) - _NAMED)
 
-    def refused(self, looks: Mapping[str, Look], now: int) -> None:
+    def log_refused(self, looks: Mapping[str, Look], now: int) -> None:
         """Tell of shards whose every look is refused, now and then, and when they answer again.
 
         `looks`: the last look at each of them; `now`: as in `Look`.
@@ -137,7 +137,7 @@ class LifeLog:
         if ended:
             log.info("%s: Kinesis answers again after %.0f s", self._names(ended), longest / 1000)
 
-    def passed(self, shards: Sequence[str], seconds: float) -> None:
+    def log_passed(self, shards: Sequence[str], seconds: float) -> None:
         """Tell of shards that the others wait for no longer."""
         log.warning(
             "%s: could not be read for %.0f s, so the other shards wait no longer (maxShardSkew). What is unread there "
@@ -146,7 +146,7 @@ class LifeLog:
             seconds,
         )
 
-    def too_seldom(self, bound: float, pace: float) -> None:
+    def log_too_seldom(self, bound: float, pace: float) -> None:
         """Tell, now and then, that batches begin so seldom that the query cannot catch up."""
         if self._seldom("pace"):
             log.warning(
@@ -165,14 +165,14 @@ class LifeLog:
         now = self._steady()
         if self._failed and now >= self._failed_due:
             self._failed_due = now + _EVERY
-            log.warning("up to txid %d: %s", self._txid, _counted(self._failed, "failed"))
+            log.warning("up to txid %d: %s", self._txid, _format_counts(self._failed, "failed"))
             self._failed.clear()
         if self._dead and now >= self._dead_due:
             self._dead_due = now + _EVERY
             log.warning(
                 "up to txid %d: %s (%s), the first is %s",
                 self._txid,
-                _counted(self._dead, "failed for good"),
+                _format_counts(self._dead, "failed for good"),
                 self._letters,
                 self._first_dead,
             )
@@ -213,7 +213,7 @@ class LifeLog:
         return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def _counted(reasons: Counter[str], what: str) -> str:
+def _format_counts(reasons: Counter[str], what: str) -> str:
     """Return how many records did what, and the most frequent reasons."""
     total = reasons.total()
     said = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_REASONS))

@@ -93,7 +93,7 @@ class Turns:
             end=f"AFTER_SEQUENCE_NUMBER {last}",
             last=last,
             count=rows.count,
-            unreadable=rows.unreadable(),
+            unreadable=rows.find_unreadable(),
             fresh=rows.count - (3 if retried else 0),
             digest=rows.digest(),
             xor=rows.xor(),
@@ -143,7 +143,7 @@ def test_a_record_that_cannot_be_decoded_is_waited_for_by_nobody(store: SourceSt
     outcome = batch.outcome(batch.failed(WIRING, reports, pins), pins, {})
     assert [(piece.first, piece.last, piece.count) for piece in outcome[B]] == [("1", "1", 1), ("3", "3", 1)]
     turns.rows[B].leave_out([NotDone("1", "4", 4, "UNREADABLE")])
-    assert msgspec.structs.replace(pins[B], unreadable=turns.rows[B].unreadable()).rows == 0
+    assert msgspec.structs.replace(pins[B], unreadable=turns.rows[B].find_unreadable()).rows == 0
 
 
 def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:

@@ -60,7 +60,7 @@ def test_runs_replaced_by_those_of_another(counts: list[int], data: st.DataObjec
     others = data.draw(st.lists(st.integers(-1, 3), min_size=len(counts), max_size=len(counts)))
     chosen = data.draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts)))
     records, other = data.draw(found(counts)), data.draw(found(others, 1000))
-    both = records.replaced(other, np.array(chosen, np.bool_))
+    both = records.replace_some(other, np.array(chosen, np.bool_))
     wanted = [
         theirs if is_chosen else mine
         for mine, theirs, is_chosen in zip(lists(counts), lists(others, 1000), chosen, strict=True)

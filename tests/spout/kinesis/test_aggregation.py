@@ -12,16 +12,16 @@ from aws_kinesis_agg.aggregator import RecordAggregator
 from hypothesis import example, given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
+from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregate_page
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     SHARED_KEYS_SCHEMA,
     UNREADABLE_SUB,
     compact,
+    copy_keys,
     memory_of,
     most_memory,
     portions,
-    with_own_keys,
 )
 from kinesis_trident.spout.testing import aggregate
 
@@ -98,16 +98,16 @@ def test_aggregates_come_apart_where_they_stand(
         for item in items
     ]
     records = page(payloads)
-    assert rows(deaggregated(records)) == split(records, users)
+    assert rows(deaggregate_page(records)) == split(records, users)
     # A slice of a page is one too.
     left = {n - skipped: item for n, item in users.items() if n >= skipped}
-    assert rows(deaggregated(records.slice(skipped))) == split(records.slice(skipped), left)
+    assert rows(deaggregate_page(records.slice(skipped))) == split(records.slice(skipped), left)
 
 
 def test_without_aggregates_nothing_is_copied() -> None:
     records = page([b"a", b"", MAGIC[:3], MAGIC])
-    assert deaggregated(records) is records
-    assert deaggregated(records.slice(4)).num_rows == 0
+    assert deaggregate_page(records) is records
+    assert deaggregate_page(records.slice(4)).num_rows == 0
 
 
 def test_all_of_the_published_format_is_read() -> None:
@@ -121,7 +121,7 @@ def test_all_of_the_published_format_is_read() -> None:
     # A later version of the format may have more fields.
     for extra in (b"", b"\x22\x03new"):
         records = page([sealed(message.SerializeToString() + extra)])
-        assert rows(deaggregated(records)) == split(records, {0: users})
+        assert rows(deaggregate_page(records)) == split(records, {0: users})
 
 
 def one_field_short(**fields: object) -> bytes:
@@ -158,7 +158,7 @@ def with_key(key: bytes) -> bytes:
 )
 def test_what_cannot_be_read_is_a_plain_record(message: bytes) -> None:
     records = page([b"before", sealed(message), sealed(message), aggregate([(b"a", "k")])])
-    assert rows(deaggregated(records)) == split(records, {3: [(b"a", "k")]})
+    assert rows(deaggregate_page(records)) == split(records, {3: [(b"a", "k")]})
 
 
 @settings(deadline=None)
@@ -169,14 +169,14 @@ def test_a_damaged_aggregate_is_a_plain_record(users: list[tuple[bytes, str]], d
     at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
     flipped = whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
     records = page([short, flipped, whole + b"\0"])
-    assert deaggregated(records) is records
+    assert deaggregate_page(records) is records
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_no_message_makes_it_fail(message: bytes) -> None:
     records = page([sealed(message), b"after"])
-    found = rows(deaggregated(records))
+    found = rows(deaggregate_page(records))
     assert found[-1] == rows(records)[-1]
     assert found[0][3] in {-1, 0}
 
@@ -190,7 +190,7 @@ def test_records_without_a_key_beside_user_records_with_their_own() -> None:
     given = pa.RecordBatch.from_arrays(
         [keys, *plain.columns[1:3], odd, plain.column(4)], schema=RECORD_SCHEMA
     )
-    found = deaggregated(given)
+    found = deaggregate_page(given)
     assert [(row[0], row[3]) for row in rows(found)] == [
         (None, -1),
         ("a", 0),
@@ -199,10 +199,10 @@ def test_records_without_a_key_beside_user_records_with_their_own() -> None:
         ("k", -1),
         (None, UNREADABLE_SUB),
     ]
-    for batch in (with_own_keys(found), *portions(compact(found, np.array([0, 2, 5])))):
+    for batch in (copy_keys(found), *portions(compact(found, np.array([0, 2, 5])))):
         batch.validate(full=True)
         assert batch.schema == RECORD_SCHEMA
     assert compact(found, np.array([0, 2, 5])).column(0).to_pylist() == [None, "b", None]
-    assert with_own_keys(found).column(0).null_count == 2
+    assert copy_keys(found).column(0).null_count == 2
     assert memory_of(found) > 0
     assert most_memory(found) > 0

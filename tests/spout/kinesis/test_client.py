@@ -39,7 +39,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.aws_errors import translated
+from kinesis_trident.spout.kinesis.aws_errors import translate_error
 from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
 from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
 from kinesis_trident.spout.kinesis.wire.http_answers import HttpAnswer
@@ -420,11 +420,11 @@ def test_a_broken_handshake_passes_and_a_certificate_nobody_vouches_for_does_not
 
 def test_a_handshake_that_breaks_off_is_a_passing_fault() -> None:
     cut = ssl.SSLEOFError(8, "UNEXPECTED_EOF_WHILE_READING")
-    said = translated(SSLError(endpoint_url="https://x", error=cut), "GetRecords", "here")
+    said = translate_error(SSLError(endpoint_url="https://x", error=cut), "GetRecords", "here")
     assert type(said) is Unavailable
     refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
     wrapped = UrllibSSLError(refused)
-    said = translated(SSLError(endpoint_url="https://x", error=wrapped), "GetRecords", "here")
+    said = translate_error(SSLError(endpoint_url="https://x", error=wrapped), "GetRecords", "here")
     assert type(said) is KinesisError
 
 
@@ -523,7 +523,7 @@ def test_calls_together_give_what_each_gives_alone(
     stream = make_stream()
     [shard] = client.list_shards(stream)
     client.put_records(stream, [(b"x", "k")])
-    iterator, missing, other = client.together(
+    iterator, missing, other = client.call_together(
         [
             AskIterator(stream, shard.id, "TRIM_HORIZON"),
             AskIterator(stream, "shardId-000000000009", "TRIM_HORIZON"),
@@ -531,7 +531,7 @@ def test_calls_together_give_what_each_gives_alone(
         ]
     )
     assert isinstance(missing, KinesisError)
-    bad, page, same = client.together(
+    bad, page, same = client.call_together(
         [AskRecords("nonsense", 10), AskRecords(iterator, 10), AskRecords(other, 10)]
     )
     assert isinstance(bad, KinesisError)
@@ -550,7 +550,7 @@ def test_where_nobody_listens_calls_together_find_out_once(monkeypatch: pytest.M
         taken.bind(("127.0.0.1", 0))
         client = BotoKinesis(options_for(f"http://127.0.0.1:{taken.getsockname()[1]}"))
         monkeypatch.setattr(socket, "create_connection", spy)
-        outcomes = client.together([AskRecords("iterator", 10)] * 3)
+        outcomes = client.call_together([AskRecords("iterator", 10)] * 3)
     assert [type(one) for one in outcomes] == [Unavailable] * 3
     assert len(tries) == 1
 

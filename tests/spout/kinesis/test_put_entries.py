@@ -41,7 +41,7 @@ def cut(entries: Sequence[Entry], cuts: list[int]) -> Iterator[list[Entry]]:
 def test_columns_are_a_sequence_of_the_same_entries(
     given_entries: list[Entry], cuts: list[int], data: st.DataObject
 ) -> None:
-    entries = Entries.joined([Entries.of(part) for part in cut(given_entries, cuts)])
+    entries = Entries.join([Entries.of(part) for part in cut(given_entries, cuts)])
     assert list(entries) == given_entries
     assert [entries[at] for at in range(len(entries))] == given_entries
     assert entries.size == sum(map(size_of, given_entries))
@@ -51,7 +51,7 @@ def test_columns_are_a_sequence_of_the_same_entries(
         entry for entry, is_wanted in zip(given_entries, wanted, strict=True) if is_wanted
     ]
     size = data.draw(st.integers(0, 200))
-    count = entries.fitting(size)
+    count = entries.count_fitting(size)
     assert sum(map(size_of, given_entries[:count])) <= size
     assert count == len(given_entries) or sum(map(size_of, given_entries[: count + 1])) > size
 

@@ -32,7 +32,7 @@ def call(shard: ShardLimiter, patience: float = math.inf) -> bool:
     """A call that takes no time."""
     if not shard.acquire(patience):
         return False
-    shard.ended()
+    shard.note_end()
     return True
 
 
@@ -52,7 +52,7 @@ def test_no_window_of_the_service_holds_more_calls_than_allowed(
         time.sleep(there)
         arrived.append(time.now)
         time.sleep(back)
-        shard.ended()
+        shard.note_end()
     allowed = max(1, round(1 / period))
     for first, later in zip(arrived, arrived[allowed:], strict=False):
         assert later - first >= allowed * period - 1e-6
@@ -66,7 +66,7 @@ def test_bytes_stay_below_the_rate(answers: list[tuple[float, int]]) -> None:
         time.sleep(pause)
         call(shard)
         assert read <= (time.now - start) * 2 * MIB + 1
-        shard.answered(size)
+        shard.note_answer(size)
         read += size
 
 
@@ -83,7 +83,7 @@ def test_bytes_of_a_turn_that_was_read_here_are_not_waited_for_twice() -> None:
     told = int(time.now * 1000)
     shard.begin_turn(1, Used(), told)
     assert call(shard)
-    shard.answered(10 * MIB)
+    shard.note_answer(10 * MIB)
     time.sleep(3)
     # The planning process has seen the pin late, and its task has begun late.
     told = int(time.now * 1000)
@@ -115,33 +115,33 @@ def test_a_call_counts_from_its_beginning_until_a_second_after_its_end() -> None
     budget = ShardBudget(0.2, MIB)
     for _ in range(5):
         assert budget.wait(10.0) == 0
-        budget.called()
+        budget.note_call()
     # It is seen again soon whether one of them has ended.
     assert 0 < budget.wait(10.0) < 0.1
-    assert budget.used(10.5) == Used(((0, 0),) * 5)
-    budget.ended(10.7)
+    assert budget.report_usage(10.5) == Used(((0, 0),) * 5)
+    budget.note_end(10.7)
     assert budget.wait(10.7) == pytest.approx(1.0)
     for at in (10.7, 10.8, 10.9, 11.0):
-        budget.ended(at)
+        budget.note_end(at)
     assert budget.wait(11.0) == pytest.approx(0.7)
     assert budget.wait_of_all(11.0, 2) == pytest.approx(0.7)
     assert budget.wait_of_all(11.0, 3) == pytest.approx(0.8)
-    assert [ago for ago, _ in budget.used(11.75).calls] == [950, 850, 750]
+    assert [ago for ago, _ in budget.report_usage(11.75).calls] == [950, 850, 750]
 
 
 def test_calls_of_others_count_once_beside_its_own() -> None:
     budget = ShardBudget(0.2, MIB)
     budget.begin_turn(7, Used(), 10.0)
     for at in (10.0, 10.1):
-        budget.called()
-        budget.ended(at)
+        budget.note_call()
+        budget.note_end(at)
     # Two looks, and the turn that was read here: the planning process knows less well when.
     told = Used(((100, 0), (200, 0), (50, 7), (50, 7)))
     budget.begin_turn(8, told, 10.5)
     budget.begin_turn(8, told, 10.5)
     assert budget.wait(10.5) == 0
-    budget.called()
-    budget.ended(10.5)
+    budget.note_call()
+    budget.note_end(10.5)
     assert budget.wait(10.5) == pytest.approx(0.5)
     # A turn that another process has read.
     budget.begin_turn(9, Used(((300, 8), (200, 6), (200, 6))), 10.6)
@@ -149,7 +149,7 @@ def test_calls_of_others_count_once_beside_its_own() -> None:
     unlimited = ShardBudget(0, MIB)
     unlimited.begin_turn(1, Used(((0, 0),) * 9), 11.2)
     assert unlimited.wait(11.2) == 0
-    assert unlimited.used(11.2) == Used()
+    assert unlimited.report_usage(11.2) == Used()
 
 
 def test_a_turn_of_another_process_ends_when_its_next_call_is_allowed() -> None:
@@ -160,17 +160,17 @@ def test_a_turn_of_another_process_ends_when_its_next_call_is_allowed() -> None:
     assert budget.wait_of_all(10.1, 2) == pytest.approx(0.9)
     budget.read_by(4, 0, 11.0, 5.0)
     budget.read_by(5, 1, 11.0, 4.0)
-    assert budget.used(12.0).blocks == ((3000, 5),)
+    assert budget.report_usage(12.0).blocks == ((3000, 5),)
     # It is known better when the turn has ended.
     budget.read_by(5, 1, 10.5, 4.0)
-    assert budget.used(12.0).blocks == ((2500, 5),)
+    assert budget.report_usage(12.0).blocks == ((2500, 5),)
     assert budget.wait_of_all(12.0, 5) == pytest.approx(2.5)
 
 
 def test_a_full_answer_blocks_the_shard_for_five_seconds() -> None:
     shard, time = limiter()
     call(shard)
-    shard.answered(10 * MIB)
+    shard.note_answer(10 * MIB)
     before = time.now
     assert not call(shard, patience=4.9)
     assert time.now == before
@@ -180,8 +180,8 @@ def test_a_full_answer_blocks_the_shard_for_five_seconds() -> None:
 
 def test_answers_that_come_together_are_paid_for_one_after_the_other() -> None:
     budget = ShardBudget(0.0, MIB)
-    budget.answered(2 * MIB, 0.0)
-    budget.answered(3 * MIB, 0.5)
+    budget.note_answer(2 * MIB, 0.0)
+    budget.note_answer(3 * MIB, 0.5)
     assert budget.wait(0.5) == pytest.approx(4.5)
 
 
@@ -204,11 +204,11 @@ def test_refusals_in_a_row_are_waited_out_longer_and_an_answer_forgets_them() ->
     def longest(failures: int) -> float:
         waits = []
         for _ in range(200):
-            budget.answered(0, 0.0)
+            budget.note_answer(0, 0.0)
             now = budget.wait(0.0)
             for _ in range(failures):
                 now += budget.wait(now)
-                budget.refused(now, rng)
+                budget.note_refusal(now, rng)
             waits.append(budget.wait(now))
         return max(waits)
 
@@ -226,9 +226,9 @@ def test_the_waits_are_those_of_the_options() -> None:
     def longest(failures: int) -> float:
         rng, waits = random.Random(1), []
         for _ in range(200):
-            budget.answered(0, 0.0)
+            budget.note_answer(0, 0.0)
             for _ in range(failures):
-                budget.refused(0.0, rng)
+                budget.note_refusal(0.0, rng)
             waits.append(budget.wait(0.0))
         return max(waits)
 

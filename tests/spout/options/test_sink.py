@@ -54,12 +54,12 @@ def test_options_of_other_sinks_are_taken_under_their_names() -> None:
 
 def test_the_stream_may_come_from_the_rows_and_is_in_the_account_of_the_arn() -> None:
     found = WriteOptions.parse({"region": "eu-west-1"}, rows_name_streams=True)
-    assert (found.stream_name, found.called("orders")) == (None, "orders")
+    assert (found.stream_name, found.resolve_name("orders")) == (None, "orders")
     assert found.place == "the streams that the rows name"
     arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
     found = WriteOptions.parse({"streamARN": arn}, rows_name_streams=True)
-    assert found.called("orders") == "orders"
-    assert found.called("others") == "arn:aws:kinesis:eu-west-1:123456789012:stream/others"
+    assert found.resolve_name("orders") == "orders"
+    assert found.resolve_name("others") == "arn:aws:kinesis:eu-west-1:123456789012:stream/others"
 
 
 @pytest.mark.parametrize(

@@ -148,4 +148,4 @@ def test_a_batch_needs_no_application_and_a_stream_has_no_end() -> None:
 def test_what_was_read_is_written_the_same_again(said: dict[str, str]) -> None:
     text = position_spec(json.dumps(said))
     assert position_spec(text) == text
-    assert PositionSpec.parse(text).named("orders") == sorted(said)
+    assert PositionSpec.parse(text).list_named("orders") == sorted(said)

@@ -11,7 +11,7 @@ from by_hand import Lives, SparkCheckpoint, numbers
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode
-from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock, due_in_time
+from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock, correct_due_times
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.records import PendingRun, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
@@ -76,7 +76,7 @@ def test_what_this_clock_has_made_due_keeps_its_time(attempt: int, seed: int, ba
         waiting=(Run(first="1", last="1", due=due),),
         pending=(PendingRun(txid=1, open=(0, 1), due=now + 30_000),),
     )
-    assert due_in_time(node, now, policy.backoff.cap_ms + DUE_GRAIN_MS, 30_000) is node
+    assert correct_due_times(node, now, policy.backoff.cap_ms + DUE_GRAIN_MS, 30_000) is node
 
 
 def test_what_was_made_due_by_a_clock_that_was_ahead_is_due() -> None:
@@ -89,7 +89,7 @@ def test_what_was_made_due_by_a_clock_that_was_ahead_is_due() -> None:
         ),
         pending=(PendingRun(txid=1, open=(0, 1), due=now + ahead),),
     )
-    found = due_in_time(node, now, 61_000, 30_000)
+    found = correct_due_times(node, now, 61_000, 30_000)
     assert [run.due for run in found.waiting] == [now, now + 500]
     assert [run.due for run in found.pending] == [now + 30_000]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.spout.planner.named_runs import due_bytes, fitting, waiting_bytes, with_failures
+from kinesis_trident.spout.planner.named_runs import add_reasons, due_bytes, take_fitting, waiting_bytes
 from kinesis_trident.spout.planner.offsets import offset_from_plan
-from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, make_plan, starting_plan
+from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, make_plan, make_starting_plan
 from kinesis_trident.spout.positions import TRIM_HORIZON, At, parse_position
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
@@ -75,7 +75,7 @@ def test_an_offset_is_bounded_whatever_fails(shards: int, runs: int, every: int)
     assert "ValueError" not in text
     # Something of every shard that has something due comes with it, as far as that fits at all.
     assert len(plan.retries) == shards
-    assert len(json.dumps(offset_from_plan(starting_plan(3, {"orders": 1}, states)))) <= 256 * 1024
+    assert len(json.dumps(offset_from_plan(make_starting_plan(3, {"orders": 1}, states)))) <= 256 * 1024
 
 
 def test_what_is_not_named_is_read_again_from_its_first_record() -> None:
@@ -114,13 +114,13 @@ def test_what_fits_is_the_first_of_each_and_no_list_is_left_out_for_ever(
     lists: dict[int, int], most: int, turn: int
 ) -> None:
     runs = {key: failed(count, key) for key, count in lists.items()}
-    for key, some in fitting(runs, most, turn).items():
+    for key, some in take_fitting(runs, most, turn).items():
         assert [run.last for run in some] == [run.last for run in runs[key][: len(some)]]
         assert all(run.first and run.failures == () for run in some)
     wanted = {key for key, some in runs.items() if some}
     seen: set[int] = set()
     for number in range(2 * len(wanted)):
-        seen |= fitting(runs, most, turn + number).keys()
+        seen |= take_fitting(runs, most, turn + number).keys()
     assert seen == wanted
 
 
@@ -128,7 +128,7 @@ def test_exhausted_runs_are_given_their_reasons_back() -> None:
     dead = failed(3)
     plan = planned({"a": shard(dead=dead)})
     assert not any(run.failures for run in plan.dead["a"])
-    again = with_failures(plan, {"a": dead})
+    again = add_reasons(plan, {"a": dead})
     assert [run.failures for run in again.dead["a"]] == [run.failures for run in dead]
-    assert with_failures(plan, {}).dead == plan.dead
+    assert add_reasons(plan, {}).dead == plan.dead
     assert RecordPosition.parse(again.dead["a"][0].last) == dead[0].last_position

@@ -13,7 +13,12 @@ from hypothesis import given, strategies as st
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.errors import OffsetError
-from kinesis_trident.spout.planner.offsets import Offsets, in_home, offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.offsets import (
+    Offsets,
+    name_shards_in_home,
+    offset_from_plan,
+    plan_from_offset,
+)
 from kinesis_trident.tracker.records import Failure, Run
 
 NAMES = ["shardId-000000000000", "shardId-000000000001"]
@@ -132,11 +137,11 @@ def test_a_plan_of_a_stream_read_alone_names_its_shards_as_the_home_of_several_d
     alone = Plan(txid=1, plan="p", streams={"orders": 7}, positions={})
     filled = msgspec.structs.replace(alone, read=("s1",), **{name: {"s1": "x"} for name in by_shard})
     home = Layout("/", "app")
-    moved = in_home(filled, home)
+    moved = name_shards_in_home(filled, home)
     assert moved.read == ("orders@7/s1",)
     assert {shard for name in by_shard for shard in getattr(moved, name)} == {"orders@7/s1"}
-    assert in_home(moved, home) == moved
-    assert in_home(filled, Layout("/", "app", "orders", 7)) == filled
+    assert name_shards_in_home(moved, home) == moved
+    assert name_shards_in_home(filled, Layout("/", "app", "orders", 7)) == filled
 
 
 @pytest.mark.parametrize(

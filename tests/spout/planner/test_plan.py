@@ -14,10 +14,10 @@ from kinesis_trident.spout.planner.plan import (
     MAX_DUE_RUNS,
     ShardState,
     add_waiting,
+    keep_still_due,
     make_plan,
+    make_starting_plan,
     per_shard_limit,
-    starting_plan,
-    still_due,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
@@ -60,7 +60,7 @@ def test_a_plan_that_nobody_has_stored_keeps_the_runs_that_are_still_due_as_it_n
         retries={"a": (kept, asked_again, cut), "b": (kept,), "c": (gone,)},
         dead={"b": (kept, gone), "a": (kept,)},
     )
-    left = still_due(plan, states)
+    left = keep_still_due(plan, states)
     assert (left.retries, left.dead) == ({"a": (kept,)}, {"b": (kept,)})
     assert left.shards == ["a", "b", "c"]
     assert (left.plan, left.read) == (plan.plan, plan.read)
@@ -110,7 +110,9 @@ def test_a_plan_changes_nothing() -> None:
 
 
 def test_the_starting_offset_holds_positions_and_all_that_is_not_done_but_no_work() -> None:
-    plan = starting_plan(3, {"s": 1}, {"a": shard(run(7), dead=(run(9),)), "b": ShardState(TRIM_HORIZON)})
+    plan = make_starting_plan(
+        3, {"s": 1}, {"a": shard(run(7), dead=(run(9),)), "b": ShardState(TRIM_HORIZON)}
+    )
     assert (plan.txid, plan.plan, plan.shards) == (3, "", [])
     assert plan.positions == {"a": "AFTER_SEQUENCE_NUMBER 100", "b": "TRIM_HORIZON"}
     assert plan.notDone == {"a": (run(7), run(9))}

@@ -18,11 +18,11 @@ from kinesis_trident.spout.planner.reconciliation import (
     Skip,
     Standing,
     Stop,
+    compare_batch,
     decide,
     decide_replay,
     decide_without_outcome,
-    epochs_upto,
-    stands,
+    find_highest_epoch,
 )
 
 
@@ -102,7 +102,7 @@ CASES = [
 def test_each_case_has_one_outcome(
     offset: Plan, zookeeper: tuple[int, str, Plan | None], standing: Standing
 ) -> None:
-    assert stands(offset, *zookeeper) is standing
+    assert compare_batch(offset, *zookeeper) is standing
 
 
 @pytest.mark.parametrize(
@@ -263,17 +263,17 @@ def test_no_plan_of_an_earlier_release_is_taken_for_another_application_s(made: 
 
 
 def test_a_batch_agrees_by_its_mark_where_txids_were_left_out() -> None:
-    assert stands(plan(5, "E"), 9, "E", None) is Standing.AGREES
-    assert stands(plan(9, "F"), 9, "E", None) is Standing.SPARK_BEHIND
+    assert compare_batch(plan(5, "E"), 9, "E", None) is Standing.AGREES
+    assert compare_batch(plan(9, "F"), 9, "E", None) is Standing.SPARK_BEHIND
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**15), st.integers(-(10**9), 10**12))
 def test_starts_since_a_plan_may_have_used_epochs(epoch: int, made: int, later: int) -> None:
     begun = plan(6, mark_of(epoch, made, "0123abcd", 7))
-    upto = epochs_upto(begun, made + later)
+    upto = find_highest_epoch(begun, made + later)
     assert epoch <= upto <= epoch + max(0, later // 30_000)
     assert (begun.epoch, begun.made_at, begun.whose) == (epoch, made, "0123abcd")
-    assert epochs_upto(plan(6, "0123456789abcdef"), later) == 0
+    assert find_highest_epoch(plan(6, "0123456789abcdef"), later) == 0
 
 
 MARKS = st.sampled_from(["", "E", "F"])

@@ -6,7 +6,7 @@ import pytest
 
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError
-from kinesis_trident.spout.planner.streams import still_there
+from kinesis_trident.spout.planner.streams import check_still_there
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -15,7 +15,7 @@ A = "shardId-000000000000"
 
 def is_there(kinesis: MemoryKinesis, sequence: int, sub: int = -1) -> bool | None:
     key = ShardKey("orders", 1, A)
-    return still_there(kinesis, {key: RecordPosition(sequence, sub)})[key]
+    return check_still_there(kinesis, {key: RecordPosition(sequence, sub)})[key]
 
 
 def test_a_record_is_there_until_it_expires() -> None:
@@ -49,4 +49,4 @@ def test_what_cannot_be_seen_now_is_not_known() -> None:
 
 
 def test_nothing_is_asked_of_no_shards() -> None:
-    assert still_there(MemoryKinesis(), {}) == {}
+    assert check_still_there(MemoryKinesis(), {}) == {}

@@ -177,14 +177,14 @@ def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
 
 def test_a_closed_shard_is_not_at_its_tip_where_only_what_is_there_is_read() -> None:
     watch = TipWatch()
-    watch.only_until_tip(0)
+    watch.stop_at_tip(0)
     positions: dict[str, Position] = {"a": TRIM_HORIZON, "b": TRIM_HORIZON}
     watch.note_looks(dict.fromkeys(positions, False), 0)
-    assert watch.all_ended(positions)
+    assert watch.have_all_ended(positions)
     # A listing finds out only now, and its children may hold what came before.
     watch.closed = {"a"}
-    assert not watch.all_ended(positions)
-    assert watch.all_ended({"b": TRIM_HORIZON})
+    assert not watch.have_all_ended(positions)
+    assert watch.have_all_ended({"b": TRIM_HORIZON})
 
 
 @pytest.mark.parametrize("end", [ShardEnd(), None])

@@ -47,7 +47,7 @@ def test_each_run_has_its_records_from_where_more_of_them_are(
         asked.extend(rest)
         picker = Picker(rest)
         picker.offer(records([RecordPosition(number) for number in sorted(left) if number <= until]))
-        picker.passed(RecordPosition(until))
+        picker.note_passed(RecordPosition(until))
         return DueTurn(picker.records, picker.missing, picker.through)
 
     found = take_up(runs, fetch, spool, SHARD)
@@ -73,7 +73,7 @@ def test_no_folder_is_listed_where_nothing_is_due(tmp_path: Path, monkeypatch: p
     """It is asked for at each turn of each shard, and may be on a network."""
     spool = RetrySpool(str(tmp_path), LAYOUT)
     listed: list[str] = []
-    monkeypatch.setattr(RetrySpool, "_listed", lambda _, below: listed.append(below) or iter(()))
+    monkeypatch.setattr(RetrySpool, "_list_files", lambda _, below: listed.append(below) or iter(()))
 
     def fetch(rest: Sequence[Run]) -> DueTurn:
         picker = Picker(rest)

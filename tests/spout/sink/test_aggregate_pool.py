@@ -22,7 +22,7 @@ from kinesis_trident.spout.kinesis import (
     StreamMissingError,
     ThrottledError,
 )
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
+from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregate_page
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.packing import MOST_USERS, Pack, hash_key
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
@@ -75,7 +75,7 @@ def ours(payload: bytes) -> list[tuple[str, bytes]]:
         pa.array([0], pa.timestamp("us", tz="UTC")),
     ]
     page = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
-    key, data, *_ = deaggregated(page).columns
+    key, data, *_ = deaggregate_page(page).columns
     return list(zip(key.to_pylist(), data.to_pylist(), strict=True))
 
 
@@ -92,7 +92,7 @@ def test_an_aggregate_is_as_large_as_said_and_read_by_us_and_by_others(
         before = pack.size
         assert pack.add(data, key, 0) == 0
         assert before + pack.add(data, key) == pack.size
-    payload = pack.packed()
+    payload = pack.pack()
     assert len(payload) == pack.size
     assert ours(payload) == [(key, data) for data, key in users]
     found = published(payload)
@@ -108,7 +108,7 @@ def test_the_largest_aggregate_is_one_that_our_reader_splits() -> None:
         pass
     assert pack.add(b"", "other", 2**20) == 0
     assert pack.size < 2**20
-    assert len(ours(pack.packed())) == MOST_USERS
+    assert len(ours(pack.pack())) == MOST_USERS
 
 
 class Stream:
@@ -136,7 +136,7 @@ class Stream:
                 results.append(THROTTLED)
                 continue
             key, explicit = entry["PartitionKey"], entry.get("ExplicitHashKey")
-            shard = self.held.home(hash_key(key) if explicit is None else int(explicit))
+            shard = self.held.find_home(hash_key(key) if explicit is None else int(explicit))
             record = self.held.put(shard, entry["Data"], key, 1)
             results.append({"ShardId": shard.name, "SequenceNumber": str(record.sequence)})
         return results
@@ -281,7 +281,7 @@ def test_rows_of_a_busy_shard_do_not_hold_up_those_of_others() -> None:
         sleep(0.01)
         results: list[dict[str, Any]] = []
         for entry in entries:
-            some = taken[stream.held.home(int(entry["ExplicitHashKey"])).name]
+            some = taken[stream.held.find_home(int(entry["ExplicitHashKey"])).name]
             if sum(size for at, size in some if at > time() - 1) >= 2**20:
                 results.append(THROTTLED)
             else:
@@ -416,7 +416,7 @@ def read_all(endpoint: ScriptedKinesis, client: BotoKinesis) -> tuple[list[tuple
         iterator: str | None = client.iterator("orders", shard.id, "TRIM_HORIZON")
         while iterator is not None and (page := client.get_records(iterator, 1000)).records.num_rows:
             records += page.records.num_rows
-            key, data, *_ = deaggregated(page.records).columns
+            key, data, *_ = deaggregate_page(page.records).columns
             found += zip(key.to_pylist(), map(number, data.to_pylist()), strict=True)
             iterator = page.next_iterator
     return found, records

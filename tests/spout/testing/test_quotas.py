@@ -36,7 +36,7 @@ def test_a_read_that_was_refused_does_not_count(used: ShardQuota) -> None:
 
 def test_a_full_answer_blocks_for_five_seconds(used: ShardQuota) -> None:
     used.read(AWS, NOW)
-    used.answered(10 * 2**20, AWS, NOW)
+    used.note_answer(10 * 2**20, AWS, NOW)
     with pytest.raises(ThrottledError):
         used.read(AWS, NOW + 4999)
     used.read(AWS, NOW + 5000)
@@ -45,7 +45,7 @@ def test_a_full_answer_blocks_for_five_seconds(used: ShardQuota) -> None:
 def test_answers_within_a_second_add_up(used: ShardQuota) -> None:
     for at in (0, 100):
         used.read(AWS, NOW + at)
-        used.answered(2**20, AWS, NOW + at)
+        used.note_answer(2**20, AWS, NOW + at)
     with pytest.raises(ThrottledError):
         used.read(AWS, NOW + 999)
     used.read(AWS, NOW + 1000)
@@ -70,5 +70,5 @@ def test_a_record_larger_than_a_second_s_share_can_be_written(used: ShardQuota) 
 def test_without_quotas_nothing_is_refused(used: ShardQuota) -> None:
     for _ in range(2000):
         used.read(Quotas.none(), NOW)
-        used.answered(10 * 2**20, Quotas.none(), NOW)
+        used.note_answer(10 * 2**20, Quotas.none(), NOW)
         used.write(2**20, Quotas.none(), NOW)

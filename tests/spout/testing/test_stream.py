@@ -35,7 +35,7 @@ def test_any_history_keeps_every_record_once_and_the_hash_keys_whole(data: st.Da
         at = data.draw(st.integers(0, len(shards) - 1))
         if what == "put":
             key = data.draw(st.sampled_from("abcdefgh"))
-            home = stream.home(hash_key(key))
+            home = stream.find_home(hash_key(key))
             assert home.hashes[0] <= hash_key(key) <= home.hashes[1]
             written.setdefault(home.name, []).append(stream.put(home, b"%d" % n, key, now).data)
         elif what == "split":
@@ -82,7 +82,7 @@ def test_a_stream_made_later_does_not_know_the_numbers_of_the_one_before() -> No
     before, after = HeldStream("orders", 1, NOW), HeldStream("orders", 1, NOW + 1)
     record = before.put(before.open_shards[0], b"x", "k", NOW)
     with pytest.raises(KinesisError, match="did not come from this stream"):
-        after.at(after.open_shards[0], record.sequence)
+        after.cursor_at(after.open_shards[0], record.sequence)
 
 
 def test_what_cannot_be_resharded() -> None:
@@ -103,7 +103,7 @@ def test_a_time_is_before_the_first_record_that_came_at_it_or_later() -> None:
     [shard] = stream.open_shards
     numbers = [stream.put(shard, b"x", "k", NOW + at).sequence for at in (0, 5, 5, 9)]
     tip = stream.tip.start
-    assert [shard.since(NOW + at, tip).start for at in (0, 1, 5, 6, 10)] == [
+    assert [shard.cursor_since(NOW + at, tip).start for at in (0, 1, 5, 6, 10)] == [
         numbers[0],
         numbers[1],
         numbers[1],

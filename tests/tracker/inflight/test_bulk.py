@@ -220,10 +220,10 @@ def test_failed_records_of_arrays_can_be_settled_by_turns() -> None:
     bulk.ack_many(np.array([0, 1, 2, 5, 7, 8]))
     first, second = due(bulk, 0)
     assert (first.count, first.prev, second.prev) == (2, str(places[2]), str(places[5]))
-    bulk.turns.redelivered(first, 2, None, (), 0, random.Random(1))
+    bulk.turns.redeliver(first, 2, None, (), 0, random.Random(1))
     assert bulk.checkpoint == places[5]
     bulk.ack_many(np.array([3]))
-    bulk.turns.redelivered(second, 1, None, (), 0, random.Random(1))
+    bulk.turns.redeliver(second, 1, None, (), 0, random.Random(1))
     assert (bulk.checkpoint, len(bulk)) == (places[8], 0)
 
 

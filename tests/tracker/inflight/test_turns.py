@@ -76,7 +76,7 @@ class Life:
         records = self.model.deliver([next(self.positions) for _ in range(self.r.randint(1, 9))])
         reasons = self.reasons(len(records))
         failed = self.model.pieces(records, reasons, rng=self.r, tell_prev=self.tell_prev)
-        self.tracker.turns.delivered(
+        self.tracker.turns.deliver(
             records[-1].position, len(records), failed, self.now, random.Random(self.seed)
         )
         self.model.settle(records, reasons, self.now, self.seed)
@@ -88,11 +88,11 @@ class Life:
             records = self.model.of(run)
             fate = self.r.choice(["all", "all", "part", "none", "expired", "partly expired"])
             if fate == "expired" or (fate == "partly expired" and (run.count == 1 or self.calm)):
-                assert self.tracker.turns.expired(run, 0, self.now) is None
+                assert self.tracker.turns.expire(run, 0, self.now) is None
                 self.model.expire(records, self.now)
             elif fate == "partly expired":
                 served = self.r.randint(1, run.count - 1)
-                rest = self.tracker.turns.expired(run, served, self.now)
+                rest = self.tracker.turns.expire(run, served, self.now)
                 assert rest is not None
                 self.model.expire(records[:-served], self.now)
                 self.exact = False
@@ -106,7 +106,7 @@ class Life:
         reasons = self.reasons(served)
         failed = self.model.pieces(shown, reasons, rng=self.r, tell_prev=self.tell_prev)
         through = shown[-1].position if shown else None
-        self.tracker.turns.redelivered(run, served, through, failed, self.now, random.Random(self.seed))
+        self.tracker.turns.redeliver(run, served, through, failed, self.now, random.Random(self.seed))
         if shown:
             self.model.settle(shown, reasons, self.now, self.seed)
 
@@ -115,7 +115,7 @@ class Life:
             records = self.model.of(run)
             whole = run.failures[-1].reason == EXPIRED or self.r.random() < 0.5
             served = run.count if whole else self.r.randint(0, run.count)
-            self.tracker.turns.dead_lettered(run, served, records[served - 1].position if served else None)
+            self.tracker.turns.dead_letter(run, served, records[served - 1].position if served else None)
             for record in records[:served]:
                 record.done()
 
@@ -196,7 +196,7 @@ def test_random_turns_agree_with_every_record_held_by_itself(
 def delivered(policy: RetryPolicy, count: int, *failed: NotDone) -> InflightRecordTracker:
     """A tracker after one turn, at time 0, of the records 1 to `count`."""
     tracker = InflightRecordTracker(policy)
-    tracker.turns.delivered(RecordPosition(count), count, failed, 0, rng())
+    tracker.turns.deliver(RecordPosition(count), count, failed, 0, rng())
     return tracker
 
 
@@ -215,13 +215,13 @@ def test_the_checkpoint_is_exact_where_the_record_before_is_known(
     tracker = delivered(AT_ONCE, 9, NotDone("5", "6", 2, "boom", prev))
     assert tracker.checkpoint == checkpoint
     assert tracker.waiting == (Run("5", "6", 2, prev, 1, 0, (Failure(0, "boom"),)),)
-    tracker.turns.redelivered(tracker.waiting[0], 2, None, (), 0, rng())
+    tracker.turns.redeliver(tracker.waiting[0], 2, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(9)
 
 
 def test_when_all_failed_each_stands_right_after_the_one_before() -> None:
     tracker = delivered(AT_ONCE, 3)
-    tracker.turns.delivered(
+    tracker.turns.deliver(
         RecordPosition(9), 3, [NotDone("8", "9", 2, "B"), NotDone("5", "5", 1, "A")], 0, rng()
     )
     assert tracker.checkpoint == RecordPosition(3)
@@ -241,13 +241,13 @@ def test_neighbours_with_one_fate_become_one_run() -> None:
 def test_what_was_not_reached_waits_on_unchanged() -> None:
     tracker = delivered(RetryPolicy(3, Backoff.parse("1s..9s x2")), 9, NotDone("2", "8", 7, "boom", "1"))
     (run,) = tracker.waiting
-    tracker.turns.redelivered(run, 3, RecordPosition(4), [NotDone("3", "3", 1, "again", "2")], 50_000, rng())
+    tracker.turns.redeliver(run, 3, RecordPosition(4), [NotDone("3", "3", 1, "again", "2")], 50_000, rng())
     again, rest = tracker.waiting
     assert (again.first, again.last, again.attempt, again.prev) == ("3", "3", 2, "2")
     assert [failure.reason for failure in again.failures] == ["boom", "again"]
     assert rest == Run("", "8", 4, "4", 1, run.due, run.failures)
     assert tracker.checkpoint == RecordPosition(2)
-    tracker.turns.redelivered(rest, 0, None, (), 60_000, rng())
+    tracker.turns.redeliver(rest, 0, None, (), 60_000, rng())
     assert tracker.waiting == (again, rest)
 
 
@@ -257,7 +257,7 @@ HELD = "HELD (bolt join)"
 def held_again(tracker: InflightRecordTracker, reason: str, now_ms: int) -> Run:
     """The one run that waits, after another delivery in which it was not done."""
     (before,) = tracker.waiting
-    tracker.turns.redelivered(before, 1, None, [NotDone("2", "2", 1, reason, "1")], now_ms, rng())
+    tracker.turns.redeliver(before, 1, None, [NotDone("2", "2", 1, reason, "1")], now_ms, rng())
     (after,) = tracker.waiting
     return after
 
@@ -269,7 +269,7 @@ def test_what_is_held_comes_with_the_next_second_and_uses_up_no_attempt() -> Non
     assert tracker.checkpoint == RecordPosition(1)
     again = held_again(tracker, HELD, 29_999)
     assert (again.attempt, again.due, again.failures) == (0, 30_000, (Failure(0, HELD),))
-    tracker.turns.redelivered(again, 1, None, (), 29_999, rng())
+    tracker.turns.redeliver(again, 1, None, (), 29_999, rng())
     assert tracker.checkpoint == RecordPosition(3)
 
 
@@ -280,7 +280,7 @@ def test_what_is_held_for_too_long_fails_as_anything_else() -> None:
     # The next delivery may be held as long again.
     held = held_again(tracker, HELD, 6_000)
     assert (held.attempt, held.failures) == (1, (*failed.failures, Failure(6_000, HELD)))
-    tracker.turns.redelivered(held, 1, None, [NotDone("2", "2", 1, HELD, "1")], 11_000, rng())
+    tracker.turns.redeliver(held, 1, None, [NotDone("2", "2", 1, HELD, "1")], 11_000, rng())
     (dead,) = tracker.dead
     assert [failure.reason for failure in dead.failures] == ["TIMEOUT (bolt join)"] * 2
 
@@ -303,12 +303,12 @@ def test_four_deliveries_then_dead_then_done() -> None:
     for attempt in (1, 2, 3):
         (run,) = due(tracker, 0)
         assert run.attempt == attempt
-        tracker.turns.redelivered(run, 1, None, [NotDone("2", "2", 1, "boom")], 0, rng())
+        tracker.turns.redeliver(run, 1, None, [NotDone("2", "2", 1, "boom")], 0, rng())
     assert tracker.waiting == ()
     (dead,) = tracker.dead
     assert (dead.attempt, len(dead.failures), tracker.retrying) == (4, 4, 1)
     assert tracker.checkpoint == RecordPosition(1)
-    tracker.turns.dead_lettered(dead, 1, None)
+    tracker.turns.dead_letter(dead, 1, None)
     assert (tracker.checkpoint, tracker.dead, len(tracker)) == (RecordPosition(3), (), 0)
 
 
@@ -321,15 +321,15 @@ def test_a_limit_of_zero_is_dead_at_once() -> None:
 
 def test_expired_records_are_dead_and_the_served_ones_go_on() -> None:
     tracker = delivered(AT_ONCE, 9, NotDone("2", "8", 7, "boom", "1"))
-    rest = tracker.turns.expired(tracker.waiting[0], 3, 5_000)
+    rest = tracker.turns.expire(tracker.waiting[0], 3, 5_000)
     assert rest is not None
     assert (rest.count, rest.last, rest.attempt, rest.first, rest.prev) == (3, "8", 1, "", "2")
     assert tracker.waiting == (rest,)
     (dead,) = tracker.dead
     assert (dead.first, dead.count, dead.failures[-1]) == ("2", 4, Failure(5_000, EXPIRED))
-    tracker.turns.redelivered(rest, 3, None, (), 5_000, rng())
+    tracker.turns.redeliver(rest, 3, None, (), 5_000, rng())
     assert tracker.checkpoint == RecordPosition(1)
-    tracker.turns.dead_lettered(dead, 4, None)
+    tracker.turns.dead_letter(dead, 4, None)
     assert tracker.checkpoint == RecordPosition(9)
 
 
@@ -338,8 +338,8 @@ def test_a_replay_below_the_checkpoint_leaves_it_alone() -> None:
     assert tracker.turns.replay(at(3, 4, 12), 5_999) == (RecordPosition(12),)
     first, second = due(tracker, 5_999)
     assert first == Run("3", "3", 1, None, 0, 5_000)
-    tracker.turns.redelivered(first, 1, None, [NotDone("3", "3", 1, "boom", "2")], 6_000, rng())
-    tracker.turns.redelivered(second, 1, None, (), 6_000, rng())
+    tracker.turns.redeliver(first, 1, None, [NotDone("3", "3", 1, "boom", "2")], 6_000, rng())
+    tracker.turns.redeliver(second, 1, None, (), 6_000, rng())
     assert [(run.last, run.attempt) for run in tracker.waiting] == [("3", 1)]
     assert tracker.checkpoint == RecordPosition(9)
 
@@ -354,10 +354,10 @@ def test_a_replay_of_an_exhausted_record_takes_its_run_along() -> None:
 def test_a_replay_above_the_checkpoint_holds_it_until_done() -> None:
     tracker = delivered(AT_ONCE, 9, NotDone("2", "2", 1, "boom", "1"))
     assert tracker.turns.replay(at(5, 9), 0) == ()
-    tracker.turns.redelivered(tracker.waiting[0], 1, None, (), 0, rng())
+    tracker.turns.redeliver(tracker.waiting[0], 1, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(2)
     for run in tracker.waiting:
-        tracker.turns.redelivered(run, 1, None, (), 0, rng())
+        tracker.turns.redeliver(run, 1, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(9)
 
 
@@ -370,9 +370,9 @@ def test_a_replay_of_what_is_no_record_is_refused() -> None:
 def test_restored_without_the_last_record_the_next_turn_catches_up() -> None:
     old = delivered(AT_ONCE, 9, NotDone("2", "2", 1, "boom", "1"))
     tracker = InflightRecordTracker.restore(old.checkpoint, old.waiting, old.dead, AT_ONCE)
-    tracker.turns.redelivered(tracker.waiting[0], 1, None, (), 0, rng())
+    tracker.turns.redeliver(tracker.waiting[0], 1, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(2)
-    tracker.turns.delivered(RecordPosition(12), 3, (), 0, rng())
+    tracker.turns.deliver(RecordPosition(12), 3, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(12)
 
 
@@ -383,58 +383,58 @@ RUN = Run("4", "6", 3, "3", 1, 0, (Failure(0, "boom"),))
     ("call", "error", "says"),
     [
         (
-            lambda t: t.turns.delivered(RecordPosition(9), 1, (), 0, rng()),
+            lambda t: t.turns.deliver(RecordPosition(9), 1, (), 0, rng()),
             OrderError,
             "up to 9: expected some, after 9",
         ),
-        (lambda t: t.turns.delivered(RecordPosition(12), 0, (), 0, rng()), OrderError, "0 new records"),
+        (lambda t: t.turns.deliver(RecordPosition(12), 0, (), 0, rng()), OrderError, "0 new records"),
         (
-            lambda t: t.turns.delivered(RecordPosition(12), 1, [NotDone("11", "12", 2, "x")], 0, rng()),
+            lambda t: t.turns.deliver(RecordPosition(12), 1, [NotDone("11", "12", 2, "x")], 0, rng()),
             OrderError,
             "2 records",
         ),
         (
-            lambda t: t.turns.delivered(RecordPosition(12), 3, [NotDone("9", "11", 2, "x")], 0, rng()),
+            lambda t: t.turns.deliver(RecordPosition(12), 3, [NotDone("9", "11", 2, "x")], 0, rng()),
             OrderError,
             "9 to 11",
         ),
         (
-            lambda t: t.turns.delivered(RecordPosition(12), 3, [NotDone("11", "13", 2, "x")], 0, rng()),
+            lambda t: t.turns.deliver(RecordPosition(12), 3, [NotDone("11", "13", 2, "x")], 0, rng()),
             OrderError,
             "11 to 13",
         ),
         (
-            lambda t: t.turns.redelivered(
+            lambda t: t.turns.redeliver(
                 RUN, 3, None, [NotDone("4", "5", 2, "x"), NotDone("5", "5", 1, "x")], 0, rng()
             ),
             OrderError,
             "5 to 5",
         ),
-        (lambda t: t.turns.redelivered(RUN, 2, None, (), 0, rng()), OrderError, "the last one is None"),
+        (lambda t: t.turns.redeliver(RUN, 2, None, (), 0, rng()), OrderError, "the last one is None"),
         (
-            lambda t: t.turns.redelivered(RUN, 2, RecordPosition(6), (), 0, rng()),
+            lambda t: t.turns.redeliver(RUN, 2, RecordPosition(6), (), 0, rng()),
             OrderError,
             "the last one is 6",
         ),
         (
-            lambda t: t.turns.redelivered(RUN, 2, RecordPosition(3), (), 0, rng()),
+            lambda t: t.turns.redeliver(RUN, 2, RecordPosition(3), (), 0, rng()),
             OrderError,
             "the last one is 3",
         ),
-        (lambda t: t.turns.redelivered(RUN, 4, None, (), 0, rng()), OrderError, "4 records served"),
+        (lambda t: t.turns.redeliver(RUN, 4, None, (), 0, rng()), OrderError, "4 records served"),
         (
-            lambda t: t.turns.redelivered(RUN, 0, None, [NotDone("4", "4", 1, "x")], 0, rng()),
+            lambda t: t.turns.redeliver(RUN, 0, None, [NotDone("4", "4", 1, "x")], 0, rng()),
             OrderError,
             "0 records served",
         ),
-        (lambda t: t.turns.redelivered(Run("7", "7"), 1, None, (), 0, rng()), UnknownRunError, "up to 7"),
+        (lambda t: t.turns.redeliver(Run("7", "7"), 1, None, (), 0, rng()), UnknownRunError, "up to 7"),
         (
-            lambda t: t.turns.redelivered(Run("4", "6", 3, "3", 2), 3, None, (), 0, rng()),
+            lambda t: t.turns.redeliver(Run("4", "6", 3, "3", 2), 3, None, (), 0, rng()),
             UnknownRunError,
             "delivery 2",
         ),
-        (lambda t: t.turns.dead_lettered(RUN, 3, None), UnknownRunError, "no dead run"),
-        (lambda t: t.turns.expired(RUN, 3, 0), OrderError, "none are gone"),
+        (lambda t: t.turns.dead_letter(RUN, 3, None), UnknownRunError, "no dead run"),
+        (lambda t: t.turns.expire(RUN, 3, 0), OrderError, "none are gone"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(call, error, says) -> None:  # type: ignore[no-untyped-def]
@@ -465,7 +465,7 @@ def test_stored_runs_that_overlap_or_have_no_beginning_are_refused(runs: tuple[R
 def test_reasons_and_failures_are_bounded() -> None:
     tracker = delivered(RetryPolicy(100, Backoff(0, 0, 1)), 1, NotDone("1", "1", 1, "x" * 1_000))
     for _ in range(50):
-        tracker.turns.redelivered(tracker.waiting[0], 1, None, [NotDone("1", "1", 1, "y" * 1_000)], 0, rng())
+        tracker.turns.redeliver(tracker.waiting[0], 1, None, [NotDone("1", "1", 1, "y" * 1_000)], 0, rng())
     (run,) = tracker.waiting
     assert run.attempt == 51
     assert (len(run.failures), {len(failure.reason) for failure in run.failures}) == (16, {256})
@@ -475,12 +475,12 @@ def test_what_fails_together_again_comes_again_together() -> None:
     """Single records that wait, of which each drew its own time, would take one read of the shard each."""
     tracker = InflightRecordTracker(RetryPolicy(limit=9, backoff=Backoff(60_000, 3_600_000, 2.0)))
     failed = [NotDone(str(n), str(n), 1, "boom") for n in range(2, 200, 2)]
-    tracker.turns.delivered(RecordPosition(200), 200, failed, 0, rng())
+    tracker.turns.deliver(RecordPosition(200), 200, failed, 0, rng())
     (first_due,) = {run.due for run in tracker.waiting}
     randomness = rng()
     for run in tracker.waiting[:50]:
         piece = NotDone(run.first, run.last, 1, "boom")
-        tracker.turns.redelivered(run, 1, run.last_position, [piece], first_due, randomness)
+        tracker.turns.redeliver(run, 1, run.last_position, [piece], first_due, randomness)
     again = [run for run in tracker.waiting if run.attempt == 2]
     assert len(again) == 50
     assert len({run.due for run in again}) == 1
@@ -488,5 +488,5 @@ def test_what_fails_together_again_comes_again_together() -> None:
     # In a later batch they draw anew.
     run = tracker.waiting[50]
     piece = NotDone(run.first, run.last, 1, "boom")
-    tracker.turns.redelivered(run, 1, None, [piece], first_due + 1, randomness)
+    tracker.turns.redeliver(run, 1, None, [piece], first_due + 1, randomness)
     assert next(one.due for one in tracker.waiting if one.last == run.last) != again[0].due

@@ -19,10 +19,10 @@ from kinesis_trident.spout.kinesis.pages.decoding import page_of, page_of_event,
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     UNREADABLE_SUB,
-    beyond,
     count_from,
     position_at,
-    readable,
+    select_from,
+    select_readable,
     unreadable_in,
 )
 from kinesis_trident.spout.positions import After, AtTimestamp
@@ -171,9 +171,9 @@ def test_a_record_that_cannot_be_decoded_stays_json_in_its_place(
     assert [row["data"] for row in rows if row["subSequenceNumber"] == -1] == [b"\0\1"] * 3
     assert position_at(page.records, 2) == RecordPosition(11)
     assert [int(one) for one in unreadable_in(page.records)] == [2]
-    assert readable(page.records).column("sequenceNumber").to_pylist() == ["9", "10", "12"]
+    assert select_readable(page.records).column("sequenceNumber").to_pylist() == ["9", "10", "12"]
     # The position is what counts for whoever continues after it, or looks for it.
-    assert beyond(page.records, After(RecordPosition(10))).num_rows == 2
+    assert select_from(page.records, After(RecordPosition(10))).num_rows == 2
     assert count_from(page.records, RecordPosition(11)) == 2
 
 
@@ -188,7 +188,7 @@ def test_records_without_a_key_or_a_time() -> None:
     page = page_of(json.dumps(body).encode())
     assert page.records.column("partitionKey").to_pylist() == [None, "k"]
     assert page.records.schema == RECORD_SCHEMA
-    assert beyond(page.records, AtTimestamp(1_700_000_000_000)).num_rows == 2
+    assert select_from(page.records, AtTimestamp(1_700_000_000_000)).num_rows == 2
 
 
 def test_the_servers_time() -> None:

@@ -445,6 +445,6 @@ def test_a_deadline_is_met_exactly_by_what_is_fast_enough(steps: list[tuple[floa
         allowed = 10.0 + size / 65536
         if now >= allowed:
             with pytest.raises(TimeoutError, match=f"too slow: {size} bytes"):
-                deadline.left(size)
+                deadline.seconds_left(size)
             return
-        assert deadline.left(size) == pytest.approx(allowed - now)
+        assert deadline.seconds_left(size) == pytest.approx(allowed - now)

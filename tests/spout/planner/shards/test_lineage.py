@@ -12,13 +12,13 @@ from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.planner.shards.lineage import (
-    adopted,
-    drained,
-    first_listing,
-    joined,
+    add_new_shards,
+    adopt_positions,
+    find_readable,
     left_out,
-    listed_again,
-    readable,
+    mark_drained,
+    merge_listing,
+    start_lineage,
 )
 from kinesis_trident.spout.positions import AtTimestamp
 
@@ -26,7 +26,7 @@ START = AtTimestamp(1_700_000_000_000)
 
 
 def test_at_the_very_first_start_every_shard_begins_where_the_user_said() -> None:
-    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",))], START)
+    lineage = start_lineage([Shard("a", closed=True), Shard("b", ("a",))], START)
     assert lineage == {
         "a": ShardLineage((), "closed", str(START)),
         "b": ShardLineage(("a",), "open", str(START)),
@@ -34,57 +34,57 @@ def test_at_the_very_first_start_every_shard_begins_where_the_user_said() -> Non
 
 
 def test_children_found_later_are_read_from_the_trim_horizon_after_all_their_parents() -> None:
-    lineage = first_listing([Shard("a"), Shard("b")], START)
+    lineage = start_lineage([Shard("a"), Shard("b")], START)
     listing = [Shard("a", closed=True), Shard("b", closed=True), Shard("c", ("a", "b"))]
-    lineage = listed_again(lineage, listing)
+    lineage = merge_listing(lineage, listing)
     assert lineage["c"].start == "TRIM_HORIZON"
     assert lineage["a"] == ShardLineage((), "closed", str(START))
-    assert readable(lineage, "parentFirst") == ["a", "b"]
-    lineage = drained(lineage, ["a"])
-    assert readable(lineage, "parentFirst") == ["b"]
-    lineage = drained(lineage, ["b"])
-    assert readable(lineage, "parentFirst") == ["c"]
+    assert find_readable(lineage, "parentFirst") == ["a", "b"]
+    lineage = mark_drained(lineage, ["a"])
+    assert find_readable(lineage, "parentFirst") == ["b"]
+    lineage = mark_drained(lineage, ["b"])
+    assert find_readable(lineage, "parentFirst") == ["c"]
 
 
 def test_a_closed_shard_is_not_drained_by_the_listing() -> None:
-    lineage = listed_again(first_listing([Shard("a")], START), [Shard("a", closed=True)])
+    lineage = merge_listing(start_lineage([Shard("a")], START), [Shard("a", closed=True)])
     assert lineage["a"].state == "closed"
-    assert readable(lineage, "parentFirst") == ["a"]
+    assert find_readable(lineage, "parentFirst") == ["a"]
 
 
 def test_a_drained_shard_stays_drained_while_it_is_listed() -> None:
-    lineage = drained(first_listing([Shard("a", closed=True)], START), ["a"])
-    assert listed_again(lineage, [Shard("a", closed=True)])["a"].state == "drained"
+    lineage = mark_drained(start_lineage([Shard("a", closed=True)], START), ["a"])
+    assert merge_listing(lineage, [Shard("a", closed=True)])["a"].state == "drained"
 
 
 def test_a_parent_that_is_no_longer_listed_counts_as_done_and_is_forgotten() -> None:
-    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("never-seen",))], START)
-    assert readable(lineage, "parentFirst") == ["a", "c"]
-    lineage = listed_again(lineage, [Shard("b", ("a",)), Shard("c", ("never-seen",))])
+    lineage = start_lineage([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("never-seen",))], START)
+    assert find_readable(lineage, "parentFirst") == ["a", "c"]
+    lineage = merge_listing(lineage, [Shard("b", ("a",)), Shard("c", ("never-seen",))])
     assert sorted(lineage) == ["b", "c"]
-    assert readable(lineage, "parentFirst") == ["b", "c"]
+    assert find_readable(lineage, "parentFirst") == ["b", "c"]
 
 
 def test_a_listing_of_what_is_new_forgets_nothing_and_closes_what_it_came_from() -> None:
-    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("a",))], START)
+    lineage = start_lineage([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("a",))], START)
     new = [Shard("d", ("b",)), Shard("e", ("b",))]
-    after = joined(lineage, new)
+    after = add_new_shards(lineage, new)
     assert sorted(after) == ["a", "b", "c", "d", "e"]
     assert [after[shard].state for shard in "abcde"] == ["closed", "closed", "open", "open", "open"]
     assert after["d"].start == "TRIM_HORIZON"
-    assert joined(after, []) == after
+    assert add_new_shards(after, []) == after
 
 
 def test_what_was_closed_before_the_start_is_not_read_although_it_is_listed_later() -> None:
     """The first listing left out `a` and `b`, which a listing of everything names again."""
-    lineage = first_listing([Shard("c", ("b",))], START)
+    lineage = start_lineage([Shard("c", ("b",))], START)
     everything = [
         Shard("a", closed=True),
         Shard("b", ("a",), closed=True),
         Shard("c", ("b",), closed=True),
         Shard("d", ("c",)),
     ]
-    for after in (joined(lineage, everything), listed_again(lineage, everything)):
+    for after in (add_new_shards(lineage, everything), merge_listing(lineage, everything)):
         assert sorted(after) == ["c", "d"]
 
 
@@ -97,7 +97,7 @@ def test_an_adopted_offset_knows_what_was_before_it_and_what_came_after() -> Non
         Shard("e", ("c", "d")),
     ]
     positions = {"c": "AFTER_SEQUENCE_NUMBER 5", "d": "SHARD_END"}
-    lineage = adopted({}, everything, positions)
+    lineage = adopt_positions({}, everything, positions)
     assert {shard: node.state for shard, node in lineage.items()} == {
         "a": "drained",
         "b": "drained",
@@ -106,7 +106,7 @@ def test_an_adopted_offset_knows_what_was_before_it_and_what_came_after() -> Non
         "e": "open",
     }
     assert lineage["e"].start == "TRIM_HORIZON"
-    assert readable(lineage, "parentFirst") == ["c"]
+    assert find_readable(lineage, "parentFirst") == ["c"]
 
 
 def test_an_offset_leaves_out_what_is_done_while_it_names_what_came_of_it() -> None:
@@ -117,19 +117,19 @@ def test_an_offset_leaves_out_what_is_done_while_it_names_what_came_of_it() -> N
         Shard("d", ("b", "c")),
         Shard("e", closed=True),
     ]
-    lineage = drained(first_listing(everything, START), ["a", "b", "e"])
+    lineage = mark_drained(start_lineage(everything, START), ["a", "b", "e"])
     # Nothing of the new shards of `e` is known yet: without `e` in the offset it would be read again.
     assert left_out(lineage, lambda _: False) == {"a", "b"}
     assert left_out(lineage, {"b"}.__contains__) == {"a"}
-    assert left_out(drained(lineage, ["c"]), {"d"}.__contains__) == {"a", "b", "c"}
+    assert left_out(mark_drained(lineage, ["c"]), {"d"}.__contains__) == {"a", "b", "c"}
     # All is done: the newest shards stay, or the offset would say nothing.
-    assert left_out(drained(lineage, ["c", "d"]), lambda _: False) == set()
+    assert left_out(mark_drained(lineage, ["c", "d"]), lambda _: False) == set()
 
 
 def test_an_older_copy_s_lineage_learns_what_the_offset_leaves_out() -> None:
-    known = first_listing([Shard("a"), Shard("x")], START)
+    known = start_lineage([Shard("a"), Shard("x")], START)
     listed = [Shard("b", ("a",), closed=True), Shard("c", ("b",)), Shard("x")]
-    lineage = adopted(known, listed, {"c": "TRIM_HORIZON", "x": "TRIM_HORIZON"})
+    lineage = adopt_positions(known, listed, {"c": "TRIM_HORIZON", "x": "TRIM_HORIZON"})
     # `a` is past retention by now, and was read to its end before.
     assert {shard: node.state for shard, node in lineage.items()} == {
         "a": "drained",
@@ -140,9 +140,9 @@ def test_an_older_copy_s_lineage_learns_what_the_offset_leaves_out() -> None:
 
 
 def test_without_ordering_children_need_not_wait() -> None:
-    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",))], START)
-    assert readable(lineage, "none") == ["a", "b"]
-    assert readable(drained(lineage, ["a"]), "none") == ["b"]
+    lineage = start_lineage([Shard("a", closed=True), Shard("b", ("a",))], START)
+    assert find_readable(lineage, "none") == ["a", "b"]
+    assert find_readable(mark_drained(lineage, ["a"]), "none") == ["b"]
 
 
 @settings(max_examples=200)
@@ -152,7 +152,7 @@ def test_random_resharding(seed: int, ordering: ShardOrdering) -> None:
     stream = {f"s{i}": Shard(f"s{i}") for i in range(r.randint(1, 3))}
     listed = dict(stream)
     first = set(stream)
-    lineage = first_listing(list(listed.values()), START)
+    lineage = start_lineage(list(listed.values()), START)
     read_to_end: list[str] = []
     unread_gone: set[str] = set()
 
@@ -174,35 +174,37 @@ def test_random_resharding(seed: int, ordering: ShardOrdering) -> None:
                 unread_gone.add(name)
 
     def read() -> None:
-        for name in readable(lineage, ordering):
+        for name in find_readable(lineage, ordering):
             assert name not in read_to_end
             if ordering == "parentFirst":
                 waited = set(stream[name].parents) & lineage.keys()
                 assert waited <= set(read_to_end)
-        ended = [n for n in readable(lineage, ordering) if lineage[n].state == "closed" and r.random() < 0.7]
+        ended = [
+            n for n in find_readable(lineage, ordering) if lineage[n].state == "closed" and r.random() < 0.7
+        ]
         read_to_end.extend(ended)
-        lineage.update(drained(lineage, ended))
+        lineage.update(mark_drained(lineage, ended))
 
     for _ in range(15):
         r.choice([reshard, retention, read, read])()
         if r.random() < 0.5:
             before = set(lineage)
             shards = r.sample(list(listed.values()), len(listed))
-            lineage = joined(
+            lineage = add_new_shards(
                 lineage, [shard for shard in shards if r.random() < 0.5 or shard.id not in before]
             )
             assert before | set(listed) == set(lineage)
-            lineage = listed_again(lineage, shards)
+            lineage = merge_listing(lineage, shards)
             assert list(lineage) == sorted(listed)
         for name, node in lineage.items():
             assert node.start == (str(START) if name in first else "TRIM_HORIZON")
             assert (node.state == "drained") == (name in read_to_end)
     for name in list(listed):
         listed[name] = Shard(name, listed[name].parents, True)
-    lineage = listed_again(lineage, list(listed.values()))
-    while names := readable(lineage, ordering):
+    lineage = merge_listing(lineage, list(listed.values()))
+    while names := find_readable(lineage, ordering):
         read_to_end.extend(names)
-        lineage = drained(lineage, names)
+        lineage = mark_drained(lineage, names)
     assert set(read_to_end) | unread_gone == set(stream)
     assert len(read_to_end) == len(set(read_to_end))
 
@@ -224,10 +226,10 @@ def test_an_offset_is_adopted_as_one_that_leaves_out_nothing(seed: int, ordering
 
     for _ in range(r.randint(0, 8)):
         reshard()
-    older = lineage = first_listing(list(stream.values()), START)
+    older = lineage = start_lineage(list(stream.values()), START)
     for _ in range(r.randint(0, 6)):
-        lineage = drained(
-            lineage, [n for n in readable(lineage, ordering) if stream[n].closed and r.random() < 0.8]
+        lineage = mark_drained(
+            lineage, [n for n in find_readable(lineage, ordering) if stream[n].closed and r.random() < 0.8]
         )
     held = {shard for shard in stream if r.random() < 0.1}
     whole = {
@@ -241,11 +243,11 @@ def test_an_offset_is_adopted_as_one_that_leaves_out_nothing(seed: int, ordering
     # Retention removes parents no later than their children.
     listed = list(stream.values())[r.randint(0, len(stream) // 2) :]
     for known in ({}, older):
-        adoptions = [adopted(known, listed, positions) for positions in (whole, fewer)]
+        adoptions = [adopt_positions(known, listed, positions) for positions in (whole, fewer)]
         states = [{shard.id: found[shard.id].state for shard in listed} for found in adoptions]
         assert states[0] == states[1]
 
 
 @pytest.mark.parametrize("ordering", get_args(ShardOrdering))
 def test_nothing_is_readable_once_all_is_drained(ordering: ShardOrdering) -> None:
-    assert readable(drained(first_listing([Shard("a")], START), ["a"]), ordering) == []
+    assert find_readable(mark_drained(start_lineage([Shard("a")], START), ["a"]), ordering) == []

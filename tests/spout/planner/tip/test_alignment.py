@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.tip.alignment import (
     AlignedRead,
     Alignment,
     align,
-    oldest_unread,
+    find_oldest_unread,
 )
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp
@@ -199,21 +199,21 @@ def look(behind: int | None = None, **found: int | bool | None) -> Look:
 
 
 def test_what_is_known_of_the_oldest_unread_record() -> None:
-    assert oldest_unread(shard(), None, None, ()) is None
-    assert oldest_unread(shard(), look(more=True, arrival=7), None, ()) == 7
+    assert find_oldest_unread(shard(), None, None, ()) is None
+    assert find_oldest_unread(shard(), look(more=True, arrival=7), None, ()) == 7
     # Nothing is unread until then.
-    assert oldest_unread(shard(), look(more=False, at=9), None, ()) == 9
+    assert find_oldest_unread(shard(), look(more=False, at=9), None, ()) == 9
     # It does not know yet, or looked elsewhere.
-    assert oldest_unread(shard(), look(at=9), None, ()) is None
-    assert oldest_unread(shard(3, arrival=5), look(2, more=True, arrival=4), None, ()) == 5
+    assert find_oldest_unread(shard(), look(at=9), None, ()) is None
+    assert find_oldest_unread(shard(3, arrival=5), look(2, more=True, arrival=4), None, ()) == 5
     # It came after the last one that was read, or after the tip was seen, or it was seen behind a turn.
-    assert oldest_unread(shard(3, arrival=5), None, None, ()) == 5
-    assert oldest_unread(shard(3, arrival=5, seen=6), None, None, ()) == 6
-    assert oldest_unread(shard(3, arrival=5), None, (8, 9), ()) == 8
+    assert find_oldest_unread(shard(3, arrival=5), None, None, ()) == 5
+    assert find_oldest_unread(shard(3, arrival=5, seen=6), None, None, ()) == 6
+    assert find_oldest_unread(shard(3, arrival=5), None, (8, 9), ()) == 8
     # A child begins where its parents end.
     ends = [shard(1, arrival=3).checkpoint, shard(2, arrival=4).checkpoint, None]
-    assert oldest_unread(shard(), None, None, ends) == 4
-    assert oldest_unread(ShardState(AtTimestamp(2)), None, None, ()) == 2
+    assert find_oldest_unread(shard(), None, None, ends) == 4
+    assert find_oldest_unread(ShardState(AtTimestamp(2)), None, None, ()) == 2
 
 
 def test_the_shards_behind_are_read_up_to_the_bound_and_the_others_wait() -> None:
@@ -302,10 +302,10 @@ def test_auto_lets_a_query_catch_up_whose_batches_are_seldom() -> None:
     for n in range(6):
         # One long pause is no pace.
         at = n * 10 * MINUTE if n != 3 else 30 * MINUTE + 1
-        alignment.planned(at)
-        fixed.planned(at)
+        alignment.note_plan(at)
+        fixed.note_plan(at)
     assert alignment.bound == 3 * (10 * MINUTE - 1)
     assert fixed.bound == 2 * MINUTE
     for n in range(4):
-        alignment.planned(n * 1000)
+        alignment.note_plan(n * 1000)
     assert alignment.bound == BOUND_MS

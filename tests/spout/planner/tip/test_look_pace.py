@@ -26,31 +26,31 @@ LIMITED = 0.2
 def call(pace: LookPace, now: int, size: int = 0) -> None:
     """Call once, with an answer of so many bytes."""
     budget = pace.budget("a")
-    budget.called()
-    budget.ended(now / 1000)
-    budget.answered(size, now / 1000)
+    budget.note_call()
+    budget.note_end(now / 1000)
+    budget.note_answer(size, now / 1000)
 
 
 def used(pace: LookPace, now: int) -> Used:
-    return pace.budget("a").used(now / 1000)
+    return pace.budget("a").report_usage(now / 1000)
 
 
 def look(pace: LookPace, now: int, *, found: bool) -> int:
     """Look once; return the time of the next look."""
     call(pace, now)
-    pace.looked("a", now, found=found)
-    return pace.due("a", now)
+    pace.note_look("a", now, found=found)
+    return pace.next_look("a", now)
 
 
 def turn(pace: LookPace, now: int, calls: int = 1, txid: int = 1) -> int:
     """Settle a turn that came to the tip; return the time of the next look."""
-    pace.spent("a", now, TurnCalls(calls), txid)
+    pace.note_calls("a", now, TurnCalls(calls), txid)
     pace.read("a", now, moved=True)
-    return pace.due("a", now)
+    return pace.next_look("a", now)
 
 
 def test_a_shard_that_was_never_looked_at_is_looked_at_now() -> None:
-    assert LookPace().due("a", NOW) == NOW
+    assert LookPace().next_look("a", NOW) == NOW
 
 
 def test_an_idle_shard_is_looked_at_once_a_second() -> None:
@@ -85,7 +85,7 @@ def test_a_record_of_a_trickle_is_found_soon(gaps: list[int]) -> None:
     for gap in gaps:
         put += gap
         while now < put:
-            now = pace.due("a", now)
+            now = pace.next_look("a", now)
             looks.append(now)
             look(pace, now, found=now >= put)
         turn(pace, now, 0)
@@ -124,9 +124,9 @@ def test_without_a_limit_only_the_time_counts() -> None:
 def test_a_refused_turn_leaves_the_shard_alone() -> None:
     pace = LookPace(period=LIMITED)
     look(pace, NOW, found=True)
-    pace.spent("a", NOW + 50, TurnCalls(1), 1)
+    pace.note_calls("a", NOW + 50, TurnCalls(1), 1)
     pace.read("a", NOW + 50, moved=False)
-    assert pace.due("a", NOW + 50) == NOW + 50 + IDLE_MS
+    assert pace.next_look("a", NOW + 50) == NOW + 50 + IDLE_MS
 
 
 def test_a_task_counts_what_was_called_in_the_last_second() -> None:
@@ -135,7 +135,7 @@ def test_a_task_counts_what_was_called_in_the_last_second() -> None:
     look(pace, NOW + 10, found=True)
     assert used(pace, NOW + 20).calls == ((20, 7), (20, 7), (20, 7), (10, 0))
     assert used(pace, NOW + 1005) == Used(((995, 0),))
-    assert pace.budget("b").used(NOW / 1000) == Used()
+    assert pace.budget("b").report_usage(NOW / 1000) == Used()
 
 
 @example(
@@ -172,7 +172,7 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
     calls: list[int] = []
     now = NOW
     for number, (begins, more, found, settles) in enumerate(steps):
-        now = max(now, pace.due("a", now))
+        now = max(now, pace.next_look("a", now))
         look(pace, now, found=found)
         calls.append(now)
         if not found:
@@ -183,12 +183,12 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
         budget.begin_turn(number + 1, known, told / 1000)
         for _ in range(1 + more):
             now += -int(-budget.wait(now / 1000) * 1000 // 1)
-            budget.called()
-            budget.ended(now / 1000)
+            budget.note_call()
+            budget.note_end(now / 1000)
             calls.append(now)
         busy = math.ceil(budget.wait_of_all(now / 1000) * 1000)
         now += settles
-        pace.spent("a", now, TurnCalls(1 + more, busy, settles), number + 1)
+        pace.note_calls("a", now, TurnCalls(1 + more, busy, settles), number + 1)
         pace.read("a", now, moved=True)
     most = 10 if period == 0.1 else 5
     for first, later in zip(calls, calls[most:], strict=False):
@@ -197,7 +197,7 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
 
 def test_what_is_read_ahead_leaves_a_call_to_the_turn() -> None:
     pace = LookPace(period=LIMITED)
-    pace.spent("a", NOW, TurnCalls(1), 1)
+    pace.note_calls("a", NOW, TurnCalls(1), 1)
     for _ in range(3):
         assert pace.may_read("a", NOW + 10) == NOW + 10
         call(pace, NOW + 10)
@@ -208,8 +208,8 @@ def test_what_is_read_ahead_leaves_a_call_to_the_turn() -> None:
 def test_looks_and_what_is_read_ahead_wait_for_the_bytes_before_them() -> None:
     pace = LookPace(period=LIMITED, rate=2**20)
     # A turn of 3 MiB that was pinned a second ago, and 1 MiB more.
-    pace.spent("a", NOW, TurnCalls(1, 3000, 1000), 1)
-    assert pace.may_read("a", NOW) == pace.due("a", NOW) == NOW + 2000
+    pace.note_calls("a", NOW, TurnCalls(1, 3000, 1000), 1)
+    assert pace.may_read("a", NOW) == pace.next_look("a", NOW) == NOW + 2000
     call(pace, NOW, 2**20)
     assert max(used(pace, NOW).blocks) == (3000, 0)
     assert used(pace, NOW + 5000) == Used()

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.planner.tip.looks import Look, joined
+from kinesis_trident.spout.planner.tip.looks import Look, join_answers
 from kinesis_trident.spout.planner.tip.read_ahead import (
     MOST_BYTES,
     MOST_BYTES_OF_A_SHARD,
@@ -73,7 +73,7 @@ def test_no_more_is_kept_than_there_is_room_for(answers: list[str | tuple[int, i
         elif isinstance(one, tuple):
             page = answer([one[0]] * limit, one[1])
             held = ahead.look.cursor.page if ahead.look is not None else None
-            ahead.take(look(page if held is None else joined(held, page)), now, ROOM)
+            ahead.take(look(page if held is None else join_answers(held, page)), now, ROOM)
             # What does not fit is not kept, and what was kept stays.
             assert ahead.held in (before, (before[0] + limit, ahead.held[1]))
         assert ahead.held[0] <= ROOM.records

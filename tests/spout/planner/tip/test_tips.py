@@ -39,7 +39,7 @@ class Watch(TipWatch):
 
     def find(self, positions: Mapping[str, Position], now: int) -> list[str]:
         self.note_looks(self.stream.look(self.due_looks(positions, now)), now)
-        return self.shards_to_read(positions)
+        return self.find_shards_to_read(positions)
 
 
 def after_a_turn(
@@ -88,10 +88,10 @@ def test_a_turn_that_read_nothing_leaves_the_tip_unknown(seen: int | None) -> No
     # It was throttled, or never ran: `seen` is then that of an earlier turn, and the shard must not count as ended.
     stream = Stream(a=True)
     watch = Watch(stream)
-    watch.only_until_tip(NOW)
+    watch.stop_at_tip(NOW)
     watch.find(A, NOW)
     after_a_turn(watch, moved=False, seen=seen, now=NOW + 10)
-    assert not watch.all_ended(A)
+    assert not watch.have_all_ended(A)
     assert watch.find(A, NOW + 20) == []
     assert watch.find(A, NOW + 10 + LOOK_PERIOD_MS) == ["a"]
 
@@ -100,33 +100,33 @@ def test_until_the_tip_a_shard_found_there_is_read_no_more() -> None:
     stream = Stream(a=True, b=False)
     both = A | {"b": TRIM_HORIZON}
     watch = Watch(stream)
-    assert not watch.all_ended({})
-    watch.only_until_tip(NOW)
+    assert not watch.have_all_ended({})
+    watch.stop_at_tip(NOW)
     assert watch.find(both, NOW) == ["a"]
-    assert not watch.all_ended(both)
+    assert not watch.have_all_ended(both)
     after_a_turn(watch, moved=True, seen=NOW, now=NOW + 10)
-    assert watch.all_ended(both)
+    assert watch.have_all_ended(both)
     stream.more["b"] = True
     assert watch.find(both, NOW + 5 * LOOK_PERIOD_MS) == []
-    assert not watch.all_ended(both | {"child": TRIM_HORIZON})
+    assert not watch.have_all_ended(both | {"child": TRIM_HORIZON})
 
 
 def test_a_shard_that_never_comes_to_its_tip_has_ended_once_it_is_read_beyond_the_start() -> None:
     watch = Watch(Stream(a=True))
-    watch.only_until_tip(NOW)
+    watch.stop_at_tip(NOW)
     for arrival, ended in ((NOW - 1, False), (NOW, False), (NOW + 1, True)):
         assert watch.find(A, NOW) == ["a"]
         after_a_turn(watch, moved=True, seen=None, now=NOW, arrival=arrival)
-        assert watch.all_ended(A) is ended
+        assert watch.have_all_ended(A) is ended
     assert watch.find(A, NOW + LOOK_PERIOD_MS) == []
 
 
 def test_a_shard_whose_tip_is_not_known_has_not_ended() -> None:
     stream = Stream(a=None)
     watch = Watch(stream)
-    watch.only_until_tip(NOW)
+    watch.stop_at_tip(NOW)
     assert watch.find(A, NOW) == []
-    assert not watch.all_ended(A)
+    assert not watch.have_all_ended(A)
     stream.more["a"] = True
     assert watch.find(A, NOW + LOOK_PERIOD_MS) == ["a"]
 
