@@ -25,6 +25,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.engines import find_protocol
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 from kinesis_trident.spout.graceful_stop import stop_when_drained
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.spark_plan import source_of
 
 if TYPE_CHECKING:
@@ -44,15 +45,15 @@ def ended(query: StreamingQuery) -> StreamingQuery:
     return query
 
 
-def start_available_now(out: DataStreamWriter, stream: DataFrame) -> StreamingQuery:
-    """Start a query of Spark's own kind over what `load()` returned, which ends once everything is read.
+def start_available_now(out: DataStreamWriter, source: DataFrame | SourceOptions) -> StreamingQuery:
+    """Start a query of Spark's own kind, which ends once everything is read; `source`: what `load()` returned or got.
 
     With Spark 4.0 and 4.1 that trigger ends after one batch of a Python source.
     """
     if find_protocol() != "4.0":
         return out.trigger(**AVAILABLE_NOW).start()
     query = out.start()
-    stop_when_drained(query, source_of(stream)[0])
+    stop_when_drained(query, source if isinstance(source, SourceOptions) else source_of(source)[0])
     return query
 
 

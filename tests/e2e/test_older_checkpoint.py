@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
-from stage import AVAILABLE_NOW, Stage, ended, error_of
+from stage import AVAILABLE_NOW, Stage, ended, error_of, start_available_now
 from thorough import cases
 
 
@@ -79,9 +79,10 @@ def test_spark_s_file_sink_leaves_out_the_batches_of_a_new_checkpoint_whose_ids_
     """Nothing of them is read, so their records come with a later batch."""
 
     def texts_in(folder: str, checkpoint: str) -> list[str]:
-        rows = stage.load().selectExpr("cast(data as string) text").writeStream.format("parquet")
+        stream = stage.load()
+        rows = stream.selectExpr("cast(data as string) text").writeStream.format("parquet")
         out = rows.option("path", stage.at(folder)).option("checkpointLocation", stage.at(checkpoint))
-        ended(out.trigger(availableNow=True).start())
+        ended(start_available_now(out, stream))
         return sorted(row.text for row in stage.spark.read.parquet(stage.at(folder)).collect())
 
     for text, folder, checkpoint, found in (

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, functions
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
-from stage import Stage, Taken, ended
+from stage import Stage, Taken, ended, start_available_now
 from thorough import cases
 
 from kinesis_trident.spout.batch_read import KinesisBatchReader
@@ -151,11 +151,11 @@ def test_a_worker_that_has_read_does_not_collect_what_it_has_loaded(stage: Stage
     stage.spark.dataSource.register(Telling)
     stage.put(range(6))
     options = stage.options(maxRecordsPerTrigger=2)
-    ended(
-        stage.start_plain(
-            text_of(stage.spark.readStream.format("telling").options(**options).load()), availableNow=True
-        )
+    rows = text_of(stage.spark.readStream.format("telling").options(**options).load()).writeStream
+    out = (
+        rows.format("parquet").option("path", stage.at("out")).option("checkpointLocation", stage.at("spark"))
     )
+    ended(start_available_now(out, SourceOptions.parse(options)))
     batch = stage.spark.read.format("telling").options(**stage.options()).load()
     assert [len(batch.collect()) for _ in range(4)] == [6] * 4
     tasks = defaultdict(list)
