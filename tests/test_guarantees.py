@@ -14,7 +14,7 @@ TESTS = {
     "- **txid**": "spout/test_query_by_hand.py a_new_checkpoint_has_a_batch_0 | model/test_restores.py the_played_case",
     "- **Done**": MODEL,
     "- **Checkpoint**": MODEL,
-    "- **Position**": "spout/planner/test_settlement.py a_poison_record_at_the_head_holds_only_the_checkpoint",
+    "- **Position**": "spout/planner/settling/test_settlement.py a_poison_record_at_the_head_holds_only_the_checkpoint",
     "- **Turn**": MODEL,
     "1. **Plan.**": "model/test_crashes.py a_crash_at_each_step |" + MODEL,
     "2. **Read.**": "spout/reader/test_task.py a_task_that_is_repeated_writes_the_same_dead_letters",
@@ -23,8 +23,8 @@ TESTS = {
     "4. **Your code.**": "e2e/test_partial_actions.py plain_functions_ack_only_what_ran",
     "5. **Outcome.**": "e2e/test_crash.py a_published_outcome_is_applied |"
     "e2e/test_takeover.py a_driver_that_slept_through_a_whole_run_publishes_nothing",
-    "6. **Settle.**": "spout/planner/test_finished_batch.py a_turn_that_nobody_has_pinned |"
-    "spout/planner/test_finished_batch.py a_batch_of_a_judging_run_without_an_outcome |"
+    "6. **Settle.**": "spout/planner/settling/test_finished_batch.py a_turn_that_nobody_has_pinned |"
+    "spout/planner/settling/test_finished_batch.py a_batch_of_a_judging_run_without_an_outcome |"
     "model/test_kinds.py a_batch_in_hand_when_the_kind_changes",
     "7. **Retry.**": "e2e/test_failing_records.py a_failing_record_holds_nothing_back",
     "| before Spark logged": "spout/restarts/test_restarts.py a_batch_planned_and_never_logged",
@@ -61,8 +61,9 @@ TESTS = {
     "| Spark's is new, and": "spout/test_query_by_hand.py a_new_checkpoint_has_a_batch_0",
     "| Spark's is new, Zoo": "spout/restarts/test_restarts.py a_batch_begun_elsewhere_comes_first",
     "| Spark's is one batch ahead, and ZooKeeper has that batch's plan |": "model/test_restores.py a_remedy_is_played",
-    "| Spark's is one batch ahead, ZooKeeper has that batch's plan, and your": "spout/planner/test_finished_batch.py "
-    "zookeeper_from_a_copy_made_before_the_outcome",
+    "| Spark's is one batch ahead, ZooKeeper has that batch's plan, and your": (
+        "spout/planner/settling/test_finished_batch.py zookeeper_from_a_copy_made_before_the_outcome"
+    ),
     "| Spark's is one batch ahead, ZooKeeper has that batch's plan but": "model/test_kinds.py "
     "a_copy_made_between_plan_and_pins_stops_a_query | model/test_kinds.py the_first_batch_ever_of_a_query",
     "| The same, and your": "model/test_kinds.py a_copy_made_between_plan_and_pins_is_said |"
@@ -94,7 +95,7 @@ TESTS = {
     "- A batch was read by": "model/test_kinds.py a_copy_made_between_two_kinds",
     "- Trident has published": "model/test_kinds.py a_verdict_that_was_never_applied",
     "The newest start": "checkpoint/store/test_fencing.py a_paused_older_run_can_write_nothing |"
-    "spout/planner/test_finished_batch.py a_run_that_is_replaced_while_it_loads",
+    "spout/planner/settling/test_finished_batch.py a_run_that_is_replaced_while_it_loads",
     "Two queries with": "e2e/test_takeover.py two_loads_of_one_query |"
     "checkpoint/store/test_fencing.py runs_that_keep_taking_over_are_refused",
     "- **Order across": "spout/reader/test_task.py rows_come_in_the_order_of_the_plan",

@@ -50,6 +50,23 @@ from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 log = logging.getLogger(__name__)
 
 
+def make_rules(options: SourceOptions, rng: random.Random) -> InflightRules:
+    """Return how the options settle the records in flight; addresses are without their credentials."""
+    return InflightRules(
+        RetryPolicy(
+            options.retry_limit,
+            Backoff.parse(options.retry_backoff),
+            hold_ms=round(options.message_timeout * 1000),
+        ),
+        rng,
+        options.max_retrying_records,
+        timeout=round(options.message_timeout * 1000),
+        max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+        buries=options.on_exhausted != "fail",
+        target=redact(options.dead_letter or options.on_exhausted),
+    )
+
+
 class SourceState:
     """Writes each change of the shards through the store under this run's epoch, then replaces their value.
 
@@ -78,19 +95,7 @@ class SourceState:
         self._store = store
         self._layout = store.layout
         self._rng = rng
-        self._rules = InflightRules(
-            RetryPolicy(
-                options.retry_limit,
-                Backoff.parse(options.retry_backoff),
-                hold_ms=round(options.message_timeout * 1000),
-            ),
-            rng,
-            options.max_retrying_records,
-            timeout=round(options.message_timeout * 1000),
-            max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
-            buries=options.on_exhausted != "fail",
-            target=redact(options.dead_letter or options.on_exhausted),
-        )
+        self._rules = make_rules(options, rng)
         self._judged = False
         self._ignored: set[str] = set()
         self.epoch = epoch

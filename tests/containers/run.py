@@ -195,7 +195,10 @@ def end(service: str) -> str:
     """Wait until a service has ended; return what it printed. It must have ended well."""
     name = container(service)
     until(lambda: not is_running(service), JOB_SECONDS, f"{service} still runs")
-    printed = podman("logs", name)
+    # With what it wrote to stderr, in its place.
+    printed = subprocess.run(
+        ["podman", "logs", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    ).stdout
     code = podman("inspect", "--format", "{{.State.ExitCode}}", name)
     if code != "0":
         sys.exit(f"{service} ended with {code}:\n{printed}")

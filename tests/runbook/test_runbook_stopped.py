@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -336,8 +336,7 @@ def test_an_executor_of_another_version(night: Night, lives: Lives, kinesis: Mem
     query = lives.begin(kinesis)
     query.planned()
     (part,) = query.run.partitions(query.committed, query.in_hand)
-    older = copy.copy(part)
-    older.protocol = 1
+    older = dataclasses.replace(part, protocol=1)
     with night.raises(ProtocolMismatchError):
         list(read_turns(older, first_attempt=True))
     night.tries("Install the same version")

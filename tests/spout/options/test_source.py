@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from doc_tables import OPTIONS_TABLE, OTHER_OPTIONS_TABLE
@@ -16,7 +17,7 @@ from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import TABLE, SourceOptions
 from kinesis_trident.spout.options.table import by_name, options_of, other_options
-from kinesis_trident.spout.planner.exhausted import add_dead_letters
+from kinesis_trident.spout.planner.state import make_rules
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
 SECRETS = {
@@ -374,7 +375,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str)
     assert "SECRET" not in repr(
         SourceOptions(stream_name="s", dead_letter=uri, retry_spool=uri, endpoint_url=uri)
     )
-    assert "SECRET" not in add_dead_letters(None, [], SourceOptions(dead_letter=uri)).target
+    assert "SECRET" not in make_rules(SourceOptions(dead_letter=uri), Random(0)).target
 
 
 @pytest.mark.parametrize(
@@ -391,7 +392,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str)
 def test_an_address_without_credentials_is_taken_and_shown_as_it_is(uri: str) -> None:
     options = parse(deadLetter=uri, retrySpool=uri)
     assert options.dead_letter == options.retry_spool == uri
-    assert add_dead_letters(None, [], options).target == uri
+    assert make_rules(options, Random(0)).target == uri
     assert repr(options).count(repr(uri)) == 2
 
 

@@ -66,8 +66,9 @@ def task(query: Query) -> TurnsPartition:
     query.planned()
     assert query.in_hand is not None
     (part,) = query.run.partitions(query.committed, query.in_hand)
-    part.turns = tuple(dataclasses.replace(turn, cursor=None) for turn in part.turns)
-    return part
+    return dataclasses.replace(
+        part, turns=tuple(dataclasses.replace(turn, cursor=None) for turn in part.turns)
+    )
 
 
 def read(query: Query, part: TurnsPartition, kinesis: FirstShardLast) -> list[str]:
