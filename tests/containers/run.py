@@ -254,7 +254,7 @@ def run_demo() -> None:
     printed = end("demo")
     print(printed)
     for label, expected in DEMO.items():
-        found = re.search(rf"{label}\s+(\S+)\s+(\S+)", printed)
+        found = re.search(rf"{label} +│ +(\S+) +│ +(\S+)", printed)
         check(label, found and found.groups(), (expected, expected))
     roles = sorted(mode(name) for name in ("zoo1", "zoo2", "zoo3"))
     say(f"ZooKeeper is now: {', '.join(role or 'down' for role in roles)}")
