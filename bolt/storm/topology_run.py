@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
 from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, add_task_numbers
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt, TopologyContext
@@ -396,7 +397,7 @@ class _Frames:
             )
         if spread:
             return tuples.on(deal_out(tuples.frame, to.tasks)), True
-        return tuples.on(tuples.frame.repartitionById(to.tasks, TASK)), True
+        return tuples.on(move_to_partitions(tuples.frame, to.tasks, TASK)), True
 
     def _columns(self, one: Input, frame: DataFrame) -> dict[str, str]:
         """Return the columns of an input among several, with their names there."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
+from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
@@ -142,7 +143,7 @@ def repartition(frame: DataFrame, node: RepartitionNode, partitions: int) -> Dat
 def broadcast(frame: DataFrame, partitions: int) -> DataFrame:
     """Bring every row to every partition."""
     copies = frame.withColumn(_COPY, F.explode(F.array(*map(F.lit, range(partitions)))))
-    return copies.repartitionById(partitions, F.col(_COPY)).drop(_COPY)
+    return move_to_partitions(copies, partitions, F.col(_COPY)).drop(_COPY)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as T
 
+from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.run.arrow_aggregation import Groups, Partials, chunks
@@ -68,7 +69,7 @@ class SharedPartials:
             frame = frame.where(f"{_OF} IN ({', '.join(map(str, there))})")
         # A column that is put together costs many calls of the JVM, a text one.
         place = F.expr(f"CASE {_OF} {' '.join(cases)} END")
-        return frame.repartitionById(sum(self.partitions), place)
+        return move_to_partitions(frame, sum(self.partitions), place)
 
     def of(self, frame: DataFrame, consumer: int) -> DataFrame:
         """Return the groups of one consumer."""
