@@ -41,7 +41,7 @@ FLOORS = {
     ],
     "bolt": [
         "errors",
-        "cancelling outcomes steps",
+        "cancelling outcomes partitions steps",
         "registry sinks tracking",
         "foreach_batch",
         "reliable storm",
