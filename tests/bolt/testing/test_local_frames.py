@@ -115,11 +115,13 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         for node in ast.walk(ast.parse(text)) if "from pyspark.sql import" in text else ():
             if isinstance(node, ast.ImportFrom) and node.module == "pyspark.sql":
                 found += [str(path.relative_to(ROOT)) for one in node.names if one.name == "functions"]
-    # The first four handle whole batches in the driver, or spouts that are DataFrames. The shared aggregation splits
-    # what one pass made for several consumers: where tuples are recorded, there is no such pass.
+    # `partitions` does so only with Spark 4.0. The others of bolt handle whole batches in the driver, or spouts that are
+    # DataFrames. The shared aggregation splits what one pass made for several consumers: where tuples are recorded,
+    # there is no such pass.
     assert sorted(found) == [
         "bolt/foreach_batch.py",
         "bolt/outcomes.py",
+        "bolt/partitions.py",
         "bolt/reliable.py",
         "bolt/storm/frames.py",
         "bolt/storm/other_spouts.py",
