@@ -115,7 +115,7 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         for node in ast.walk(ast.parse(text)) if "from pyspark.sql import" in text else ():
             if isinstance(node, ast.ImportFrom) and node.module == "pyspark.sql":
                 found += [str(path.relative_to(ROOT)) for one in node.names if one.name == "functions"]
-    # `partitions` does so only with Spark 4.0. The others of bolt handle whole batches in the driver, or spouts that are
+    # `partitions` does so only with Spark 4.0. The others handle whole batches in the driver, or spouts that are
     # DataFrames. The shared aggregation splits what one pass made for several consumers: where tuples are recorded,
     # there is no such pass.
     assert sorted(found) == [
