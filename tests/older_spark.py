@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+from pyspark.sql.datasource import DataSourceReader
 
 from kinesis_trident.spout.engines import find_protocol
 
@@ -13,4 +14,7 @@ NO_REPORTS = "Spark 4.0 and 4.1 do not ask a source what it reports"
 needs_reports = pytest.mark.skipif(find_protocol() == "4.0", reason=NO_REPORTS)
 needs_pipelines = pytest.mark.skipif(
     find_spec("pyspark.pipelines") is None, reason="Spark 4.0 has no declarative pipelines"
+)
+needs_filters = pytest.mark.skipif(
+    not hasattr(DataSourceReader, "pushFilters"), reason="PySpark 4.0 pushes no filters"
 )

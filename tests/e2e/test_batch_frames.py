@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from older_spark import needs_filters
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
@@ -95,7 +96,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark 4.0 pushes no filters")
+@needs_filters
 def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     ago = 7_200_000
     with ScriptedKinesis(quotas=Quotas.none(), clock=lambda: int(time.time() * 1000) - ago) as kinesis:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from doc_page import ROOT
 from guide import Unfinished, page
-from pyspark.sql.datasource import DataSourceReader
+from older_spark import needs_filters
 
 from kinesis_trident.testing import ScriptedKinesis
 
@@ -42,7 +42,7 @@ def test_several_streams(spark: SparkSession, tmp_path: Path, hosts: str, kinesi
         ]
 
 
-@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark 4.0 pushes no filters")
+@needs_filters
 def test_a_backfill(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: ScriptedKinesis) -> None:
     page("backfill", tmp_path, hosts, kinesis).check()
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
