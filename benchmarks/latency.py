@@ -320,8 +320,8 @@ WAYS = (
     Way("plain, fan-out", plain, {"consumerMode": "efo"}, p50=0.3, at_any_rate=True),
 )
 FIRST = (
-    Way("plain", plain, p50=0.65),
-    Way("`idlePollInterval=250ms`", plain, {"idlePollInterval": "250ms"}, p50=0.35),
+    Way("plain", plain, p50=0.35),
+    Way("`idlePollInterval=1s`", plain, {"idlePollInterval": "1s"}),
 )
 
 

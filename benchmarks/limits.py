@@ -6,6 +6,7 @@ reader begins at the tip, and its processors' time is taken once it is warm.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -32,14 +33,17 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.testing import ScriptedKinesis
 
 STREAM = "s"
-WARM, SECONDS = 15.0, 20.0
-"""Seconds before those that are measured, and of those."""
+WARM, WARM_LOOP, SECONDS = 40.0, 5.0, 20.0
+"""Seconds of a query and of a loop before those that are measured, and of these."""
 
 SIZE = 1000
 """Bytes of a record: with its key, 1,000 of them are what a shard takes in a second."""
 
 TICK = 0.05
 """Seconds from one write to the next; each writes its part of a second's records to each busy shard."""
+
+FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""As a checkpoint in S3 has it: with that of local files Hadoop starts a program or two for each file."""
 
 OURS, THREADS, ASYNC, BARE = (
     "kinesis-trident",
@@ -54,7 +58,7 @@ PLANNER = "the planning process"
 class Case:
     """A stream and how it is read: its shards, how many get records, and how many a second each.
 
-    `bound`: cores that ours may use. `options`: of ours.
+    `bound`: cores that ours may use. `options`: of ours. `trigger`: of the queries, as `processingTime` takes it.
     """
 
     what: str
@@ -63,6 +67,7 @@ class Case:
     rate: int = 0
     bound: float | None = None
     options: Mapping[str, str] | None = None
+    trigger: str = "1 second"
 
     @property
     def records(self) -> int:
@@ -71,10 +76,11 @@ class Case:
 
 
 CASES = {
-    "idle": [Case("1,000 idle shards", 1000, bound=0.25)],
+    "idle": [Case("1,000 idle shards, no trigger", 1000, bound=0.25, trigger="0 seconds")],
     "full": [
         Case("10 shards, 1,000 records/s each", 10, 10, 1000),
         Case("20 shards, 1,000 records/s each", 20, 20, 1000, 0.35),
+        Case("20 shards, 1,000 records/s each, no trigger", 20, 20, 1000, trigger="0 seconds"),
     ],
     "few": [Case("1,000 shards, of which 50 get 100 records/s each", 1000, 50, 100, 0.5)],
     "fan-out": [
@@ -158,11 +164,16 @@ def serve(shards: int, busy: int, rate: int) -> None:
             print(called, flush=True)
 
 
-def measure(endpoint: Endpoint, used: Callable[[], Mapping[str, float]], read: Callable[[], int]) -> Cost:
+def measure(
+    endpoint: Endpoint,
+    used: Callable[[], Mapping[str, float]],
+    read: Callable[[], int],
+    warm: float = WARM,
+) -> Cost:
     """Return what a reader uses that has just begun. `used`: its seconds by role; `read`: its records; both so far."""
     while not endpoint.calls():
         time.sleep(0.5)
-    time.sleep(WARM)
+    time.sleep(warm)
     before = used(), endpoint.calls(), read(), time.monotonic()
     time.sleep(SECONDS)
     after = used(), endpoint.calls(), read(), time.monotonic()
@@ -185,11 +196,14 @@ def used_by_query() -> dict[str, float]:
 
 
 @contextmanager
-def counted(spark: SparkSession, source: str, options: Mapping[str, str]) -> Iterator[Callable[[], int]]:
+def counted(
+    spark: SparkSession, source: str, options: Mapping[str, str], trigger: str
+) -> Iterator[Callable[[], int]]:
     """Run a query that throws its rows away; yield what tells how many there were so far."""
     stream = spark.readStream.format(source).options(**options).load()
     with tempfile.TemporaryDirectory() as folder:
-        query = stream.writeStream.format("noop").option("checkpointLocation", folder).start()
+        writer = stream.writeStream.format("noop").trigger(processingTime=trigger)
+        query = writer.option("checkpointLocation", folder).start()
         batches: dict[int, int] = {}
         has_ended = threading.Event()
 
@@ -230,7 +244,7 @@ def loop(endpoint: Endpoint, python: Path, kind: str) -> Cost:
     threading.Thread(target=follow, daemon=True).start()
     try:
         of = psutil.Process(process.pid)
-        return measure(endpoint, lambda: {kind: sum(of.cpu_times()[:2])}, lambda: int(lines[0]))
+        return measure(endpoint, lambda: {kind: sum(of.cpu_times()[:2])}, lambda: int(lines[0]), WARM_LOOP)
     finally:
         process.kill()
         process.wait()
@@ -248,11 +262,12 @@ def readers(spark: SparkSession, hosts: str, case: Case) -> dict[str, Callable[[
             "startingPosition": "LATEST",
             **(case.options or {}),
         }
-        with counted(spark, "kinesis-trident", given) as read:
+        with counted(spark, "kinesis-trident", given, case.trigger) as read:
             return measure(endpoint, used_by_query, read)
 
     def bare(endpoint: Endpoint) -> Cost:
-        with counted(spark, "bare-kinesis", {"streamName": STREAM, "endpointUrl": endpoint.url}) as read:
+        given = {"streamName": STREAM, "endpointUrl": endpoint.url}
+        with counted(spark, "bare-kinesis", given, case.trigger) as read:
             return measure(endpoint, used_by_query, read)
 
     found: dict[str, Callable[[Endpoint], Cost]] = {OURS: ours}
@@ -302,10 +317,11 @@ COLUMNS = (
 NOTE = (
     "The endpoint, `ScriptedKinesis`, gives a shard 5 GetRecords calls and 2 MiB a second; it and what writes its "
     f"records of {SIZE:,} bytes are another process, which is not counted. Cores: the processor's time of all others a "
-    f"second, for {SECONDS:g} s once they are warm; queries run in `local[2]` with default options and no trigger, "
-    "into a noop sink. The boto3 loops and the bare source keep no positions and repeat nothing. Where a reader made "
-    "fewer calls or read fewer records than it should, the machine had no more time for it: when this began, "
-    "{busy:.1f} processes were running or waiting for a core."
+    f"second, for {SECONDS:g} s once queries ran for {WARM:g} s and loops for {WARM_LOOP:g}; queries run in `local[2]` "
+    "with default options, a trigger of a second where nothing else is said, and a noop sink. The boto3 loops and the "
+    "bare source keep no positions and repeat nothing. Where a reader made fewer calls or read fewer records than it "
+    "should, the machine had no more time for it: when this began, {busy:.1f} processes were running or waiting for a "
+    "core."
 )
 
 
@@ -315,21 +331,26 @@ def main() -> None:
         serve(*map(int, sys.argv[sys.argv.index("--serve") + 1 :]))
         return
     pretend_credentials()
-    only = next((word.split("=")[1] for word in sys.argv if word.startswith("--only=")), "")
-    named = [word for word in sys.argv[1:] if not word.startswith("-")]
+    parser = argparse.ArgumentParser(description="Measure what reading costs at the limits that AWS has.")
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all, if none is named")
+    parser.add_argument("--only", default="", help="part of the name of the readers that are measured")
+    parser.add_argument("--dry-run", action="store_true", help="print the section instead of writing it")
+    given = parser.parse_args()
     busy = os.getloadavg()[0]
     found: list[Sequence[str]] = []
     with tempfile.TemporaryDirectory() as folder, EmbeddedZooKeeper() as zookeeper:
         spark = session(Path(folder))
         spark.dataSource.register(BareSource)
-        for case in [case for name in named or CASES for case in CASES[name]]:
+        spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", FILES)
+        for case in [case for name in given.cases or CASES for case in CASES[name]]:
             costs = {}
             for who, cost in readers(spark, zookeeper.hosts, case).items():
-                if only in who:
+                if given.only in who:
                     with Endpoint(case) as endpoint:
                         costs[who] = cost(endpoint)
                     print(
-                        json.dumps([case.what, who, costs[who].cores, costs[who].calls, costs[who].records])
+                        json.dumps([case.what, who, costs[who].cores, costs[who].calls, costs[who].records]),
+                        flush=True,
                     )
             found += rows(case, costs)
         spark.stop()

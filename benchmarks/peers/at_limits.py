@@ -82,7 +82,8 @@ async def consume(read: Read) -> None:
         use_list_shards=True,
         iterator_type="LATEST",
         shard_fetch_rate=1 / PERIOD,
-        sleep_time_no_records=PERIOD,
+        # It sleeps for one shard after another: its throttle of a call a second is enough.
+        sleep_time_no_records=0,
         max_queue_size=100_000,
     ) as consumer:
         while True:
