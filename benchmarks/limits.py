@@ -59,6 +59,7 @@ class Case:
     """A stream and how it is read: its shards, how many get records, and how many a second each.
 
     `bound`: cores that ours may use. `options`: of ours. `trigger`: of the queries, as `processingTime` takes it.
+    `beside`: the other readers are measured, too.
     """
 
     what: str
@@ -68,6 +69,7 @@ class Case:
     bound: float | None = None
     options: Mapping[str, str] | None = None
     trigger: str = "1 second"
+    beside: bool = True
 
     @property
     def records(self) -> int:
@@ -78,13 +80,20 @@ class Case:
 CASES = {
     "idle": [Case("1,000 idle shards, no trigger", 1000, bound=0.25, trigger="0 seconds")],
     "full": [
-        Case("10 shards, 1,000 records/s each", 10, 10, 1000),
+        Case("10 shards, 1,000 records/s each", 10, 10, 1000, beside=False),
         Case("20 shards, 1,000 records/s each", 20, 20, 1000, 0.35),
-        Case("20 shards, 1,000 records/s each, no trigger", 20, 20, 1000, trigger="0 seconds"),
+        Case("20 shards, 1,000 records/s each, no trigger", 20, 20, 1000, trigger="0 seconds", beside=False),
     ],
     "few": [Case("1,000 shards, of which 50 get 100 records/s each", 1000, 50, 100, 0.5)],
     "fan-out": [
-        Case("20 shards, 1,000 records/s each, fan-out", 20, 20, 1000, options={"consumerMode": "efo"})
+        Case(
+            "20 shards, 1,000 records/s each, fan-out",
+            20,
+            20,
+            1000,
+            options={"consumerMode": "efo"},
+            beside=False,
+        )
     ],
 }
 
@@ -271,7 +280,7 @@ def readers(spark: SparkSession, hosts: str, case: Case) -> dict[str, Callable[[
             return measure(endpoint, used_by_query, read)
 
     found: dict[str, Callable[[Endpoint], Cost]] = {OURS: ours}
-    if case.options is None:
+    if case.beside:
         found |= {THREADS: lambda endpoint: loop(endpoint, Path(sys.executable), "boto3"), BARE: bare}
         try:
             python = install(next(peer for peer in PEERS if peer.module == "async_kinesis"))

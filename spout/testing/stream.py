@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
@@ -45,6 +46,7 @@ class HeldStream:
         self.is_auto = False
         self.shards: dict[str, HeldShard] = {}
         self._made = 0
+        self._oldest: float = math.inf
         # A recreated stream has other numbers than the one before.
         self._sequence = _FIRST_SEQUENCE + created * 10**30
         for number in range(shards):
@@ -108,6 +110,7 @@ class HeldStream:
             raise KinesisError(msg)
         record = StoredRecord(self._next_sequence(), key, data, now)
         shard.records.append(record)
+        self._oldest = min(self._oldest, now)
         return record
 
     def cursor_at(self, shard: HeldShard, sequence: int) -> Cursor:
@@ -173,6 +176,7 @@ class HeldStream:
         shard = self.shard(name)
         shard.closed = now
         shard.last = self._next_sequence()
+        self._oldest = min(self._oldest, now)
 
     def forget(self, name: str) -> None:
         """Remove a shard as past retention: it is no longer listed."""
@@ -186,10 +190,17 @@ class HeldStream:
     def expire(self, now: int) -> None:
         """Drop records past retention, and shards that were closed before it."""
         horizon = now - self.retention_hours * HOUR_MS
+        if horizon <= self._oldest:
+            # Each call comes here, and a stream may have thousands of shards.
+            return
         for shard in list(self.shards.values()):
             shard.expire(horizon)
             if shard.closed is not None and shard.closed < horizon:
                 del self.shards[shard.name]
+        shards = self.shards.values()
+        arrivals = [shard.records[0].arrival for shard in shards if shard.records]
+        closings = [shard.closed for shard in shards if shard.closed is not None]
+        self._oldest = min(arrivals + closings, default=math.inf)
 
     def _check_open(self, name: str) -> HeldShard:
         shard = self.shard(name)

@@ -76,6 +76,11 @@ def test_records_and_closed_shards_leave_with_the_retention() -> None:
     assert left in stream.shards
     with pytest.raises(ShardMissingError, match=f"Shard {parent.name} in stream orders .* does not exist"):
         stream.shard(parent.name)
+    stream.put(stream.shard(left), b"c", "k", NOW + 27 * HOUR_MS)
+    stream.expire(NOW + 51 * HOUR_MS)
+    assert [record.data for record in stream.shard(left).records] == [b"c"]
+    stream.expire(NOW + 51 * HOUR_MS + 1)
+    assert stream.shard(left).records == []
 
 
 def test_a_stream_made_later_does_not_know_the_numbers_of_the_one_before() -> None:
