@@ -20,6 +20,9 @@ WARM_MS = 2_500
 WARM_GAP_MS = 250
 """Milliseconds at most between two looks at a shard that is not idle: they leave one of its five calls a second."""
 
+SPREAD_MS = 1_000
+"""Milliseconds at most between two looks that find something, however many calls the turn between them takes."""
+
 IDLE_MS = 500
 """Milliseconds between two looks at an idle shard: they cost two of its five calls a second."""
 
@@ -95,7 +98,8 @@ class LookPace:
         else:
             pace.found = now
             spread = pace.budget.spread(1 + pace.reads) if pace.streak > 1 else 0.0
-            pace.gap = min(self._idle, max(self._busy, int(spread * 1000 + ROUNDED)))
+            most = max(self._idle, SPREAD_MS)
+            pace.gap = min(most, max(self._busy, int(spread * 1000 + ROUNDED)))
 
     def note_calls(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
         """Count the calls of a turn that was pinned, in place of what was said of it before."""
