@@ -20,8 +20,8 @@ WARM_MS = 2_500
 WARM_GAP_MS = 250
 """Milliseconds at most between two looks at a shard that is not idle: they leave one of its five calls a second."""
 
-SPREAD_MS = 1_000
-"""Milliseconds at most between two looks that find something, however many calls the turn between them takes."""
+SCARCE_MS = 1_000
+"""Milliseconds between two looks, at most, where the calls of a shard are scarce: its turns or others take many."""
 
 IDLE_MS = 500
 """Milliseconds between two looks at an idle shard: they cost two of its five calls a second."""
@@ -65,7 +65,7 @@ class LookPace:
 
     After a look that found something the next follows after `BUSY_MS`. While looks find something again and again, they
     are spread so that looks and reads together leave one call a second free. After `WARM_MS` without a finding the time
-    to the next look doubles with each, up to `idle`.
+    to the next look doubles with each, up to `idle`, or a second after one that was refused.
 
     Args:
         idle: seconds between two looks at an idle shard.
@@ -87,18 +87,19 @@ class LookPace:
         """Return the time from which the planning process may read ahead; the first read of a turn fits after it."""
         return _add_seconds(self.budget(shard).wait(now / 1000, 2), now)
 
-    def note_look(self, shard: str, now: int, *, found: bool) -> None:
-        """Note the result of a look."""
+    def note_look(self, shard: str, now: int, *, found: bool | None) -> None:
+        """Note the result of a look: whether it `found` something; None if it was refused."""
         pace = self._pace_of(shard)
         pace.looked = now
         pace.streak = pace.streak + 1 if found else 0
         if not found:
             warm = pace.found is not None and now - pace.found < WARM_MS
-            pace.gap = min(self._idle, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
+            most = self._idle if found is False else max(self._idle, SCARCE_MS)
+            pace.gap = min(most, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
         else:
             pace.found = now
             spread = pace.budget.spread(1 + pace.reads) if pace.streak > 1 else 0.0
-            most = max(self._idle, SPREAD_MS)
+            most = max(self._idle, SCARCE_MS)
             pace.gap = min(most, max(self._busy, int(spread * 1000 + ROUNDED)))
 
     def note_calls(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:

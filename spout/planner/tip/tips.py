@@ -79,7 +79,7 @@ class TipWatch:
         """
         for shard, more in found.items():
             if not ahead:
-                self._pace.note_look(shard, now, found=bool(more))
+                self._pace.note_look(shard, now, found=more)
             self._note(shard, more, now)
             if more:
                 self._found[shard] = now

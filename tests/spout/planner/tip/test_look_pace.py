@@ -12,6 +12,7 @@ from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, Used
 from kinesis_trident.spout.planner.tip.look_pace import (
     BUSY_MS,
     IDLE_MS,
+    SCARCE_MS,
     WARM_GAP_MS,
     WARM_MS,
     LookPace,
@@ -58,6 +59,14 @@ def test_an_idle_shard_is_looked_at_twice_a_second() -> None:
     for _ in range(5):
         assert look(pace, now, found=False) == now + IDLE_MS
         now += IDLE_MS
+
+
+def test_an_idle_shard_whose_calls_others_take_is_looked_at_once_a_second() -> None:
+    pace, now = LookPace(period=LIMITED), NOW
+    look(pace, now, found=False)
+    pace.note_look("a", now + IDLE_MS, found=None)
+    assert pace.next_look("a", now + IDLE_MS) == now + IDLE_MS + SCARCE_MS
+    assert look(pace, now + IDLE_MS + SCARCE_MS, found=False) == now + 2 * IDLE_MS + SCARCE_MS
 
 
 def test_the_next_look_after_a_finding_comes_soon_and_ever_later_when_nothing_follows() -> None:

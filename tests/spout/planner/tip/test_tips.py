@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.tip.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS
+from kinesis_trident.spout.planner.tip.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS, SCARCE_MS
 from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 
@@ -128,10 +128,10 @@ def test_a_shard_whose_tip_is_not_known_has_not_ended() -> None:
     assert watch.find(A, NOW) == []
     assert not watch.have_all_ended(A)
     stream.more["a"] = True
-    assert watch.find(A, NOW + LOOK_PERIOD_MS) == ["a"]
+    assert watch.find(A, NOW + SCARCE_MS) == ["a"]
 
 
-def test_the_next_look_is_a_second_after_the_last_one() -> None:
+def test_the_next_look_at_an_idle_shard_waits_its_interval() -> None:
     watch = Watch(Stream(a=False, b=False))
     assert watch.next_look(A, NOW) == NOW
     watch.find(A, NOW)
