@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from kinesis_trident.console.lag import totals
+from kinesis_trident.console.lag import shard_skew, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
@@ -19,11 +19,13 @@ class Sample:
 
     Attributes:
         lag_ms: None if it is unknown.
+        skew_ms: as of `shard_skew`.
         read_rate, fail_rate: records a second since the sample before; None for the first one.
     """
 
     at: int
     lag_ms: int | None
+    skew_ms: int
     read_rate: float | None = None
     fail_rate: float | None = None
 
@@ -79,6 +81,7 @@ class History:
             Sample(
                 now,
                 numbers.lag_ms,
+                shard_skew(snapshot),
                 max(0, numbers.read - self._read) / seconds if known else None,
                 failed / seconds if known else None,
             )

@@ -83,6 +83,7 @@ def _curves(history: History) -> list[Row]:
         {"title": title, "svg": draw_curve(points, title, unit, kind)}
         for title, unit, kind, points in (
             ("Lag", "ms", "lag", [(one.at, one.lag_ms) for one in samples]),
+            ("Shards apart", "ms", "skew", [(one.at, one.skew_ms) for one in samples]),
             ("Records read", "/s", "read", [(one.at, one.read_rate) for one in samples]),
             ("Records failed", "/s", "fail", [(one.at, one.fail_rate) for one in samples]),
         )

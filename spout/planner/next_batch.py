@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -258,6 +259,9 @@ class BatchPlanner:
         sure: dict[str, int] = {}
         if not (bounded or most or options.prefetch):
             sure = {shard: self._ahead[shard][1] for shard in can_be_read if shard in self._ahead}
+            unsure = self._alignment.choose_looks(oldest, sure, can_be_read)
+            for shard, (first, last) in self._look_ahead(unsure).items():
+                oldest[shard], sure[shard] = first, last
         now = max(self._now(), max((look.at for look in looks.values()), default=0))
         found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
         if found.passed:
@@ -265,6 +269,28 @@ class BatchPlanner:
         if found.upto is not None and found.span < self._alignment.pace:
             state.life.log_too_seldom(found.span / 1000, self._alignment.pace / 1000)
         return found
+
+    def _look_ahead(self, shards: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Look at shards that have more, where their limits allow it, and return what their turns read at least.
+
+        That is when the first and the last record arrived. The turns begin with the answers.
+        """
+        options, now, positions = self._options, self._steady_ms(), self._state.shards.positions
+        asked = {shard: positions[shard] for shard in shards}
+        most = options.max_fetch_records_per_shard
+        size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task) // 2
+        known = self._probe.find_kept(asked, most, size)
+        due = {
+            shard: at
+            for shard, at in asked.items()
+            if shard not in known and self._pace.may_read(shard, now) <= now
+        }
+        if due and options.consumer_mode == "polling":
+            # What is wrong with a shard its reader says.
+            with suppress(KinesisError):
+                self._look(due)
+            known |= self._probe.find_kept(due, most, size)
+        return known
 
     def turns(self, plan: Plan) -> list[ShardTurn]:
         """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import msgspec
 import pyarrow as pa
 
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -21,6 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardLineage,
 )
+from kinesis_trident.checkpoint.model.run_status import Sight, StatusNode
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import Failure, Run
 
@@ -91,6 +93,27 @@ SNAPSHOT = Snapshot(
         )
     },
 )
+
+
+STATUS = StatusNode(epoch=3, time=NOW - 1_000, settled=7, seen=NOW - 1_000, retention={"orders": 24})
+TIP = CheckpointNode(checkpoint="9", txid=7, position="AFTER_SEQUENCE_NUMBER 9", read=1_204)
+HEALTHY = replace(
+    SNAPSHOT,
+    active=("orders",),
+    status=STATUS,
+    batch=None,
+    pins={},
+    checkpoints={PARENT: SNAPSHOT.checkpoints[PARENT], CHILD: TIP, NEW: TIP},
+    inflight={},
+    dead_letters={},
+)
+
+
+def apart(by: int) -> Snapshot:
+    """A shard with an unread record so much older than the newest one that was read."""
+    read = msgspec.structs.replace(TIP, arrival=NOW)
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(NOW, NOW - by)})
+    return replace(HEALTHY, status=status, checkpoints={**HEALTHY.checkpoints, NEW: read})
 
 
 @dataclass(frozen=True)

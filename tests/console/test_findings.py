@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
-from samples_console import CHILD, NEW, NOW, PARENT, SNAPSHOT, WAITING, pin
+from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, STATUS, TIP, WAITING, apart, pin
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
@@ -29,18 +29,6 @@ from kinesis_trident.console.status import lines_of, status_of, summary_of
 from kinesis_trident.tracker.records import Failure
 
 MINUTE, HOUR = 60_000, 3_600_000
-STATUS = StatusNode(epoch=3, time=NOW - 1_000, settled=7, seen=NOW - 1_000, retention={"orders": 24})
-TIP = CheckpointNode(checkpoint="9", txid=7, position="AFTER_SEQUENCE_NUMBER 9", read=1_204)
-HEALTHY = replace(
-    SNAPSHOT,
-    active=("orders",),
-    status=STATUS,
-    batch=None,
-    pins={},
-    checkpoints={PARENT: SNAPSHOT.checkpoints[PARENT], CHILD: TIP, NEW: TIP},
-    inflight={},
-    dead_letters={},
-)
 BATCH = replace(HEALTHY, batch=SNAPSHOT.batch, planned_at=NOW - 11 * MINUTE)
 
 
@@ -68,14 +56,6 @@ def test_nothing_is_wrong_with_a_query_that_waits_for_records() -> None:
     assert totals(HEALTHY, NOW).lag_ms == 0
     assert phase(HEALTHY, NOW) == ("no batch in hand; waits for records", None)
     assert codes(HEALTHY, lag_ms=5 * MINUTE, retrying=0, dead=0) == {}
-
-
-def apart(by: int) -> Snapshot:
-    """A shard with an unread record so much older than the newest one that was read."""
-    read = msgspec.structs.replace(TIP, arrival=NOW)
-    return replace(
-        with_status(shards={CHILD: Sight(NOW, NOW - by)}), checkpoints={**HEALTHY.checkpoints, NEW: read}
-    )
 
 
 def lags_of(growth: float, minutes: int = 15) -> tuple[tuple[int, int], ...]:

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import pytest
 from hypothesis import given, strategies as st
 from lives import eventually
-from samples_console import CHILD, NOW, PARENT, SNAPSHOT, Dead, NoKinesis, letter, records
-from web_site import StillWatcher, busy_look, serving, site_of, still
+from samples_console import CHILD, NOW, PARENT, SNAPSHOT, Dead, NoKinesis, apart, letter, records
+from web_site import StillWatcher, busy_look, part_of, serving, site_of, still
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -43,7 +43,7 @@ from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.history import History
 from kinesis_trident.console.web.page import application_values
 from kinesis_trident.console.web.server import ImpatientProtocol
-from kinesis_trident.console.web.watcher import Watcher
+from kinesis_trident.console.web.watcher import ApplicationView, Watcher
 from kinesis_trident.spout.failed_records import dead_letters
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
 from kinesis_trident.tracker.records import Failure, Run
@@ -454,6 +454,16 @@ def test_rates_follow_from_two_looks() -> None:
     first, second = history.samples
     assert (first.read_rate, first.fail_rate) == (None, None)
     assert (second.read_rate, second.fail_rate) == (10.0, 0.5)
+
+
+def test_the_page_draws_how_far_the_shards_are_apart() -> None:
+    history = History()
+    for number, by in enumerate((0, 3 * 3_600_000)):
+        history.add(apart(by), NOW + 2_000 * number)
+    look = ApplicationView("billing", NOW, (part_of(SNAPSHOT, history),))
+    (part,) = application_values(look)["parts"]
+    curves = {one["title"]: str(one["svg"]) for one in part["curves"]}
+    assert 'aria-label="Shards apart: 3h 00m now' in curves["Shards apart"]
 
 
 def replace_run(run: Run, at: int) -> Run:

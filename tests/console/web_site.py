@@ -208,7 +208,7 @@ def fill(history: History, end: Snapshot) -> None:
         assert status is not None
         look = replace(
             end,
-            checkpoints={names[8]: replace_node(end.checkpoints[names[8]], read=total)},
+            checkpoints={names[8]: replace_node(end.checkpoints[names[8]], read=total, arrival=now - 900)},
             status=replace_node(status, shards={names[8]: Sight(seen=now, arrival=now - lag)}),
             inflight={names[4]: InflightNode(txid=1, waiting=(Run("1", "9", 9, failures=failures),))},
             dead_letters={},

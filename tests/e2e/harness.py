@@ -1,4 +1,4 @@
-"""Starts the job of `driver.py`, kills all its processes at a point, and reads what it left behind."""
+"""Starts the job of `driver.py`, or of another script, kills all its processes at a point, and reads what it left behind."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class Reached:
 class Job(Lives):
     """One job over several lives: its folder, options and Spark checkpoint stay."""
 
-    def __init__(self, folder: Path, options: dict[str, str]) -> None:
-        super().__init__(folder, HERE / "driver.py")
+    def __init__(self, folder: Path, options: dict[str, str], script: str = "driver.py") -> None:
+        super().__init__(folder, HERE / script)
         self.options = options
         self.checkpoint = folder / "spark-checkpoint"
         self._marker = folder / "reached"
@@ -161,8 +161,8 @@ class Job(Lives):
         commits = {int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")}
         return [offset["txid"] for batch, offset in self.offsets().items() if batch in commits]
 
-    def output(self) -> dict[int, list[tuple[int, str, int]]]:
-        """Return what stands in the sink: txid to (i, messageId, attempt)."""
+    def output(self) -> dict[int, list[tuple[Any, ...]]]:
+        """Return what stands in the sink: txid to (i, messageId, attempt), with `driver.py`."""
         return {
             int(path.stem): [tuple(row) for row in json.loads(path.read_text())]
             for path in (self.folder / "out").glob("*.json")

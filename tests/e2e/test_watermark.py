@@ -1,68 +1,86 @@
-"""Spark's own watermark over a backlog whose shards have unequal rates: no row is late."""
+"""Watermarks of Spark and of Trident over a backlog of unequal, resharded shards: no row is late."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from doc_blocks import PAGES, blocks_of
-from harness import PATIENCE
+from harness import PATIENCE, Job
 from pyspark.sql import functions as F
-from stage import start_available_now
+from stage import AVAILABLE_NOW, start_available_now
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.trident import Count, TridentTopology
+from kinesis_trident.trident.stores import MemoryMapState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HOUR_MS = 3_600_000
 HOURS = 10
 RATES = (1, 60, 100, 1, 30, 100, 1, 100)
 """Records an hour of each shard."""
 
 
+@dataclass(frozen=True)
+class Backlog:
+    """Ten hours of records in eight shards, of which one is split and two are merged; and how many came in each hour."""
+
+    kinesis: ScriptedKinesis
+    hourly: Counter[int]
+
+    def options(self, zookeeper: EmbeddedZooKeeper, app: str, skew: str) -> dict[str, str]:
+        return {
+            "streamName": "orders",
+            "region": "us-east-1",
+            "endpointUrl": self.kinesis.endpoint_url,
+            "applicationName": app,
+            "zookeeper.hosts": zookeeper.hosts,
+            "startingPosition": "TRIM_HORIZON",
+            "maxFetchRecordsPerShard": "300",
+            "maxShardSkew": skew,
+            "minFetchPeriod": "0ms",
+        }
+
+
 @pytest.fixture(scope="module")
-def backlog() -> Iterator[ScriptedKinesis]:
-    """Ten hours of records in eight shards."""
-    began = time.time()
-    with ScriptedKinesis(
-        clock=lambda: int((time.time() - HOURS * 3600) * 1000), quotas=Quotas.none()
-    ) as kinesis:
+def backlog() -> Iterator[Backlog]:
+    began = int((time.time() - HOURS * 3600) * 1000)
+    with ScriptedKinesis(clock=lambda: began, quotas=Quotas.none()) as kinesis:
         kinesis.create_stream("orders", len(RATES))
-        shards = kinesis.shards("orders")
+        places = [[shard] for shard in kinesis.shards("orders")]
         puts = sorted(
-            ((n + 0.5) / rate, shard)
-            for shard, rate in zip(shards, RATES, strict=True)
-            for n in range(rate * HOURS)
+            ((n + 0.5) / rate, place, n) for place, rate in enumerate(RATES) for n in range(rate * HOURS)
         )
+        hourly: Counter[int] = Counter()
         at = 0.0
-        for hours, shard in puts:
+        for hours, place, n in puts:
             kinesis.advance((hours - at) * 3600)
+            if at < 4 <= hours:
+                places[2] = [*kinesis.split("orders", *places[2])]
+            if at < 7 <= hours:
+                places[5] = places[6] = [kinesis.merge("orders", *places[5], *places[6])]
             at = hours
-            kinesis.put("orders", shard, b"x")
+            kinesis.put("orders", places[place][n % len(places[place])], b"x")
+            hourly[kinesis.now // HOUR_MS] += 1
         kinesis.advance((HOURS - at) * 3600)
-        assert abs(kinesis.now / 1000 - began) < PATIENCE
-        yield kinesis
+        yield Backlog(kinesis, hourly)
 
 
-def test_a_watermark_drops_nothing_of_a_backlog(
-    spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: ScriptedKinesis, app: str, tmp_path: Path
+@pytest.mark.parametrize("skew", ["2h", "off"])
+def test_a_watermark_drops_nothing_of_shards_in_step(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
     stream = (
-        spark.readStream.format("kinesis-trident")
-        .option("streamName", "orders")
-        .option("region", "us-east-1")
-        .option("endpointUrl", backlog.endpoint_url)
-        .option("applicationName", app)
-        .option("zookeeper.hosts", zookeeper.hosts)
-        .option("startingPosition", "TRIM_HORIZON")
-        .option("maxFetchRecordsPerShard", "300")
-        .option("maxShardSkew", "2h")
-        .option("minFetchPeriod", "0ms")
-        .load()
+        spark.readStream.format("kinesis-trident").options(**backlog.options(zookeeper, app, skew)).load()
     )
     (block,) = blocks_of(PAGES["watermarks.md"])
     # A minute more than the option.
@@ -81,6 +99,53 @@ def test_a_watermark_drops_nothing_of_a_backlog(
     finally:
         query.stop()
     last = spark.table(app.replace("-", "_")).groupBy("window").agg(F.max("count").alias("count"))
-    counted = last.agg(F.sum("count")).collect()[0][0]
+    rows = last.select(F.unix_timestamp("window.start").alias("second"), "count").collect()
+    counted = {row["second"] * 1000 // HOUR_MS: row["count"] for row in rows}
     dropped = sum(p["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress)
-    assert (counted, dropped) == (sum(RATES) * HOURS, 0)
+    assert (counted == backlog.hourly, dropped > 0) == ((True, False) if skew == "2h" else (False, True))
+
+
+@pytest.mark.parametrize("skew", ["2h", "off"])
+def test_no_tuple_is_late_for_the_windows_of_trident(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
+) -> None:
+    stream = (
+        spark.readStream.format("kinesis-trident").options(**backlog.options(zookeeper, app, skew)).load()
+    )
+    topology = TridentTopology(spark)
+    topology.new_stream("orders", stream).tumbling_window(
+        timedelta(hours=1),
+        MemoryMapState.opaque(),
+        Count(),
+        ["count"],
+        lateness=timedelta(minutes=121),
+    )
+    running = topology.start(checkpointLocation=str(tmp_path), trigger=AVAILABLE_NOW)
+    try:
+        assert running.await_termination(PATIENCE)
+    finally:
+        running.stop()
+    (metrics,) = running.state_metrics().values()
+    assert (metrics.late > 0) == (skew == "off")
+
+
+POINTS = ("planned", "before-pin", "after-pin", "stored", "before-write", "written", "committed", "settling")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("skew", ["20m", "off"])
+def test_no_row_is_late_however_often_the_job_is_killed(
+    zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
+) -> None:
+    job = Job(tmp_path, backlog.options(zookeeper, app, skew), "watermark_driver.py")
+    # Without it there are but a few batches.
+    points, after = (POINTS, 2) if skew == "20m" else ((), 0)
+    for point in points:
+        job.start(point, after)
+        after = job.kill_at_point().txid + 1
+    job.start()
+    assert job.finish() == 0, job.tail()
+    counted = {hour: count for _, rows in sorted(job.output().items()) for hour, count in rows}
+    dropped = [int(line) for line in (tmp_path / "dropped").read_text().split()]
+    assert (counted == backlog.hourly, any(dropped)) == ((True, False) if points else (False, True))

@@ -65,9 +65,13 @@ RATES = (300, 30, 3, 90, 3, 120, 3, 60)
 
 
 def read_all(
-    backlog: Backlog, checkpoint: SparkCheckpoint, kinesis: Kinesis | None = None, **options: str
+    backlog: Backlog,
+    checkpoint: SparkCheckpoint,
+    kinesis: Kinesis | None = None,
+    ends: float = 0.15,
+    **options: str,
 ) -> list[list[Row]]:
-    """Read a backlog; lives end in the middle of batches, before and after they have pinned theirs."""
+    """Read a backlog; some lives end in the middle of batches, before and after they have pinned theirs."""
     time, rng = backlog.time, Random(2)
     zookeeper = MemoryZooKeeper(time.milliseconds)
 
@@ -79,7 +83,7 @@ def read_all(
     query, batches = start(), []
     while sum(map(len, batches)) < backlog.count:
         query.planned()
-        if rng.random() < 0.15:
+        if rng.random() < ends:
             first = query.rows() if rng.random() < 0.5 else None
             query.end()
             time.sleep(MINUTE)
@@ -172,3 +176,14 @@ def test_no_row_of_a_backlog_is_late(time: FakeTime) -> None:
     free = read_all(backlog, SparkCheckpoint(), maxShardSkew="off", maxFetchRecordsPerShard="100")
     assert late(free, 31 * MINUTE) > 100
     assert len(batches) <= 1.25 * len(free)
+
+
+def test_shards_of_equal_rates_catch_up_together(time: FakeTime) -> None:
+    """A turn reads four minutes of the five that a shard may be ahead, more or less: the slowest are looked at."""
+    backlog = Backlog(time, (150,) * 12 + (15, 2), hours=3)
+    turn = {"maxFetchRecordsPerShard": "10"}
+    batches = read_all(backlog, SparkCheckpoint(), ends=0.03, maxShardSkew="5m", **turn)
+    assert late(batches, 6 * MINUTE) == 0
+    assert len({row[1] for rows in batches for row in rows}) == backlog.count
+    free = read_all(backlog, SparkCheckpoint(), ends=0.03, maxShardSkew="off", **turn)
+    assert len(free) >= 0.84 * len(batches)

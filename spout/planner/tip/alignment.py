@@ -25,6 +25,9 @@ BOUND_MS = 5 * 60_000
 _PACES, _PACE = 3, 3
 """The batches whose pace counts with `auto`, and how much faster than that their records may pass."""
 
+_LOOKS = 16
+"""The shards that are looked at before a batch, at most. With 1,000 shards all of them would hardly be quicker."""
+
 HOLD_MS = 5 * 60_000
 """Milliseconds for which a shard that cannot be read holds the others."""
 
@@ -102,6 +105,7 @@ class Alignment:
     def __init__(self, bound: int | None = None) -> None:
         self._bound = bound
         self._planned: deque[int] = deque(maxlen=_PACES + 1)
+        self._reached: deque[int] = deque(maxlen=2)
         self._unmoved: set[str] = set()
         self._stuck: dict[str, int] = {}
         self._passed: set[str] = set()
@@ -137,6 +141,19 @@ class Alignment:
                 self._unmoved.discard(shard)
             else:
                 self._unmoved.add(shard)
+
+    def choose_looks(
+        self, oldest: Mapping[str, int | None], sure: Mapping[str, int], wanted: Collection[str]
+    ) -> list[str]:
+        """Return the shards at which to look before the next step, so that it is sure how far their turns read.
+
+        Where turns read much of the bound, the others would wait for the slowest ones, whose turns have left nothing of
+        an answer. `oldest`, `sure`, `wanted`: as of `step`.
+        """
+        if len(self._reached) < 2 or 4 * (self._reached[1] - self._reached[0]) < self.bound:
+            return []
+        unsure = ((oldest.get(shard), shard) for shard in wanted if shard not in sure)
+        return [shard for _, shard in sorted((at, shard) for at, shard in unsure if at is not None)[:_LOOKS]]
 
     def step(
         self,
@@ -178,6 +195,7 @@ class Alignment:
         if not known or min(known.values()) + bound // 2 >= now:
             return AlignedRead(list(wanted), None, self._find_newly_passed(left, oldest, now - bound))
         read, upto = align(known, {s: at for s, at in sure.items() if s in known}, wanted, bound)
+        self._reached.append(upto - bound)
         passed = self._find_newly_passed(left, oldest, upto - 2 * bound)
         return AlignedRead(read, upto, passed, upto - min(known.values()))
 

@@ -127,6 +127,24 @@ class TipProbe:
         self.looks[shard] = replace(look, cursor=replace(look.cursor, page=None))
         return look.cursor
 
+    def find_kept(
+        self, positions: Mapping[str, Position], records: int, size: int
+    ) -> dict[str, tuple[int, int]]:
+        """Return when the first and the last record arrived of what the last looks at shards have left for a turn.
+
+        Left out are shards of which that is unknown. `records`, `size`: the least that a turn can hold, in memory.
+        """
+        kept = {}
+        for shard, position in positions.items():
+            look = self.looks.get(shard)
+            if look is not None and look.position == position and look.cursor.page is not None:
+                found = look.cursor.page.records
+                found = select_from(deaggregate_page(found) if self._deaggregate else found, position)
+                taken = min(found.num_rows, records)
+                if taken and found.nbytes <= size and (first := arrival_at(found, 0)):
+                    kept[shard] = first, arrival_at(found, taken - 1)
+        return kept
+
     def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[tuple[Look, float]]:
         """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from samples_console import CHILD, NEW, NOW, PARENT, SNAPSHOT
+from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, apart
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.checkpoint.model.run_status import RunCounts, Sight, StatusNode
@@ -96,6 +96,11 @@ def test_a_lag_that_nobody_knows_has_no_sample() -> None:
     assert found["refused_seconds", *HOME, NEW, "throttled"] == 20
     missing = {("lag_seconds", *HOME, NEW), ("look_age_seconds", *HOME, NEW), ("lag_seconds", *HOME, PARENT)}
     assert not missing & found.keys()
+
+
+def test_how_far_the_shards_are_apart() -> None:
+    assert samples(apart(3_600_000))["shard_skew_seconds", *HOME] == 3600
+    assert samples(HEALTHY)["shard_skew_seconds", *HOME] == 0
 
 
 def test_what_a_run_has_counted() -> None:

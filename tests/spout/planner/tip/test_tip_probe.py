@@ -190,6 +190,30 @@ def test_a_large_answer_is_left_to_the_reader(probe: TipProbe, kinesis: MemoryKi
     assert probe.hand_on(A).page is None
 
 
+def test_what_a_look_keeps_says_how_far_a_turn_reads_at_least(time: FakeTime, kinesis: MemoryKinesis) -> None:
+    probe = TipProbe(kinesis, Layout("/", "app", "orders", 1))
+    begun = time.milliseconds()
+    number = kinesis.put(A, aggregate([(b"1", "a"), (b"2", "b")]))
+    for _ in range(2):
+        time.sleep(1)
+        kinesis.put(A, b"x")
+    positions: dict[str, Position] = {A: TRIM_HORIZON}
+    assert probe.find_kept(positions, 9, 10**6) == {}
+    look(probe, positions, limit=9)
+    kept = [probe.find_kept(positions, records, 10**6)[A] for records in range(1, 6)]
+    assert kept == [(begun, begun + at) for at in (0, 0, 1000, 2000, 2000)]
+    # A turn may take less of what is larger.
+    assert probe.find_kept(positions, 9, 100) == {}
+    # Of the aggregate one was read.
+    rest: dict[str, Position] = {A: After(RecordPosition(number, 0))}
+    look(probe, rest, limit=9)
+    assert probe.find_kept(rest, 2, 10**6) == {A: (begun, begun + 1000)}
+    assert probe.find_kept(positions, 9, 10**6) == {}
+    # The reader has it now.
+    probe.hand_on(A)
+    assert probe.find_kept(rest, 2, 10**6) == {}
+
+
 @pytest.mark.parametrize(("upto", "asked"), [(-1, 0), (-2, 1)])
 def test_who_read_all_that_a_look_found_needs_no_new_iterator(
     probe: TipProbe, kinesis: MemoryKinesis, upto: int, asked: int
