@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
-from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, STATUS, TIP, WAITING, apart, pin
+from samples_console import CHILD, HEALTHY, NEW, NOW, SNAPSHOT, STATUS, TIP, WAITING, apart, pin
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
-    CheckpointNode,
     FencedNode,
     InflightNode,
     Replay,
     ShardLineage,
 )
-from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, StatusNode, lag_growth
+from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, lag_growth
 from kinesis_trident.console.finding import Finding, Level, Limits
 from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import shard_lags, totals

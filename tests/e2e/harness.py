@@ -1,4 +1,4 @@
-"""Starts the job of `driver.py`, or of another script, kills all its processes at a point, and reads what it left behind."""
+"""Starts the job of `driver.py` or of another script, kills it at a point, and reads what it left behind."""
 
 from __future__ import annotations
 

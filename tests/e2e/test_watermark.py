@@ -32,7 +32,7 @@ RATES = (1, 60, 100, 1, 30, 100, 1, 100)
 
 @dataclass(frozen=True)
 class Backlog:
-    """Ten hours of records in eight shards, of which one is split and two are merged; and how many came in each hour."""
+    """Ten hours of records in eight shards, of which one is split and two are merged, and their number by the hour."""
 
     kinesis: ScriptedKinesis
     hourly: Counter[int]
