@@ -138,8 +138,9 @@ POINTS = ("planned", "before-pin", "after-pin", "stored", "before-write", "writt
 def test_no_row_is_late_however_often_the_job_is_killed(
     zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
-    job = Job(tmp_path, backlog.options(zookeeper, app, skew), "watermark_driver.py")
-    # Without it there are but a few batches.
+    # For as many batches as there are deaths, and some between them.
+    options = backlog.options(zookeeper, app, skew) | {"maxFetchRecordsPerShard": "30"}
+    job = Job(tmp_path, options, "watermark_driver.py")
     points, after = (POINTS, 2) if skew == "20m" else ((), 0)
     for point in points:
         job.start(point, after)
