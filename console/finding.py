@@ -8,6 +8,7 @@ from typing import Literal
 
 Code = Literal[
     "blocked",
+    "consumer-shared",
     "corrupt-node",
     "data-loss",
     "dead-letters",

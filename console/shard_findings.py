@@ -82,6 +82,16 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "nothing, if no watermark is set; otherwise start the query with maxShardSkew=auto, which lets the shards "
             "ahead wait, and look why others cannot be read",
         )
+    taken = snapshot.status.taken if snapshot.status is not None else None
+    if taken is not None and now - taken <= _FRESH_MS:
+        yield Finding(
+            Level.WARNING,
+            "consumer-shared",
+            "another reader subscribes with the fan-out consumer of this query, which reads by polling meanwhile; "
+            f"the last time {duration(max(0, now - taken))} ago",
+            "give each application a consumer of its own: another consumerName, or the ARN of another one "
+            "(consumerARN)",
+        )
     ends: dict[str, int] = {}
     for shard, lag in lags.items():
         left = retention_left(snapshot, shard, lag)

@@ -19,6 +19,7 @@ unknown version is an error that names the path: nothing ever starts over silent
 
 from __future__ import annotations
 
+import enum
 import re
 from bisect import bisect_left
 from itertools import repeat
@@ -306,6 +307,19 @@ class Batch(Node, frozen=True, kw_only=True):
     plan: Plan
 
 
+class Subscribing(enum.IntEnum):
+    """How a turn subscribed to its shard by enhanced fan-out.
+
+    `NOT`: it went on with an open subscription, or polled. `BEGUN`: it began one. `REFUSED`: another one was less than
+    5 seconds old. `TAKEN`: another one took its place while the turn read.
+    """
+
+    NOT = 0
+    BEGUN = 1
+    REFUSED = 2
+    TAKEN = 3
+
+
 class Pin(Node, frozen=True, kw_only=True):
     """`batches/<txid>/<shard>`: the content of this turn of the shard, fixed before its first row is seen.
 
@@ -318,7 +332,8 @@ class Pin(Node, frozen=True, kw_only=True):
     position. `lost`: records an earlier pin of this turn held that a replay no longer found. `positions`: with
     `ackMode=explicit`, those of all records in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`:
     retention had removed the shard before the turn. `cost`: bytes of the new records, throttled reads, renewed
-    iterators, GetRecords calls, without zeros at its end. `ahead`: of the records that the turn has seen behind its
+    iterators, GetRecords calls, milliseconds that the shard's limits were busy after it, and how it subscribed (a
+    `Subscribing`), without zeros at its end. `ahead`: of the records that the turn has seen behind its
     end, when the first one arrived, and the time up to which another turn reads them at least.
     """
 
@@ -361,6 +376,11 @@ class Pin(Node, frozen=True, kw_only=True):
     def reads(self) -> int:
         """Return the number of GetRecords calls of the turn."""
         return self.cost[3] if len(self.cost) > 3 else 0
+
+    @property
+    def subscribing(self) -> int:
+        """Return how the turn subscribed, as a number of `Subscribing`."""
+        return self.cost[5] if len(self.cost) > 5 else Subscribing.NOT
 
 
 class BatchOutcome(Node, frozen=True, kw_only=True):

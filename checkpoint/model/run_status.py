@@ -77,7 +77,7 @@ class StatusNode(Node, frozen=True, kw_only=True):
     later; None if that is not so. `retention`: of the streams, by name, in hours. `losses`: how many losses of unread
     records this run has reported, the last of them in `lost`. `counts`: of this run. `lags`: the lag of all shards
     together in milliseconds, as it was at times of the last quarter of an hour. `reads`: the records that all runs had
-    read by then.
+    read by then. `taken`: when another reader was last seen to subscribe with the query's consumers.
     """
 
     epoch: Ordinal
@@ -91,6 +91,7 @@ class StatusNode(Node, frozen=True, kw_only=True):
     counts: RunCounts = msgspec.field(default_factory=RunCounts)
     lags: tuple[tuple[Time, Number], ...] = ()
     reads: tuple[Number, ...] = ()
+    taken: Time | None = None
 
     def sight_of(self, shard: str) -> Sight:
         """Return what was seen of a shard."""

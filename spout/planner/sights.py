@@ -88,6 +88,7 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> Status
         losses=len(losses),
         lost=losses[-1][:500] if losses else "",
         counts=state.counter.total(),
+        taken=state.consumers.taken,
     )
 
 

@@ -42,6 +42,7 @@ from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.tip.tips import TipNotes
+from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
 from kinesis_trident.spout.planner.watching.counting import RunCounter
 from kinesis_trident.spout.planner.watching.life_log import LifeLog
 from kinesis_trident.spout.positions import parse_position
@@ -78,6 +79,7 @@ class SourceState:
         losses: the data losses of the run.
         life: what is told of the shards in the log.
         counter: counts what became of the records of the run.
+        consumers: notices who else subscribes with the query's consumers.
         watchers: are told of each change, once it is written.
         settled_at: when the last batch was settled, or the shards were loaded, in epoch milliseconds.
     """
@@ -106,7 +108,10 @@ class SourceState:
         what = f"written to {redact(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
         self.counter = RunCounter()
+        self.consumers = ConsumerWatch()
         self.watchers: list[Watcher] = [self.life.watch, self.counter.watch]
+        if options.consumer_mode == "efo":
+            self.watchers.append(self.consumers.watch)
         self._forgetting = Forgetting(store, epoch)
         self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self._tips = TipNotes(store, epoch)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
@@ -129,6 +130,9 @@ class SubscriptionPager(ShardPager):
             records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
+            if isinstance(error, InUseError) and not self.in_use:
+                self.in_use = True
+                self._calls.subscribing = Subscribing.TAKEN
             self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
             if self._clock() >= deadline:
                 return None
@@ -176,8 +180,11 @@ class SubscriptionPager(ShardPager):
             found = self._subscriber.subscribe(self._consumer, self._shard, str(self._resume))
         except InUseError:
             self.in_use = True
+            # After one of its own the turn can be refused for that one.
+            self._calls.subscribing = self._calls.subscribing or Subscribing.REFUSED
             raise
         self.in_use = False
+        self._calls.subscribing = max(self._calls.subscribing, Subscribing.BEGUN)
         return BufferedEvents(found, event_memory(), self._most)
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
@@ -44,11 +45,15 @@ _RENEWALS = 3
 
 @dataclass(slots=True)
 class ShardCalls:
-    """The counts of GetRecords calls for a shard, and of those that gave nothing: refused, or an expired iterator."""
+    """The counts of GetRecords calls for a shard, and of those that gave nothing: refused, or an expired iterator.
+
+    `subscribing`: how the turn subscribed.
+    """
 
     throttles: int = 0
     renewals: int = 0
     reads: int = 0
+    subscribing: Subscribing = Subscribing.NOT
 
 
 class ShardPager(ABC):

@@ -276,6 +276,7 @@ class TurnReader:
                 fetcher.calls.renewals,
                 fetcher.calls.reads,
                 fetcher.busy_ms if fetcher.calls.reads else 0,
+                fetcher.calls.subscribing,
             ),
             ahead=fresh.ahead if fresh else None,
         )

@@ -208,6 +208,12 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
         (endless(MINUTE * 4), {}, ""),
         (apart(3 * HOUR), {"shards-apart": Level.NOTE}, "The shards are 3h 00m apart"),
         (apart(10 * MINUTE), {}, ""),
+        (
+            with_status(taken=NOW - MINUTE),
+            {"consumer-shared": Level.WARNING},
+            "which reads by polling meanwhile; the last time 1m 00s ago",
+        ),
+        (with_status(taken=NOW - 16 * MINUTE), {}, ""),
         # Something of the parent is unread; the child is read.
         (endless(MINUTE * 41, parent=Sight(NOW, NOW - MINUTE)), {}, ""),
         (endless(MINUTE * 41, child=Sight(seen=NOW)), {}, ""),

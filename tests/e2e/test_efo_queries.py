@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from harness import eventually, layout_of
+from kazoo.client import KazooClient
 from stage import ended, start_available_now
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 
 if TYPE_CHECKING:
@@ -91,3 +97,113 @@ def test_polling_and_fan_out_give_the_same_rows_and_every_action_of_a_batch_too(
     assert sorted(pushed) == sorted(polled)
     order = [row[4] for row in pushed if row[3] == parent]
     assert order == sorted(order, key=int)
+
+
+def shared(
+    spark: SparkSession, kinesis: ScriptedKinesis, consumer: str, zookeeper: EmbeddedZooKeeper, app: str
+) -> DataFrame:
+    """The stream, read with the consumer that its owner has registered."""
+    given = {
+        "consumerARN": consumer,
+        "consumerMode": "efo",
+        "endpointUrl": kinesis.endpoint_url,
+        "applicationName": app,
+        "zookeeper.hosts": zookeeper.hosts,
+        "startingPosition": "TRIM_HORIZON",
+        "minFetchPeriod": "0ms",
+        "describeShardInterval": "100ms",
+    }
+    return spark.readStream.format("kinesis-trident").options(**given).load()
+
+
+def registered(kinesis: ScriptedKinesis, stream: str) -> str:
+    """Register a consumer with a stream, and return its ARN."""
+    made = kinesis.client().register_stream_consumer(StreamARN=stream, ConsumerName="theirs")
+    return made["Consumer"]["ConsumerARN"]
+
+
+THEIRS, OURS = (
+    f"arn:aws:kinesis:us-east-1:{account}:stream/orders" for account in ("999988887777", "123456789012")
+)
+
+
+def test_a_query_with_a_consumer_of_another_account_goes_on_after_a_restart(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
+) -> None:
+    with ScriptedKinesis(
+        owner="999988887777", quotas=Quotas(None, None, None, None, resubscribe_ms=300)
+    ) as kinesis:
+        kinesis.create_stream(STREAM, 2)
+        client = kinesis.client()
+        consumer = registered(kinesis, THEIRS)
+        before = client.list_stream_consumers(StreamARN=THEIRS)["Consumers"]
+        kinesis.calls.clear()
+        read: list[int] = []
+        for life in range(2):
+            numbers = range(20 * life, 20 * life + 20)
+            client.put_records(
+                StreamARN=THEIRS, Records=[{"Data": b"%d" % n, "PartitionKey": str(n % 7)} for n in numbers]
+            )
+            kinesis.split(STREAM, kinesis.shards(STREAM)[0])
+            stream = shared(spark, kinesis, consumer, zookeeper, app)
+            out = stream.writeStream.foreachBatch(
+                lambda df, _: read.extend(int(row.data) for row in df.select("data").collect())
+            )
+            ended(start_available_now(out.option("checkpointLocation", str(tmp_path / "spark")), stream))
+            assert sorted(read) == list(range(20 * life + 20))
+        assert client.list_stream_consumers(StreamARN=THEIRS)["Consumers"] == before
+        names = {name for name, _ in kinesis.calls}
+    assert not names & {"RegisterStreamConsumer", "DeregisterStreamConsumer"}
+    assert "SubscribeToShard" in names
+
+
+@pytest.mark.long
+def test_two_applications_with_one_consumer_read_all_once_and_are_told(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, keeper: KazooClient, app: str, tmp_path: Path
+) -> None:
+    """The consumer allows a subscription every 5 seconds, so each of them is refused now and then, and replaced."""
+    with ScriptedKinesis(quotas=Quotas(None, None, None, None)) as kinesis:
+        kinesis.create_stream(STREAM)
+        client, shard = kinesis.client(), kinesis.shards(STREAM)[0]
+        consumer = registered(kinesis, OURS)
+        read: dict[str, list[int]] = {f"{app}-1": [], f"{app}-2": []}
+        stores = {
+            name: SourceStore(keeper, replace(layout_of(client, STREAM), application=name)) for name in read
+        }
+        queries = []
+
+        def begin(name: str) -> None:
+            def collect(df: DataFrame, _: int) -> None:
+                read[name].extend(int(row.data) for row in df.select("data").collect())
+
+            out = shared(spark, kinesis, consumer, zookeeper, name).writeStream.foreachBatch(collect)
+            queries.append(out.option("checkpointLocation", str(tmp_path / name)).start())
+
+        def statuses() -> list[Any]:
+            return [store.status.get() for store in stores.values()]
+
+        written = count()
+
+        def are_told() -> bool:
+            for query in queries:
+                assert query.exception() is None
+            kinesis.put(STREAM, shard, b"%d" % next(written))
+            return all(status is not None and status.taken is not None for status in statuses())
+
+        for name in read:
+            begin(name)
+        try:
+            eventually(are_told, "both queries have noticed each other")
+            everything = list(range(next(written)))
+            eventually(
+                lambda: all(len(numbers) >= len(everything) for numbers in read.values()), "all is read"
+            )
+        finally:
+            for query in queries:
+                query.stop()
+        assert {name: sorted(numbers) for name, numbers in read.items()} == dict.fromkeys(read, everything)
+        # A turn asks once for a subscription, and is then polled; the last of them may not be counted yet.
+        turns = sum(status.counts.batches for status in statuses())
+        assert 4 <= kinesis.calls["SubscribeToShard", shard] <= turns + 10
+        assert kinesis.calls["GetRecords", shard] > 0
+        assert len(client.list_stream_consumers(StreamARN=OURS)["Consumers"]) == 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from by_hand import Lives, Query, numbers
+from command_line import Command
 from night import Night, entry
 from pyspark.sql.types import BinaryType, StringType, StructType
+from situations import looked, moved_clock
 
 from kinesis_trident.checkpoint.embedded import free_port
 from kinesis_trident.spout.errors import OptionsError, WriteError
@@ -49,7 +52,7 @@ def start(lives: Lives, server: ScriptedKinesis, night: Night) -> Callable[..., 
     """`start(**options)`: a life of the query over the endpoint."""
     night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
 
-    def begin(**options: str) -> Query:
+    def begin(**options: Any) -> Query:
         return lives.begin(**{"endpointUrl": server.endpoint_url, "clientNumRetries": "0"} | options)
 
     return begin
@@ -132,6 +135,38 @@ def test_a_consumer_that_another_application_uses(night: Night, server: Scripted
     assert others is not held
     for one in (held, others):
         one.close()
+
+
+@entry("consumer-shared")
+def test_a_query_whose_consumer_another_application_uses(
+    night: Night,
+    start: Callable[..., Query],
+    server: ScriptedKinesis,
+    lives: Lives,
+    command: Command,
+    app: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = lives.clock = moved_clock(monkeypatch)
+    query, others = start(consumerMode="efo", consumerName="ours"), client_of(server)
+    assert numbers(query.batch()) == [1]
+    (ours,) = server.client().list_stream_consumers(StreamARN=STREAM)["Consumers"]
+    for number in range(2, 6):
+        clock.ahead += 10
+        server.advance(10)
+        others.subscribe(ours["ConsumerARN"], A, "TRIM_HORIZON").close()
+        server.put("orders", A, b"%d" % number)
+        query.planned()
+        assert numbers(query.batch()) == [number]
+    looked(query)
+    night.finds(command, app, "consumer-shared")
+    query.end()
+    night.tries("another `consumerName`")
+    query = start(checkpoint=query.checkpoint, consumerMode="efo", consumerName="own")
+    server.put("orders", A, b"6")
+    assert numbers(query.drain()) == [6]
+    looked(query)
+    assert night.is_over(command, app)
 
 
 @entry("ConsumerMissingError")

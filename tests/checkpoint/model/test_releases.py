@@ -34,6 +34,7 @@ NEW_FIELDS: dict[str, str] = {
     "Plan.adopter": "an older release does not tell apart who has committed a batch that two checkpoints have begun",
     "StopNode.drain": "an older release ends after the current batch: the next start reads the rest",
     "Plan.upto": "an older release reads the batch on, and its shards may drift apart",
+    "StatusNode.taken": "shows who else uses a consumer; a run of the older release replaces the node",
     "StatusNode.reads": "shows how fast a query reads; a run of the older release replaces the node",
     "StatusNode.lags": "shows whether a query falls behind; a run of the older release replaces the node",
 }

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     ConsumerMissingError,
@@ -240,6 +241,7 @@ def test_a_turn_is_polled_while_another_process_has_the_subscription(rig: Rig) -
     assert payloads(turn.batches) == [b"a"]
     assert (turn.end, rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (After(first), 2, 1)
     assert (fetcher.calls.throttles, fetcher.calls.reads) == (0, 1)
+    assert fetcher.calls.subscribing == Subscribing.REFUSED
     # Nobody waits for it, and five seconds after its beginning a turn takes it over.
     rig.put(b"b")
     rig.server.advance(5)
@@ -326,6 +328,16 @@ def test_a_subscription_that_ended_between_two_turns_is_renewed(rig: Rig) -> Non
     assert payloads(turn.batches) == [b"b"]
     assert rig.calls("SubscribeToShard") == 2
     assert rig.calls("GetRecords") == 0
+
+
+def test_a_turn_that_is_replaced_before_its_first_record_is_polled(rig: Rig) -> None:
+    (first,) = rig.put(b"a")
+    rig.server.script(EVENT, Refuse("ResourceInUseException", "Another subscription has taken over"))
+    fetcher = rig.fetcher()
+    turn = fetcher.fetch_new(TRIM_HORIZON, PLENTY)
+    assert (payloads(turn.batches), turn.end) == ([b"a"], After(first))
+    assert (fetcher.calls.throttles, fetcher.calls.reads) == (0, 1)
+    assert fetcher.calls.subscribing == Subscribing.TAKEN
 
 
 def test_who_is_taken_over_ends_the_turn_with_what_it_holds(rig: Rig) -> None:
