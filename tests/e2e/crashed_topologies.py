@@ -227,20 +227,13 @@ class Chaos:
 
     Args:
         folder: of the job; its name makes those of the streams and keys unique.
-        spouts: the columns of the matrix that are played.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        kinesis: ScriptedKinesis,
-        keeper: KazooClient,
-        hosts: str,
-        redis: str,
-        spouts: Sequence[str] = SPOUTS,
+        self, folder: Path, kinesis: ScriptedKinesis, keeper: KazooClient, hosts: str, redis: str
     ) -> None:
         self._topologies = [
-            Topology(spout, f"{folder.name}-{spout}", kinesis, keeper, redis) for spout in spouts
+            Topology(spout, f"{folder.name}-{spout}", kinesis, keeper, redis) for spout in SPOUTS
         ]
         self._gates = Gates(folder / "gates")
         self._job = Lives(folder, HERE / "chaos_driver.py")

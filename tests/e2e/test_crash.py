@@ -2,7 +2,7 @@
 
 One job goes through the deaths, one after another, each in another batch: before each new life more records are put
 into the stream, which a replay must not pick up. `make test` leaves it out: the points lie between calls that
-tests/spout/restarts and tests/model make without Spark, and examples/demo.py and test_exactly_once.py kill whole jobs.
+tests/spout/restarts and tests/model make without Spark, and examples/demo.py kills a whole job.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from model.__main__ import main
 from model.families import FAMILIES
 from model.story import play
 
-SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "20"))
+SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "12"))
 """Of each family; `make long` and `make chaos` play others."""
 
-_LEAST = {"lagging-reader": 41}
-"""Families whose guard is missed by the first schedules: without `sync` those of seeds 36 and 41 fail."""
+_FIRST = {"lagging-reader": 30}
+"""The first seed of families whose guard is missed before: without `sync` the schedules of seeds 36 and 41 fail."""
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -26,12 +26,12 @@ TESTS = Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_schedule_breaks_a_promise(family: str) -> None:
     failed = []
-    schedules = max(SCHEDULES, _LEAST.get(family, 0))
-    for seed in range(1, schedules + 1):
+    first = _FIRST.get(family, 1)
+    for seed in range(first, first + SCHEDULES):
         told = play(family, seed)
         if told.world.violations:
             failed.append(f"{told.again}\n  {told.world.violations[0]}")
-    assert not failed, f"{len(failed)} of {schedules} schedules fail:\n" + "\n".join(failed[:5])
+    assert not failed, f"{len(failed)} of {SCHEDULES} schedules fail:\n" + "\n".join(failed[:5])
 
 
 def test_schedules_with_prefetch_read_beside_their_batches() -> None:
