@@ -204,9 +204,9 @@ def test_the_base_install_brings_no_spark(wheel: Path) -> None:
     )
 
 
-def test_the_wheel_beside_packages_and_modules_of_the_same_names(
-    wheel: Path, foreign: list[Path], job: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def beside_others(wheel: Path, foreign: list[Path], tmp_path: Path) -> Path:
+    """The python of an environment with the wheel, and then the packages on PyPI of the same names."""
     python = clean_environment(tmp_path / "venv")
     before = set(site_of(python).iterdir())
     install(python, wheel)
@@ -214,12 +214,12 @@ def test_the_wheel_beside_packages_and_modules_of_the_same_names(
     assert {name for name in ours if not name.endswith((".dist-info", "__pycache__"))} == {NAME, DISCOVERY}
     install(python, *foreign)
     assert all((site_of(python) / name).is_dir() for name in FOREIGN)
-    error, columns = in_folder(python, LOAD.replace("{fast}", repr(fast_spark.environment())), job)
-    assert error.startswith("error ")
-    assert "streamName" in error
-    assert "DATA_SOURCE_NOT_FOUND" not in error
-    assert columns.split()[:3] == ["columns", "partitionKey", "data"]
+    return python
 
+
+def test_the_wheel_beside_packages_and_modules_of_the_same_names(beside_others: Path, job: Path) -> None:
+    python = beside_others
+    assert in_folder(python, LOOK_UP, job) == ["kinesis-trident"]
     pip(python, "uninstall", "--yes", *FOREIGN)
     for name in FOREIGN:
         assert not (site_of(python) / name).exists()
@@ -230,10 +230,20 @@ def test_the_wheel_beside_packages_and_modules_of_the_same_names(
 
 
 @pytest.mark.long
+def test_spark_loads_the_format_of_the_wheel(beside_others: Path, job: Path) -> None:
+    """The test above looks the format up as Spark's JVM does."""
+    error, columns = in_folder(beside_others, LOAD.replace("{fast}", repr(fast_spark.environment())), job)
+    assert error.startswith("error ")
+    assert "streamName" in error
+    assert "DATA_SOURCE_NOT_FOUND" not in error
+    assert columns.split()[:3] == ["columns", "partitionKey", "data"]
+
+
+@pytest.mark.long
 def test_the_sdist_beside_packages_and_modules_of_the_same_names(
     built: Path, foreign: list[Path], job: Path, tmp_path: Path
 ) -> None:
-    """The wheel that is made of it is the one that the test above installs."""
+    """The wheel that is made of it is the one that the tests above install."""
     python = clean_environment(tmp_path / "venv")
     install(python, *foreign, only(built, "*.tar.gz"))
     assert in_folder(python, LOOK_UP, job) == ["kinesis-trident"]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import fast_spark
+import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 
@@ -51,7 +52,9 @@ def nodes(client: KazooClient, path: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.long
 def test_a_planted_secret_is_found_nowhere(zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path) -> None:
+    """tests/spout/options/test_source.py says of options, their errors and Spark's own patterns that they show none."""
     with ScriptedKinesis() as kinesis:
         kinesis.create_stream("orders", 1)
         for data in (b"good", b"bad"):
