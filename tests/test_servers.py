@@ -137,17 +137,16 @@ def test_chromium_renders_a_page(chromium: Path, tmp_path: Path) -> None:
     assert "made by script" in rendered.stdout
 
 
-@pytest.mark.parametrize("workers", cases("2", long=("0",)))
+SKIPPED = ["2 passed, 4 skipped", "redis-server (make servers, or apt-get install redis-server): 4 tests"]
+FAILED = ["2 passed, 4 errors", "missing server: redis-server"]
+
+
 @pytest.mark.parametrize(
-    ("ci", "code", "said"),
-    [
-        (
-            "",
-            0,
-            ["2 passed, 4 skipped", "redis-server (make servers, or apt-get install redis-server): 4 tests"],
-        ),
-        ("true", 1, ["2 passed, 4 errors", "missing server: redis-server"]),
-    ],
+    ("ci", "code", "said", "workers"),
+    cases(
+        *(("", 0, SKIPPED, "2"), ("true", 1, FAILED, "0")),
+        long=(("", 0, SKIPPED, "0"), ("true", 1, FAILED, "2")),
+    ),
 )
 def test_what_needs_a_missing_server_is_listed_once_and_fails_in_ci(
     tmp_path: Path, ci: str, code: int, said: list[str], workers: str

@@ -97,7 +97,7 @@ def test_a_query_with_nothing_to_read_waits_for_what_comes(
         eventually(lambda one=one, sequence=sequence: one.has_settled(sequence), f"the news of {one.name}")
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("situation", cases(*SITUATIONS[::2], long=SITUATIONS[1::2]))
 def test_available_now_with_nothing_to_read_ends_and_reads_what_came_later(
     make: Callable[..., Application],
     situation: Callable[[Application], None],
