@@ -35,7 +35,7 @@ from kinesis_trident.tracker.records import (
 Runs: TypeAlias = Sequence[Run] | Mapping[str, Sequence[Run]] | Mapping[str, Sequence[NotDone]]
 """The runs of one shard, or of several by shard, or those of an outcome."""
 
-_DEFLATE = 4, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED
+_DEFLATE = 4, zlib.DEFLATED, 11, 5, zlib.Z_FILTERED
 """Digits of positions are random: matches of three or four of them, which other strategies take, cost a fifth more."""
 
 _MOST_TIMES = 300
