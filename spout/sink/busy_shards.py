@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -239,9 +240,11 @@ class ShardPool:
                 rows = Entries.join(self._ready)
                 rest = self._take_some(None, rows, len(rows), left)
                 self._ready = [rest] if rest else []
-            parts = [
-                one.rows if one.aggregate is None else Entries.of([one.aggregate]) for one in self._taken
-            ]
+            parts: list[Entries] = []
+            for _, some in groupby(self._taken, lambda one: one.aggregate is None):
+                taken = list(some)
+                packed = [one.aggregate for one in taken if one.aggregate is not None]
+                parts += [Entries.of(packed)] if packed else [one.rows for one in taken]
             return Entries.join(parts) if parts else Entries.of(())
 
     def is_cut(self) -> bool:
@@ -281,25 +284,27 @@ class ShardPool:
         """Put back what was refused, and count it; tell whether a record has arrived where the map does not say."""
         rows = taken.rows
         if taken.home is not None:
-            homes = [taken.home] * len(taken)
+            groups = {taken.home: np.arange(len(taken))}
         elif not refused.any():
             return False
         elif known is not None:
-            homes = known.homes(rows)
+            groups = _group_by_home(known.homes(rows))
         else:
             self._ready.insert(0, rows.pick(refused))
             self.goes_on = False
             return False
-        for home, indexes in _group_by_home(homes).items():
-            mine = refused[indexes]
-            counts[home][0] += int((~mine).sum())
-            counts[home][1] += int(mine.sum())
-            if mine.any():
-                back = rows if taken.aggregate is not None else rows.pick(indexes[mine])
+        is_elsewhere = False
+        for home, indexes in groups.items():
+            mine = indexes[refused[indexes]]
+            counts[home][0] += len(indexes) - len(mine)
+            counts[home][1] += len(mine)
+            if len(mine):
+                back = rows if taken.aggregate is not None else rows.pick(mine)
                 self._apart.setdefault(home, []).insert(0, back)
-        return any(
-            home and result.get("ShardId", home) != home for result, home in zip(results, homes, strict=True)
-        )
+            is_elsewhere |= bool(home) and any(
+                results[at].get("ShardId", home) != home for at in indexes.tolist()
+            )
+        return is_elsewhere
 
     def _give_back(self) -> None:
         """Put back what was taken and not settled: the request has failed as a whole."""
