@@ -41,7 +41,10 @@ _UNDECIDED = 60.0
 """Seconds of empty answers without MillisBehindLatest after which the end of a required shard is unknown."""
 
 _END_PATIENCE = 10.0
-"""Seconds that a turn without records continues through empty answers that indicate neither tip nor end."""
+"""Seconds that a turn without records continues through empty answers that indicate neither tip nor end.
+
+With a bound on arrival it continues for as long where its first read is refused: other shards rely on it to get on.
+"""
 
 _SAFETY_MS = 5 * 60 * 1000
 """Milliseconds that an idle AT_TIMESTAMP position stays behind: arrival times are approximate, and clocks differ."""
@@ -168,10 +171,11 @@ class ShardFetcher:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
+        refused_until = self._clock() + (_END_PATIENCE if bounds.upto is not None else 0.0)
         seen = None
         while not (held.full or pager.drained or seen):
             asked = min(self._limit, held.room)
-            records = self._next_or_end(pager, asked, deadline if held.batches else None)
+            records = self._next_or_end(pager, asked, deadline if held.batches else None, refused_until)
             page = pager.page
             if records is None or page is None:
                 break
@@ -360,7 +364,9 @@ class ShardFetcher:
         )
         raise Unavailable(msg)
 
-    def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
+    def _next_or_end(
+        self, pager: ShardPager, limit: int, deadline: float | None, refused_until: float
+    ) -> pa.RecordBatch | None:
         """Return the next page of a turn, or None if it ends; without a deadline, no record was read yet."""
         patience = Patience(self._read_timeout, self._clock)
         while deadline is None or pager.unasked or self._clock() <= deadline:
@@ -369,8 +375,10 @@ class ShardFetcher:
                     return pager.next(limit)
                 return pager.next(limit, deadline - self._clock())
             except ThrottledError:
-                # Only empty pages so far: ending here would lose the way through them.
-                if deadline is not None or pager.page is None or pager.in_use or patience.is_spent():
+                if deadline is not None or pager.in_use or patience.is_spent():
+                    return None
+                # After empty pages, ending here would lose the way through them.
+                if pager.page is None and self._clock() >= refused_until:
                     return None
             except Unavailable:
                 if deadline is None and patience.is_spent():

@@ -34,6 +34,8 @@ _GIVEN = {
     "retryLimit": "1",
     "onExhausted": "skip",
     "describeShardInterval": "1ms",
+    # One turn at a time: ZooKeeper in memory is for one thread.
+    "maxFetchBytesPerTask": "16MiB",
 }
 
 _lives = count(1)

@@ -11,7 +11,7 @@ from memory_streams import MemoryStreams
 from model.zookeeper import MemoryZooKeeper
 from stepped import SteppedQuery
 
-from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
 HOUR = 3600
@@ -176,6 +176,35 @@ def test_no_row_of_a_backlog_is_late(time: FakeTime) -> None:
     free = read_all(backlog, SparkCheckpoint(), maxShardSkew="off", maxFetchRecordsPerShard="100")
     assert late(free, 31 * MINUTE) > 100
     assert len(batches) <= 1.25 * len(free)
+
+
+class Refusing:
+    """Refuses every twentieth read, as where other applications read the stream."""
+
+    def __init__(self, kinesis: MemoryKinesis) -> None:
+        self.describe, self.list_shards, self.iterator = (
+            kinesis.describe,
+            kinesis.list_shards,
+            kinesis.iterator,
+        )
+        self.put_records, self._get_records = kinesis.put_records, kinesis.get_records
+        self._rng = Random(3)
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        if self._rng.random() < 0.05:
+            msg = "slow down"
+            raise ThrottledError(msg)
+        return self._get_records(iterator, limit)
+
+
+def test_no_row_is_late_where_reads_are_refused_now_and_then(time: FakeTime) -> None:
+    backlog = Backlog(time, RATES)
+    refusing = Refusing(backlog.kinesis)
+    batches = read_all(
+        backlog, SparkCheckpoint(), refusing, maxShardSkew="30m", maxFetchRecordsPerShard="100"
+    )
+    assert late(batches, 31 * MINUTE) == 0
+    assert len({row[1] for rows in batches for row in rows}) == backlog.count
 
 
 def test_shards_of_equal_rates_catch_up_together(time: FakeTime) -> None:

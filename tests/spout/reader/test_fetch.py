@@ -332,6 +332,20 @@ def test_throttling_ends_the_turn_with_what_it_holds() -> None:
     assert payloads(rest.batches) == numbers(9)[3:]
 
 
+@pytest.mark.parametrize("refused", [3, 30])
+def test_a_turn_that_keeps_in_step_waits_for_a_while_where_its_first_read_is_refused(refused: int) -> None:
+    rig = Rig(longest=1.0)
+    begun = rig.time.now
+    rig.put(b"0")
+    rig.kinesis.fail(SHARD, *[ThrottledError("slow down")] * refused)
+    turn = rig.fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, upto=rig.time.milliseconds()))
+    if refused == 3:
+        assert payloads(turn.batches) == [b"0"]
+    else:
+        assert (turn.count, turn.end) == (0, TRIM_HORIZON)
+        assert 10 <= rig.time.now - begun < 12
+
+
 def test_a_throttle_between_pages_keeps_those_before() -> None:
     rig = Rig(page=3)
     rig.put(*numbers(9))
