@@ -108,7 +108,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "trident.md": [(1, "e2e/test_trident_document.py"), (1, "trident/test_windows_doc.py")],
     "trident-state.md": [(9, "e2e/test_trident_document.py")],
     "tutorial.md": [(1, check_commands), (21, "guides/test_tutorial.py")],
-    "watermarks.md": [(1, "e2e/test_watermark.py")],
+    "watermarks.md": [(2, "e2e/test_watermark.py")],
     "writing.md": [(2, EXPLAINING), (1, check_python)],
     "zookeeper.md": [
         (2, check_json),

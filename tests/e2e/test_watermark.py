@@ -6,16 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from doc_blocks import PAGES, blocks_of
 from harness import PATIENCE, Job
-from pyspark.sql import functions as F
-from stage import AVAILABLE_NOW, start_available_now
+from pyspark.sql import DataFrame, functions as F
+from stage import AVAILABLE_NOW, Stage, ended, start_available_now
 
+from kinesis_trident import Outcomes, reliable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 from kinesis_trident.trident import Count, TridentTopology
@@ -82,7 +83,7 @@ def test_a_watermark_drops_nothing_of_shards_in_step(
     stream = (
         spark.readStream.format("kinesis-trident").options(**backlog.options(zookeeper, app, skew)).load()
     )
-    (block,) = blocks_of(PAGES["watermarks.md"])
+    block, _ = blocks_of(PAGES["watermarks.md"])
     # A minute more than the option.
     names = {"stream": stream, "F": F}
     exec(block.text.replace("10 minutes", "121 minutes"), names)
@@ -127,6 +128,22 @@ def test_no_tuple_is_late_for_the_windows_of_trident(
         running.stop()
     (metrics,) = running.state_metrics().values()
     assert (metrics.late > 0) == (skew == "off")
+
+
+def test_what_comes_again_keeps_its_arrival_and_tells_the_attempt(stage: Stage) -> None:
+    _, block = blocks_of(PAGES["watermarks.md"])
+    stage.put(["once", "twice"])
+    names = {"stream": stage.load(), "reliable": reliable}
+    exec(block.text, names)
+    taken: list[tuple[str, int, datetime]] = []
+
+    def write(rows: DataFrame, _txid: int, outcomes: Outcomes) -> None:
+        taken.extend((row.text, row.attempt, row.arrived) for row in rows.collect())
+        outcomes.fail(rows.where("text = 'twice' and attempt = 1"), "not yet")
+
+    ended(stage.start(names["rows"], write, trigger=AVAILABLE_NOW))
+    assert [row[:2] for row in sorted(taken)] == [("once", 1), ("twice", 1), ("twice", 2)]
+    assert len({arrived for text, _, arrived in taken if text == "twice"}) == 1
 
 
 POINTS = ("planned", "before-pin", "after-pin", "stored", "before-write", "written", "committed", "settling")
