@@ -162,11 +162,9 @@ def _prefetching(world: World) -> dict[str, str]:
 
 
 def _in_step(world: World) -> dict[str, str]:
-    return {
-        "maxShardSkew": world.rng.choice(["1ms", "50ms", "1s", "auto", "off"]),
-        "maxRecordsPerTrigger": world.rng.choice(["2", "1000", "1000"]),
-        "prefetch": world.rng.choice(["true", "false"]),
-    }
+    skew = {"maxShardSkew": world.rng.choice(["1ms", "50ms", "1s", "auto", "off"])}
+    # Only without either it is known how far turns read, and shards are looked at ahead.
+    return skew | world.rng.choice([{}, {}, {"prefetch": "true"}, {"maxRecordsPerTrigger": "2"}])
 
 
 def _stopping_or_going_on(world: World) -> dict[str, str]:
