@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import socket
@@ -244,8 +245,17 @@ class _Client(KazooClient):  # type: ignore[misc]
         self.session_seconds = session_seconds
         self.is_stopped = False
 
+    def start_async(self) -> Any:
+        """Begin to connect."""
+        live = super().start_async()
+        # At its end a process waits for kazoo's threads, and one of them may wait for an answer, for ever where the
+        # servers are gone. What was registered last comes first.
+        atexit.register(self.stop)
+        return live
+
     def stop(self) -> None:
         """Close the connection."""
+        atexit.unregister(self.stop)
         self.is_stopped = True
         super().stop()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -254,6 +256,37 @@ def test_a_closed_client_is_an_error_at_once(
     store._session.client.stop()
     with pytest.raises(ZooKeeperUnavailableError, match="was closed"):
         store.batches.txids()
+
+
+ENDS = """
+import sys, threading
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+
+client, begun, lost = connect(ZooKeeperConfig(sys.argv[1])), threading.Event(), threading.Event()
+client.add_listener(lambda state: lost.set())
+
+def ask(_):
+    begun.set()
+    lost.wait()
+    client.get("/")
+
+client.get_async("/").rawlink(ask)
+begun.wait()
+print("begun", flush=True)
+lost.wait()
+"""
+
+
+def test_a_process_ends_though_a_thread_of_kazoo_waits_for_a_server_that_is_gone(proxy: LossyProxy) -> None:
+    command = [sys.executable, "-c", ENDS, proxy.hosts]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            proxy.close()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_a_store_does_not_survive_a_fork(store: SourceStore) -> None:
