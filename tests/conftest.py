@@ -241,6 +241,13 @@ def lives(make_lives: Callable[..., Lives]) -> Lives:
     return make_lives()
 
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark interprets the plans of `make test`: to compile one takes longer than the few rows of a test.
+
+The plans of `make long` are compiled, and those of jobs in processes of their own, such as the demo.
+"""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One `local[2]` session for all tests."""
@@ -272,6 +279,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config(map=WITHOUT_CHMOD)
             # Spark keeps the code of a hundred plans; those of all tests are more, and many come again.
             .config("spark.sql.codegen.cache.maxEntries", "2000")
+            .config(map={} if CHAOS else INTERPRETED)
             .getOrCreate()
         )
         # Jobs in processes of their own start theirs as users do.

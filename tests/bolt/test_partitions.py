@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from thorough import cases
 
 from kinesis_trident.bolt.partitions import find_values, move_to_partitions
 
@@ -15,7 +16,7 @@ class Older:
         self.repartition = frame.repartition
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 200])
+@pytest.mark.parametrize("count", cases(1, 2, 7, long=(200,)))
 def test_each_row_goes_to_the_partition_that_it_names(spark: SparkSession, count: int) -> None:
     frame = spark.range(count).select(F.col("id").cast("int").alias("place"))
     for one in (frame, Older(frame)):
