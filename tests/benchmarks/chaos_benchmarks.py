@@ -43,6 +43,7 @@ CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
     ("limits", ("few",), {"WARM": 2.0, "SECONDS": 2.0}, ["At the limits that AWS has"]),
     ("planning", (), {"SHARDS": [10, 20]}, ["Planning very many shards"]),
     ("sink", (), {"COUNT": 1_000, "ROUNDS": 2}, ["Writing to Kinesis"]),
+    ("savings", ("1",), {"BATCHES": 7}, ["What saves time in a small batch"]),
     ("small_batches", ("1",), {"BATCHES": 7}, ["Small batches", "What is imported"]),
     (
         "source",
