@@ -38,6 +38,9 @@ from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 
 _TOGETHER_MS = 10
 
+_IN_USE_MS = 5_000
+"""Milliseconds for which the subscription to a shard that a turn had to poll is probably another reader's."""
+
 
 class BatchPlanner:
     """Knows what there is to do, and when there may be something again.
@@ -87,6 +90,7 @@ class BatchPlanner:
         self._tip.closed = state.shards.closed
         self._sizes = TurnSizes()
         self._ahead: dict[str, tuple[int, int]] = {}
+        self._polled: dict[str, int] = {}
         skew = options.max_shard_skew
         self._alignment: Alignment | None = None
         if skew is None or math.isfinite(skew):
@@ -143,6 +147,8 @@ class BatchPlanner:
             pin = pins.get(shard)
             if pin is not None and pin.ahead is not None:
                 self._ahead[shard] = pin.ahead
+            if pin is not None and pin.reads:
+                self._polled[shard] = self._steady_ms()
         passed = self._now() - self._state.settled_at
         calls = {
             shard: TurnCalls(pin.reads, pin.busy_ms, max(0, passed - finished.since.get(shard, passed)))
@@ -183,11 +189,14 @@ class BatchPlanner:
     def _look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
         """Look at shards, as `TipProbe.look`."""
         closed, most = self._state.shards.closed, kept_bytes(len(positions))
-        # With fan-out the reader has its records pushed.
-        upto = 1 if self._options.consumer_mode == "efo" else self._options.max_records_per_fetch
+        pushed = self._options.consumer_mode == "efo"
+        since = self._steady_ms() - _IN_USE_MS
         questions = {}
         for shard, position in positions.items():
-            limit = min(upto, self._sizes.count_fitting(shard, most))
+            limit = min(self._options.max_records_per_fetch, self._sizes.count_fitting(shard, most))
+            if pushed and self._polled.get(shard, since) <= since:
+                # The reader has its records pushed.
+                limit = 1
             budget = self._pace.budget(shard)
             questions[shard] = Question(position, shard in closed, limit, most, budget)
         return self._probe.look(questions)

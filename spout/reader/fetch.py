@@ -138,15 +138,17 @@ class ShardFetcher:
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
         if self._fan_out is not None:
-            return self._read_pushed_turn(self._fan_out, position, bounds)
+            turn = self._read_pushed_turn(self._fan_out, position, bounds)
+            if turn is not None:
+                return turn
         if cursor is None or cursor.position != position:
             cursor = ShardCursor(position)
         if cursor.seconds:
             bounds = replace(bounds, seconds=max(0.0, bounds.seconds - cursor.seconds))
         return self._read_turn(self._pager(cursor), position, bounds)
 
-    def _read_pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
-        """Read a turn from a subscription, which stays open; poll it if another reader has the subscription."""
+    def _read_pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn | None:
+        """Read a turn from a subscription, which stays open; None if another reader has the subscription."""
         key = (*self._place, fan_out.consumer, self._shard)
         pager = fan_out.kept.take(key, position)
         closing = Closing(self._kinesis, self._stream, self._shard, known=self._closed)
@@ -163,9 +165,7 @@ class ShardFetcher:
             fan_out.kept.keep(key, turn.end, pager)
         else:
             pager.close()
-        if pager.in_use and turn.last is None and turn.end == position:
-            return self._read_turn(self._pager(ShardCursor(position)), position, bounds)
-        return turn
+        return None if pager.in_use and turn.last is None and turn.end == position else turn
 
     def _read_turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = TurnBuffer(bounds)
@@ -193,7 +193,7 @@ class ShardFetcher:
         behind = self._measure_lag(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         following = pager.page.next_iterator if pager.page is not None and not pager.drained else None
-        if self._fan_out is None and following is not None:
+        if isinstance(pager, Pager) and following is not None:
             self.cursor = ShardCursor(end, following)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
 

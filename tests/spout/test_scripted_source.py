@@ -349,6 +349,23 @@ def test_faults_of_subscriptions_lose_nothing(zookeeper: EmbeddedZooKeeper, app:
 
 
 @pytest.mark.parametrize("mode", ["efo"])
+def test_a_turn_that_has_to_be_polled_takes_what_the_look_before_it_has_left(
+    start: Start, stream: Stream
+) -> None:
+    """A shard allows five calls a second: with one for each look and one more for each turn a batch waits for them."""
+    stream.server.script("SubscribeToShard", Refuse("ResourceInUseException"), times=None)
+    put = stream.put(8)
+    query = start()
+    assert numbers(query.batch()) == put
+    before = Counter(stream.server.calls)
+    put = stream.put(8)
+    assert numbers(query.batch()) == put
+    calls = Counter(call for call, _ in (stream.server.calls - before).elements())
+    assert calls["GetRecords"] == 2
+    query.end()
+
+
+@pytest.mark.parametrize("mode", ["efo"])
 def test_a_consumer_that_is_deleted_stops_the_query_and_the_next_start_goes_on(
     start: Start, stream: Stream, server: ScriptedKinesis
 ) -> None:
