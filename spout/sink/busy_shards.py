@@ -243,8 +243,8 @@ class ShardPool:
             parts: list[Entries] = []
             for _, some in groupby(self._taken, lambda one: one.aggregate is None):
                 taken = list(some)
-                packed = [one.aggregate for one in taken if one.aggregate is not None]
-                parts += [Entries.of(packed)] if packed else [one.rows for one in taken]
+                records = [one.aggregate for one in taken if one.aggregate is not None]
+                parts += [Entries.of(records)] if records else [one.rows for one in taken]
             return Entries.join(parts) if parts else Entries.of(())
 
     def is_cut(self) -> bool:
