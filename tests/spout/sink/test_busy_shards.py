@@ -273,11 +273,11 @@ def test_the_sink_lists_the_shards_when_one_of_them_refuses_a_record_and_not_bef
         batch = pa.record_batch(columns, names=schema.names)
         for quotas, listings in ((Quotas.none(), 0), (replace(Quotas.none(), write_records=40), 1)):
             endpoint.limit(quotas)
-            began = endpoint.now
+            held = endpoint._service.streams["orders"].shards.values()
+            before = [len(shard.records) for shard in held]
             assert KinesisWriter(options, schema, overwrite=False).write(iter([batch])).sent.records == 160
             assert endpoint.calls["ListShards", None] == listings
-        held = endpoint._service.streams["orders"].shards.values()
-        busy, other = [[one for one in shard.records if one.arrival >= began] for shard in held]
+        busy, other = [shard.records[count:] for shard, count in zip(held, before, strict=True)]
         assert (len(busy), len(other)) == (120, 40)
         # The busy shard takes its last third two seconds after its first one.
         assert max(one.arrival for one in other) < sorted(one.arrival for one in busy)[80]
