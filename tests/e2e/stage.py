@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,10 @@ def ended(query: StreamingQuery) -> StreamingQuery:
         assert query.awaitTermination(PATIENCE), "the query does not end"
     finally:
         query.stop()
+    # With Spark 4.0 and 4.1 it settles its last batch once the query has ended.
+    for thread in threading.enumerate():
+        if thread.name == "stop-when-drained":
+            thread.join(PATIENCE)
     return query
 
 

@@ -19,6 +19,7 @@ import pytest
 import redis
 from harness import digest
 from notebook import Notebook
+from older_spark import needs_reports
 from pyspark import cloudpickle
 from servers import RedisServer
 from stage import Stage
@@ -166,6 +167,7 @@ def test_backfill(place: Callable[..., Place]) -> None:
     assert backfill.totals(here) == dict(zip(wrong, [10.0, 10.0, 10.0], strict=True))
 
 
+@needs_reports
 @pytest.mark.long
 def test_join(place: Callable[..., Place]) -> None:
     """test_joins.py runs the joins of the documentation."""
