@@ -21,7 +21,10 @@ WARM_GAP_MS = 250
 """Milliseconds at most between two looks at a shard that is not idle: they leave one of its five calls a second."""
 
 SCARCE_MS = 1_000
-"""Milliseconds between two looks, at most, where the calls of a shard are scarce: its turns or others take many."""
+"""Milliseconds between two looks, at most, where the calls of a shard are scarce: its turns or others take many.
+
+Twice the interval of idle shards, if that is shorter.
+"""
 
 IDLE_MS = 500
 """Milliseconds between two looks at an idle shard: they cost two of its five calls a second."""
@@ -76,6 +79,7 @@ class LookPace:
     def __init__(self, idle: float = IDLE_MS / 1000, period: float = 0.0, rate: float = math.inf) -> None:
         self._idle = int(idle * 1000)
         self._busy = min(BUSY_MS, self._idle)
+        self._scarce = max(self._idle, min(2 * self._idle, SCARCE_MS))
         self._limits = period, rate
         self._shards: dict[str, _Shard] = {}
 
@@ -94,13 +98,12 @@ class LookPace:
         pace.streak = pace.streak + 1 if found else 0
         if not found:
             warm = pace.found is not None and now - pace.found < WARM_MS
-            most = self._idle if found is False else max(self._idle, SCARCE_MS)
+            most = self._idle if found is False else self._scarce
             pace.gap = min(most, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
         else:
             pace.found = now
             spread = pace.budget.spread(1 + pace.reads) if pace.streak > 1 else 0.0
-            most = max(self._idle, SCARCE_MS)
-            pace.gap = min(most, max(self._busy, int(spread * 1000 + ROUNDED)))
+            pace.gap = min(self._scarce, max(self._busy, int(spread * 1000 + ROUNDED)))
 
     def note_calls(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
         """Count the calls of a turn that was pinned, in place of what was said of it before."""
