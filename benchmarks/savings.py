@@ -18,13 +18,13 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from benchmarks.endpoint import ROOT, PreparedEndpoint, Records, pretend_credentials
-from benchmarks.processors import SPARK, spent
+from benchmarks.processors import PYTHON, SPARK, spent
 from benchmarks.report import Section, publish
 from benchmarks.small_batches import Source, Start, mapped, plain
 from benchmarks.source import options, session
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
-BATCHES = 30
+BATCHES = 25
 """Of the query that is measured, and of one before it, in which all processes get warm."""
 
 ROUNDS = 5
@@ -58,9 +58,13 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A batch: the median of its time by the clock, and its processor time on average, in milliseconds."""
+    """A batch: the median of its time by the clock, and its processor time on average, in milliseconds.
+
+    `workers`: the processor time of Spark's Python processes alone, `processors`: that of all of a job's processes.
+    """
 
     clock: float
+    workers: float
     processors: float
 
 
@@ -70,20 +74,18 @@ def measure(way: Way, batches: int, url: str, hosts: str) -> Measured:
         spark = session(Path(folder), FOLDER)
         for _ in range(2):
             given = options(url, hosts, "/bench", maxRecordsPerTrigger=str(way.size))
-            before = _spent()
+            before = spent()
             query = way.start(Source(spark, "kinesis-trident", given), f"{folder}/{uuid.uuid4().hex}")
             query.awaitTermination()
             done = [one for one in query.recentProgress if one["numInputRows"]]
             assert len(done) == batches, len(done)
             clock = statistics.median(one["durationMs"]["triggerExecution"] for one in done)
-            measured = Measured(clock, (_spent() - before) / batches * 1000)
+            took = {
+                role: (seconds - before.get(role, 0.0)) / batches * 1000 for role, seconds in spent().items()
+            }
+            measured = Measured(clock, took[PYTHON], sum(took[role] for role in SPARK))
         spark.stop()
     return measured
-
-
-def _spent() -> float:
-    seconds = spent()
-    return sum(seconds.get(role, 0.0) for role in SPARK)
 
 
 def measure_without(saving: str, number: int, url: str, hosts: str) -> Measured:
@@ -100,7 +102,7 @@ def measure_without(saving: str, number: int, url: str, hosts: str) -> Measured:
 
 
 def rows_of(number: int, rounds: int, hosts: str) -> list[list[str]]:
-    """The rows of a way: one for each of its savings."""
+    """The rows of a way: one with everything, and one without each of its savings."""
     way = WAYS[number]
     variants = ("", *way.savings)
     found: dict[str, list[Measured]] = {saving: [] for saving in variants}
@@ -113,23 +115,12 @@ def rows_of(number: int, rounds: int, hosts: str) -> list[list[str]]:
                     flush=True,
                 )
     medians = {
-        saving: Measured(
-            statistics.median(one.clock for one in each), statistics.median(one.processors for one in each)
-        )
+        saving: [f"{statistics.median(column):,.0f} ms" for column in zip(*map(astuple, each), strict=True)]
         for saving, each in found.items()
     }
-    whole = medians[""]
     what = f"{way.name}, {way.shards} shard{'s' * (way.shards > 1)}, {way.size:,} records"
     return [
-        [
-            f"`{saving}`: {what}",
-            f"{whole.clock:,.0f} ms",
-            f"{medians[saving].clock:,.0f} ms",
-            f"{whole.processors:,.0f} ms",
-            f"{medians[saving].processors:,.0f} ms",
-            f"{medians[saving].processors - whole.processors:+,.0f} ms",
-        ]
-        for saving in way.savings
+        [f"{what}: without {f'`{saving}`' if saving else 'nothing'}", *medians[saving]] for saving in variants
     ]
 
 
@@ -148,11 +139,12 @@ def main() -> None:
             name="savings",
             title="What saves time in a small batch",
             command="python -m benchmarks.savings",
-            columns=["a micro-batch", "clock", "without", "processors", "without", "saved"],
-            rows=sorted(rows),
+            columns=["a micro-batch", "clock", "Python processes", "all processes"],
+            rows=rows,
             note=f"Queries of {BATCHES} batches with everything and without one thing in turns, each in processes of "
-            f"its own, {rounds} rounds: medians. Clock: the median of a query's batches. Processors: the driver, the "
-            "JVM and the Python processes, with what a start takes. `prompt_sockets`: messages between the JVM and "
+            f"its own, {rounds} rounds: medians. Clock: the median of a query's batches. Processes: the processor time "
+            "of Spark's Python processes, and with the driver's and the JVM's, of a batch; a start's is among it. "
+            "`prompt_sockets`: messages between the JVM and "
             "Python are acknowledged at once. `worker_garbage`: what a worker has loaded is exempt from its "
             "collections. "
             "`running_scan`: the functions of a batch read its records themselves.",
