@@ -63,7 +63,7 @@ class Listings:
         self._clock = clock
         self._rng = rng
         self._next = self._all_next = -math.inf
-        self._described = self._asked = clock()
+        self._asked = clock()
         self._ended_open = 0
         self._look_again: dict[str, float] = {}
         self.is_current = True
@@ -76,7 +76,7 @@ class Listings:
         """
         # A run that drains from its start has just described them.
         self.describe(_AGAIN)
-        return self._state.streams.by_now + int((self._clock() - self._described) * 1000)
+        return self._state.streams.bound_now(self._clock())
 
     def describe(self, longest: float = _DESCRIBED_FOR) -> None:
         """Describe the streams, unless that was tried less than `longest` seconds ago.
@@ -92,11 +92,10 @@ class Listings:
             return
         self._asked = now
         try:
-            self._state.streams.describe_again(self._state.shards.active)
+            self._state.streams.describe_again(self._state.shards.active, now)
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot describe the streams now, continuing with what is known of them: %s", error)
             return
-        self._described = self._clock()
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Note the shards that were read to their end: what comes after them is to be listed."""
@@ -145,7 +144,7 @@ class Listings:
         before = self._state.shards.lineage
         try:
             # The stream may be another one by now: describing it shows that, and what to do.
-            self._state.streams.describe_again(self._state.shards.active)
+            self._state.streams.describe_again(self._state.shards.active, self._clock())
             # Retention removes shards between two listings: the next listing shows whether that is a loss.
             self._state.list_shards(everything=True)
         except (ThrottledError, Unavailable) as error:
@@ -162,8 +161,7 @@ class Listings:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         newest = max((look.at for look in self._probe.looks.values()), default=0)
-        passed = (self._clock() - self._described) * 1000
-        if newest > self._state.streams.by_now + passed + _STOOD_STILL_MS:
+        if newest > self._state.streams.bound_now(self._clock()) + _STOOD_STILL_MS:
             self._state.note_at_tip(before)
             self.describe(0)
             self._state.keeper.check_retention(self._state.shards)

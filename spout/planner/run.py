@@ -93,11 +93,12 @@ class SourceRun:
         self._has_noted_end = False
         self._has_seen_offsets = bool(offsets)
 
+        described = around.steady()
         infos = describe_streams(kinesis, options.streams)
         self._created = {name: info.created for name, info in infos.items()}
         self._store = self._open_store(self._created)
         self._layout = layout = self._store.layout
-        self._streams = Streams(kinesis, layout, infos)
+        self._streams = Streams(kinesis, layout, infos, described)
         before = self._store.looking(lambda _: None).epochs.owner()
         self._take_over(offsets)
         self._tenure = TakeoverWatch(

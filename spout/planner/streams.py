@@ -43,12 +43,16 @@ class Streams:
         kinesis: describes and lists.
         layout: of the source's home.
         infos: the streams as they were described at the start, by name.
+        described: before that, in seconds of a clock that never steps back.
     """
 
-    def __init__(self, kinesis: Kinesis, layout: Layout, infos: Mapping[str, StreamInfo]) -> None:
+    def __init__(
+        self, kinesis: Kinesis, layout: Layout, infos: Mapping[str, StreamInfo], described: float
+    ) -> None:
         self._kinesis = kinesis
         self._layout = layout
         self._infos = dict(infos)
+        self._described = described
 
     @property
     def infos(self) -> Mapping[str, StreamInfo]:
@@ -60,10 +64,13 @@ class Streams:
         """Return each stream's creation time in epoch milliseconds, which with its name identifies it."""
         return {name: info.created for name, info in self._infos.items()}
 
-    @property
-    def by_now(self) -> int:
-        """Return a time in epoch milliseconds by which all records at the time of description had arrived."""
-        return max((info.server_time for info in self._infos.values()), default=0) + _SERVER_SECOND_MS
+    def bound_now(self, now: float) -> int:
+        """Return a time by which it is `now`, in epoch milliseconds by the server's clock; `now`: as `described`.
+
+        An answer has the server's time of any moment between its request and its arrival.
+        """
+        told = max((info.server_time for info in self._infos.values()), default=0)
+        return told + _SERVER_SECOND_MS + int((now - self._described) * 1000)
 
     def info_of(self, shard: str) -> StreamInfo | None:
         """Return the stream of a shard; None if it is not read now, or was recreated."""
@@ -77,8 +84,8 @@ class Streams:
         info = self._infos.get(key.stream)
         return info is not None and info.created != key.created
 
-    def describe_again(self, states: Mapping[str, ShardState]) -> None:
-        """Update retention and time; `states`: of the shards that are read, by name.
+    def describe_again(self, states: Mapping[str, ShardState], now: float) -> None:
+        """Update retention and time; `states`: of the shards that are read, by name; `now`: as `described`.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
@@ -93,6 +100,7 @@ class Streams:
                     describe_recreated(name, known.created, found.created, stood), self._layout
                 )
             self._infos[name] = found
+        self._described = now
 
     def check_still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
         """Tell whether shards, by name, still have these records, as `spout.planner.streams.check_still_there`."""

@@ -1,16 +1,49 @@
-"""Test whether a record is still in its shard: yes, no, or not known now."""
+"""Test the time of streams, and whether a record is still in its shard: yes, no, or not known now."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from kinesis_trident.checkpoint.model.layout import ShardKey
-from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError
-from kinesis_trident.spout.planner.streams import check_still_there
+import pytest
+from hypothesis import given, strategies as st
+
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.spout.kinesis import AccessDeniedError, StreamInfo, ThrottledError
+from kinesis_trident.spout.planner.streams import Streams, check_still_there, describe_streams
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
 
 A = "shardId-000000000000"
+
+
+class Distant(MemoryKinesis):
+    """Kinesis whose answers have whole seconds, and are on the way for some milliseconds."""
+
+    def __init__(self, now: int, there: int, back: int) -> None:
+        super().__init__()
+        self.moment, self._there, self._back = now, there, back
+
+    def describe(self, stream: str) -> StreamInfo:
+        self.moment += self._there
+        found = replace(super().describe(stream), server_time=self.moment // 1000 * 1000)
+        self.moment += self._back
+        return found
+
+
+MILLISECONDS = st.integers(0, 5_000)
+
+
+@given(begun=st.integers(10**12, 10**12 + 5_000), there=MILLISECONDS, back=MILLISECONDS, later=MILLISECONDS)
+def test_no_record_of_by_now_has_arrived_after_the_bound(
+    begun: int, there: int, back: int, later: int
+) -> None:
+    kinesis = Distant(begun, there, back)
+    infos = describe_streams(kinesis, ["orders"])
+    streams = Streams(kinesis, Layout("/", "app", "orders", 1), infos, begun / 1000)
+    for _ in range(2):
+        kinesis.moment += later
+        assert 0 <= streams.bound_now(kinesis.moment / 1000) - kinesis.moment <= 1_000 + there
+        streams.describe_again({}, kinesis.moment / 1000)
 
 
 def is_there(kinesis: MemoryKinesis, sequence: int, sub: int = -1) -> bool | None:
