@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.nodes import Plan, StopNode
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -134,9 +135,11 @@ def _stop_gently(
         query.stop()
         if query.exception() is None:
             for options, request in zip(sources, requests, strict=True):
-                # The request still exists: the planning process ends when it sees the epoch that this raises.
-                if request.concerns_newest():
-                    _settle(options, _last_plan(query, options), request.asked)
+                # The request still exists: the planning process ends when it sees the epoch that this raises. A newer
+                # run, as of a query that was started at once, settles the batch itself.
+                if request.asked is not None:
+                    with suppress(FencedError):
+                        _settle(options, _last_plan(query, options), request.asked)
 
 
 def _request(query: StreamingQuery, options: SourceOptions, stack: ExitStack, *, drain: bool) -> _Request:
@@ -176,11 +179,6 @@ class _Request:
         """Wait briefly until the run has answered so many times; tell whether it has."""
         with self._heard:
             return self._heard.wait_for(lambda: self._answers >= times, seconds)
-
-    def concerns_newest(self) -> bool:
-        """Return whether the run that was asked is still the newest one."""
-        newest = self._store.epochs.newest_run()
-        return newest is not None and newest[0] == self.asked
 
     def _look(self, request: StopNode | None) -> None:
         if request is None:
@@ -236,10 +234,13 @@ def _is_between_triggers(query: StreamingQuery) -> bool:
     return waits or status["message"] == WAITING_FOR_TRIGGER
 
 
-def _settle(options: SourceOptions, last: Plan | None, asked: int | None) -> None:
+def _settle(options: SourceOptions, last: Plan | None, asked: int) -> None:
     """Settle the batch that Spark has finished; the new epoch ends the planning process that Spark left behind.
 
     `asked`: the epoch of that process.
+
+    Raises:
+        FencedError: another run is the newest one.
     """
     run = SourceRun.open(options, relieved=asked)
     try:

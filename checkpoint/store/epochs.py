@@ -64,6 +64,7 @@ class Epochs:
         known: PastNode | None = None,
         before: PastNode | None = None,
         above: int = 0,
+        over: int | None = None,
     ) -> int:
         """Take over: from now on only writes under the returned epoch succeed.
 
@@ -77,22 +78,31 @@ class Epochs:
                 lost or is older, which is noted with the takeover.
             before: what was used in the homes from which this one takes over its streams.
             above: an epoch that may have been used.
+            over: the only run that may be taken over from; None for any.
 
         Returns:
             The epoch, 1 at the very first start; above that of the node `past`.
 
         Raises:
+            FencedError: another run than `over` is the newest one.
             TakeoverRefusedError: active runs had to stop for a newer one three times within five minutes.
             StateMissingError: only a part of the application's nodes is there, or the epoch cannot be raised so far.
             ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
-        epoch = self._take_over(host, pid, now_ms, known, before, above)
+        epoch = self._take_over(host, pid, now_ms, known, before, above, over)
         # All earlier runs are fenced by now, and make no nodes any more.
         close_home(self._session, self._layout, self._layout.owner)
         return epoch
 
     def _take_over(
-        self, host: str, pid: int, now_ms: int, known: PastNode | None, before: PastNode | None, above: int
+        self,
+        host: str,
+        pid: int,
+        now_ms: int,
+        known: PastNode | None,
+        before: PastNode | None,
+        above: int,
+        over: int | None,
     ) -> int:
         run = uuid.uuid4().hex
         layout = self._layout
@@ -106,6 +116,9 @@ class Epochs:
             version: int = found.stat.version
             # True if the answer was lost together with the session.
             is_ours = decode(layout.epoch, found.data, EpochNode).run == run
+            if over not in (None, version) and not is_ours:
+                msg = f"epoch {version} of {layout.base} has taken over from epoch {over}, whose batch it settles"
+                raise FencedError(msg)
             noted = self._nodes.fetch(layout.past, PastNode)
             past = _highest(noted.node if noted is not None else _NOTHING, before or _NOTHING)
             if known is not None and not is_ours and known.epoch > max(version, past.epoch):

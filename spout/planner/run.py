@@ -65,7 +65,8 @@ class SourceRun:
         around: its clocks and threads; those of a process by default.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
-        relieved: the epoch of a run that was asked to end, from which this one takes over without a warning.
+        relieved: the epoch of a run that was asked to end. This one takes over from it without a warning, and from no
+            other: it ends with FencedError.
         offsets: those that Spark's next call names, if they are known: the start, and the end of a batch in hand.
     """
 
@@ -100,7 +101,7 @@ class SourceRun:
         self._layout = layout = self._store.layout
         self._streams = Streams(kinesis, layout, infos, described)
         before = self._store.looking(lambda _: None).epochs.owner()
-        self._take_over(offsets)
+        self._take_over(offsets, relieved)
         self._tenure = TakeoverWatch(
             self._store,
             client,
@@ -144,8 +145,11 @@ class SourceRun:
         """Return what was used in the homes from which this one takes over its streams."""
         return past_of(self._store, self._created)
 
-    def _take_over(self, offsets: Sequence[Plan]) -> None:
-        """Raise the epoch above all that `offsets` and ZooKeeper name, and load the state."""
+    def _take_over(self, offsets: Sequence[Plan], relieved: int | None = None) -> None:
+        """Raise the epoch above all that `offsets` and ZooKeeper name, and load the state.
+
+        `relieved`: as for the class.
+        """
         self._has_taken_over = False
         options, store, layout, created = self._options, self._store, self._layout, self._created
         around = self._around
@@ -156,6 +160,7 @@ class SourceRun:
             known=past_in(ours) if ours else None,
             before=self._load_used_before(),
             above=self._find_highest_epoch(ours),
+            over=relieved,
         )
         with prefer_fenced_error(store, lambda: epoch):
             known = (

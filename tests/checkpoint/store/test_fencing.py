@@ -57,6 +57,18 @@ def test_an_epoch_that_zookeeper_does_not_know_is_noted_and_raised_above(
         store.epochs.check_epoch(lost + 1)
 
 
+def test_a_run_that_may_follow_one_alone_leaves_a_newer_one_to_itself(
+    store: SourceStore, older: SourceStore
+) -> None:
+    assert older.epochs.raise_epoch("alpha", 11, NOW) == 1
+    assert store.epochs.raise_epoch("alpha", 11, NOW, over=1) == 2
+    with pytest.raises(
+        FencedError, match="epoch 2 of .* has taken over from epoch 1, whose batch it settles"
+    ):
+        older.epochs.raise_epoch("alpha", 11, NOW, over=1)
+    store.epochs.check_epoch(2)
+
+
 def test_epochs_that_may_have_been_used_are_left_out_and_not_noted(store: SourceStore) -> None:
     before = PastNode(epoch=4, txid=3, lost_upto=0)
     assert store.epochs.raise_epoch("alpha", 11, NOW, before=before, above=6) == 7
