@@ -33,6 +33,7 @@ from kinesis_trident.spout.spark_plan import options_of_query, source_of
 log = logging.getLogger(__name__)
 
 _POLL = 0.1
+_OWN_ERROR_SECONDS = 30
 _BEGIN_SECONDS = 60.0
 
 
@@ -86,7 +87,7 @@ def stop(
 
 
 def stop_when_drained(query: StreamingQuery, source: SourceOptions) -> None:
-    """Do in a thread what `stop(query, drain=True)` does; an error stops the query, and is logged.
+    """Do in a thread what `stop(query, drain=True)` does; an error is logged, and stops a query that has none itself.
 
     In Spark 4.0 and 4.1 it takes the place of `Trigger.AvailableNow`, which ends a Python source after one batch there.
     """
@@ -95,6 +96,9 @@ def stop_when_drained(query: StreamingQuery, source: SourceOptions) -> None:
         try:
             _stop_gently(query, [source], None, drain=True)
         except Exception as error:
+            # Mostly the query meets the same in another process: who waits for it is to see that error.
+            with suppress(Exception):
+                query.awaitTermination(_OWN_ERROR_SECONDS)
             if query.isActive:
                 log.exception("the query cannot drain, and is stopped")
                 query.stop()

@@ -20,6 +20,8 @@ from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 from kinesis_trident import stop
 from kinesis_trident.bolt.foreach_batch import BatchHandler, why_of
 from kinesis_trident.spout.errors import StopTimeoutError
+from kinesis_trident.spout.graceful_stop import stop_when_drained
+from kinesis_trident.spout.spark_plan import source_of
 
 
 def planner_of(stage: Stage) -> psutil.Process:
@@ -106,6 +108,13 @@ def test_stop_drains_first_where_that_is_asked(stage: Stage) -> None:
     assert [letter.data for letter in stage.letters()] == [b"7"]
     assert not stage.inflight_of().waiting
     assert ends(stage)[-1] in ("finished", "stopped")
+
+
+def test_a_query_that_is_to_drain_ends_with_its_own_error(stage: Stage) -> None:
+    stream = stage.load(streamName="missing")
+    query = stream.writeStream.format("noop").option("checkpointLocation", stage.at("spark")).start()
+    stop_when_drained(query, source_of(stream)[0])
+    assert "StreamMissingError" in error_of(query)
 
 
 def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
