@@ -300,7 +300,7 @@ def rows(case: Case, costs: Mapping[str, Cost]) -> Iterator[list[str]]:
             f"{cost.total:.2f}",
             "" if bound is None else verdict(f"{bound} cores", cost.total <= bound),
             *(
-                f"{cost.cores[role]:.2f}" if role in cost.cores else ""
+                f"{max(0.0, cost.cores[role]):.2f}" if role in cost.cores else ""
                 for role in (PLANNER, PYTHON, JVM, ZOOKEEPER)
             ),
             f"{cost.calls:,.0f}",
