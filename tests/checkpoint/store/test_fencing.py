@@ -63,7 +63,7 @@ def test_a_run_that_may_follow_one_alone_leaves_a_newer_one_to_itself(
     assert older.epochs.raise_epoch("alpha", 11, NOW) == 1
     assert store.epochs.raise_epoch("alpha", 11, NOW, over=1) == 2
     with pytest.raises(
-        FencedError, match="epoch 2 of .* has taken over from epoch 1, whose batch it settles"
+        FencedError, match=r"epoch 2 of .* has taken over from epoch 1, whose batch it settles"
     ):
         older.epochs.raise_epoch("alpha", 11, NOW, over=1)
     store.epochs.check_epoch(2)
