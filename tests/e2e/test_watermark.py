@@ -51,6 +51,10 @@ class Backlog:
             "minFetchPeriod": "0ms",
         }
 
+    def load(self, spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, skew: str) -> DataFrame:
+        given = self.options(zookeeper, app, skew)
+        return spark.readStream.format("kinesis-trident").options(**given).load()
+
 
 @pytest.fixture(scope="module")
 def backlog() -> Iterator[Backlog]:
@@ -80,9 +84,7 @@ def backlog() -> Iterator[Backlog]:
 def test_a_watermark_drops_nothing_of_shards_in_step(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
-    stream = (
-        spark.readStream.format("kinesis-trident").options(**backlog.options(zookeeper, app, skew)).load()
-    )
+    stream = backlog.load(spark, zookeeper, app, skew)
     block, _ = blocks_of(PAGES["watermarks.md"])
     # A minute more than the option.
     names = {"stream": stream, "F": F}
@@ -94,11 +96,7 @@ def test_a_watermark_drops_nothing_of_shards_in_step(
         .outputMode("update")
         .option("checkpointLocation", str(tmp_path))
     )
-    query = start_available_now(out, stream)
-    try:
-        assert query.awaitTermination(PATIENCE)
-    finally:
-        query.stop()
+    query = ended(start_available_now(out, stream))
     last = spark.table(app.replace("-", "_")).groupBy("window").agg(F.max("count").alias("count"))
     rows = last.select(F.unix_timestamp("window.start").alias("second"), "count").collect()
     counted = {row["second"] * 1000 // HOUR_MS: row["count"] for row in rows}
@@ -110,9 +108,7 @@ def test_a_watermark_drops_nothing_of_shards_in_step(
 def test_no_tuple_is_late_for_the_windows_of_trident(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
-    stream = (
-        spark.readStream.format("kinesis-trident").options(**backlog.options(zookeeper, app, skew)).load()
-    )
+    stream = backlog.load(spark, zookeeper, app, skew)
     topology = TridentTopology(spark)
     topology.new_stream("orders", stream).tumbling_window(
         timedelta(hours=1),
