@@ -50,8 +50,10 @@ def test_a_job_that_was_killed(tmp_path: Path, hosts: str) -> None:
         kinesis.put(shard, data)
     ahead = 0.0
     # The clock stands still otherwise: a look is waited for, however long it takes.
-    query = Orders.start(options, kinesis, steady=lambda: ahead)
+    query = Orders.start(options, kinesis, steady=lambda: ahead, hold=0.0)
     query.deliver()
+    # The calls of its turns count from when they are heard of.
+    assert query.plan() is None
     for shard in (first, second):
         kinesis.put(shard, b"four")
     # Looks at both shards are due by now, whatever the calls before have used up of their limits.

@@ -87,13 +87,15 @@ class Scripted:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 script.paths.append(self.path)
                 script.requests.append((self.headers.get("X-Amz-Target", ""), body))
-                script.status, script.body = next(script.answers, (script.status, script.body))
-                self.send_response(script.status)
+                # A test may change the script as soon as the headers of an answer without a body have arrived.
+                status, answer = next(script.answers, (script.status, script.body))
+                script.status, script.body = status, answer
+                self.send_response(status)
                 for name, value in script.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(script.body)))
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(script.body)
+                self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
                 pass
