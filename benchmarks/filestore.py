@@ -20,7 +20,7 @@ from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
 
-__all__ = ["FileRun", "FileSource", "FileStore", "NoClient"]
+__all__ = ["FileReader", "FileRun", "FileSource", "FileStore", "NoClient"]
 
 
 _NOTHING = PastNode(epoch=0, txid=0, lost_upto=0)
@@ -111,7 +111,9 @@ class NoClient:
     close = stop
 
 
-class _FileReader(KinesisTridentReader):
+class FileReader(KinesisTridentReader):
+    """The source's reader over files."""
+
     @cached_property
     def _engine(self) -> Engine:
         return ENGINES[find_protocol()](
@@ -119,9 +121,10 @@ class _FileReader(KinesisTridentReader):
         )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        # An executor's reader has no options.
         part: Any = partition
-        store: Any = FileStore(_folder(self._options), part.layout)
-        return TurnReader(part, kinesis_client(self._options), store, look_first=False).rows()
+        store: Any = FileStore(_folder(part.options), part.layout)
+        return TurnReader(part, kinesis_client(part.options), store, look_first=False).rows()
 
 
 class FileSource(KinesisTridentSource):
@@ -132,7 +135,7 @@ class FileSource(KinesisTridentSource):
         return "kinesis-files"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _FileReader(self._parse())
+        return FileReader(self._parse())
 
 
 def _folder(options: SourceOptions) -> Path:
