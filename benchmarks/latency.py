@@ -44,10 +44,10 @@ WARM, SECONDS = 6.0, 12.0
 TRICKLE, LOAD = 10, 1_000
 """Records a second; the second is what one shard takes."""
 
-SINGLES = 12
+SINGLES = 24
 IDLE = 5.0
-"""Seconds without a record before a first one, after which a shard is looked at as seldom as it ever is; with a random
-part of a second more."""
+"""Seconds without a record before a first one, after which a shard is looked at as seldom as it ever is; with a part of
+a second more, a different one for each."""
 
 SLOW = 1.5
 """Seconds of each read from the slow endpoint, and of the function of each batch, with which `prefetch` is measured."""
@@ -250,8 +250,8 @@ class Bench:
         seconds = []
         with self.running(way, 1) as (producer, arrivals):
             arrivals.wait_for(producer.run(TRICKLE, WARM))
-            for _ in range(SINGLES):
-                time.sleep(IDLE + rng.random())
+            for part in rng.sample(range(SINGLES), SINGLES):
+                time.sleep(IDLE + (part + rng.random()) / SINGLES)
                 seconds += arrivals.wait_for(producer.put())
         return row(f"first record after idleness, 1 shard: {way.what}", seconds, way.p50, None)
 
