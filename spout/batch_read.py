@@ -144,8 +144,12 @@ class FilteringBatchReader(KinesisBatchReader):
 
 
 def _is_only(name: str, text: str) -> bool:
-    """Return whether no other text was given under this name in any process of this machine, and keep it."""
-    path = Path(tempfile.gettempdir(), name)
+    """Return whether no other text was given under this name in any process of this driver, and keep it.
+
+    Spark gives its folders to the processes that plan, and removes them when the driver ends.
+    """
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    path = Path(folder, name)
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(text)
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from older_spark import needs_filters
@@ -99,6 +101,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 @needs_filters
 def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     ago = 7_200_000
+    left = set(Path(tempfile.gettempdir()).glob("kinesis-trident-*"))
     with ScriptedKinesis(quotas=Quotas.none(), clock=lambda: int(time.time() * 1000) - ago) as kinesis:
         kinesis.create_stream("orders", 2)
         first, second = kinesis.shards("orders")
@@ -152,6 +155,8 @@ def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.Captu
         pushing.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         assert frame.filter(one).union(frame.filter(other)).count() == 240
         assert (frame.filter(one).count(), frame.count()) == (120, 240)
+    # What is noted of a load is in a folder of Spark, which goes with the session.
+    assert set(Path(tempfile.gettempdir()).glob("kinesis-trident-*")) <= left
 
 
 def test_the_first_rows_leave_after_the_first_page(spark: SparkSession) -> None:

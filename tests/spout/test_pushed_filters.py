@@ -261,7 +261,8 @@ def test_an_hour_of_a_day_reads_little_more_than_an_hour(seconds_apart: float) -
     assert sum(returned) <= 1.1 * len(rows)
 
 
-def test_a_batch_of_no_shard_has_a_task_without_rows() -> None:
+def test_a_batch_of_no_shard_has_a_task_without_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     with ScriptedKinesis(quotas=Quotas.none()) as server:
         server.create_stream("orders", 1)
         options = {"streamName": "orders", "endpointUrl": server.endpoint_url, "region": "us-east-1"}
@@ -277,7 +278,9 @@ def test_a_batch_of_no_shard_has_a_task_without_rows() -> None:
 def test_filters_of_a_second_query_are_refused_where_spark_mixes_them_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folders = [tmp_path / "first", tmp_path / "second"]
+    folders[0].mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, folders)))
     options = SourceOptions.parse_batch({"streamName": "orders"})
     first, second = [EqualTo(SHARD, A)], [EqualTo(SHARD, B)]
 
