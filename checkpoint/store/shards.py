@@ -71,21 +71,19 @@ class ShardStore:
         shards_node: ShardsNode | None,
         settled: SettledNode,
         epoch: int,
-        consumed: Mapping[str, Sequence[str]] | None = None,
         leftover: Sequence[str] = (),
     ) -> list[str]:
         """Move shards on by one batch; shards that are moved already are skipped, so it may be repeated.
 
         Args:
             updates: by shard, its new checkpoint and its records in flight; None leaves those unchanged.
-            dead_letters: by shard, the new counts; written with the shard's checkpoint, skipped with it.
+            dead_letters: by shard, the new counts; written with the shard's checkpoint, skipped with it. A shard named
+                here is named in `updates` too.
             shards_node: the lineage, if it has changed.
             settled: written last, once every shard carries the stamp.
             epoch: of this run.
             leftover: paths of the batch's own nodes, removed with the last multi so that none of its rows are read
                 again; if they are not as expected, they are left to `purge`.
-            consumed: by shard, the names of the nodes of `external` that `updates` includes; removed with the
-                shard's checkpoint. A shard named here or in `dead_letters` is named in `updates` too.
 
         Returns:
             The shards that this call has moved on; those already stamped with this txid or a later one are not
@@ -95,7 +93,7 @@ class ShardStore:
             CheckpointMovedBackError: a checkpoint would move back; nothing was written.
             FencedError: a newer run has taken over.
         """
-        strays = {*dead_letters, *(consumed or {})} - set(updates)
+        strays = set(dead_letters) - set(updates)
         if strays:
             msg = (
                 f"cannot settle txid {settled.txid}: there is no checkpoint for {', '.join(sorted(strays))}. This "
@@ -103,7 +101,7 @@ class ShardStore:
             )
             raise CheckpointError(msg)
         units = [
-            self._unit(shard, checkpoint, inflight, dead_letters.get(shard), (consumed or {}).get(shard, ()))
+            Unit(self._nodes_of(shard, checkpoint, inflight, dead_letters.get(shard)), shard=shard)
             for shard, (checkpoint, inflight) in updates.items()
         ]
         last: dict[str, Node] = {self._layout.settled: settled}
@@ -129,14 +127,9 @@ class ShardStore:
             FencedError: a newer run has taken over.
             Refused: one of `consumed` was withdrawn; nothing was written.
         """
-        nodes: dict[str, Node] = {}
-        if checkpoint is not None:
-            nodes[self._layout.checkpoint_of(shard)] = checkpoint
-        if inflight is not None:
-            nodes[self._layout.inflight_of(shard)] = inflight
-        if dead_letters is not None:
-            nodes[self._layout.deadletters_of(shard)] = dead_letters
-        self._writer.move([Unit(nodes, self._requests(shard, consumed))], epoch)
+        folder = self._layout.external_of(shard)
+        nodes = self._nodes_of(shard, checkpoint, inflight, dead_letters)
+        self._writer.move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
 
     def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:
         """Remove the nodes of shards in one multi; keep their `dead_letters`, by their new name.
@@ -184,22 +177,19 @@ class ShardStore:
     def _all_below(self, folder: str, kind: type[NodeT]) -> dict[str, NodeT]:
         return {name: stored.node for name, stored in self._nodes.fetch_folder(folder, kind).items()}
 
-    def _unit(
+    def _nodes_of(
         self,
         shard: str,
-        checkpoint: CheckpointNode,
+        checkpoint: CheckpointNode | None,
         inflight: InflightNode | None,
         dead_letters: DeadLettersNode | None,
-        consumed: Sequence[str],
-    ) -> Unit:
-        nodes: dict[str, Node] = {self._layout.checkpoint_of(shard): checkpoint}
+    ) -> dict[str, Node]:
+        """Return those of a shard's nodes that change, by path."""
+        nodes: dict[str, Node] = {}
+        if checkpoint is not None:
+            nodes[self._layout.checkpoint_of(shard)] = checkpoint
         if inflight is not None:
             nodes[self._layout.inflight_of(shard)] = inflight
         if dead_letters is not None:
             nodes[self._layout.deadletters_of(shard)] = dead_letters
-        return Unit(nodes, self._requests(shard, consumed) if consumed else (), shard)
-
-    def _requests(self, shard: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the paths of nodes of `external`."""
-        folder = self._layout.external_of(shard)
-        return tuple(f"{folder}/{name}" for name in names)
+        return nodes

@@ -169,25 +169,23 @@ def test_another_store_of_the_same_run_may_write_in_between(
     assert store.shards.inflight()[SHARD] == samples.inflight(2, samples.run(4))
 
 
-def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
-    store: SourceStore, epoch: int
-) -> None:
+def test_a_request_is_removed_with_the_change_that_includes_it(store: SourceStore, epoch: int) -> None:
     settle(store, epoch, 1, {SHARD: 1})
     for record in ("5", "6", "7"):
         store.external.add(SHARD, ExternalNode(op="replay", records=(record,)))
-    store.external.add("odd/shard", ExternalNode(op="replay", records=("1",)))
     asked = store.external.read().asked
     assert [node.records for node in asked[SHARD].values()] == [("5",), ("6",), ("7",)]
-    taken = list(asked[SHARD])[:2]
+    waiting = samples.inflight(1, samples.run(5, 6))
+    store.shards.amend(SHARD, epoch, inflight=waiting, consumed=list(asked[SHARD])[:2])
+    assert store.shards.inflight() == {SHARD: waiting}
+    assert [node.records for node in store.external.read().asked[SHARD].values()] == [("7",)]
+
+
+def test_dead_letters_need_their_shards_checkpoint(store: SourceStore, epoch: int) -> None:
+    letters = DeadLettersNode(count=1, target="skip")
     with pytest.raises(CheckpointError, match="there is no checkpoint for odd/shard"):
-        store.shards.settle({}, {}, None, samples.settled(2), epoch, {"odd/shard": taken})
-    update = {SHARD: (samples.checkpoint(2, 1), samples.inflight(2, samples.run(5, 6)))}
-    store.shards.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external.read().asked[SHARD].values()] == [("7",)]
-    # Settled again, as after a crash: skipped, and what was not taken in stays.
-    store.shards.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external.read().asked[SHARD].values()] == [("7",)]
-    assert [node.records for node in store.external.read().asked["odd/shard"].values()] == [("1",)]
+        store.shards.settle({}, {"odd/shard": letters}, None, samples.settled(2), epoch)
+    assert store.shards.dead_letters() == {}
 
 
 def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
