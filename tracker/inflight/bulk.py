@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import xor_of
-from kinesis_trident.tracker.inflight.entries import Entry, Rows, State
-from kinesis_trident.tracker.inflight.fates import add_failure, exhausted_state
+from kinesis_trident.tracker.inflight.entries import Entry, Rows, State, add_failure, exhausted_state
 from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import RecordPosition
 

@@ -10,14 +10,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import (
-    Failure,
-    Place,
-    Places,
-    RecordPosition,
-    Run,
-)
+from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.tracker.records import Failure, Place, Places, RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy
+
+KEPT_FAILURES = 16
+"""Failures kept of a record, the newest: a high retry limit must not grow the stored state without bound."""
 
 Positions = Sequence[RecordPosition] | Sequence[str]
 """Positions by ordinal, looked up only where runs begin or end: a list, an Arrow or numpy array of texts."""
@@ -32,7 +30,9 @@ class State(Enum):
     DEAD = "exhausted or expired, to be dead-lettered"
 
 
-Fate = tuple[State, int, int, tuple[Failure, ...]]
+Failures = tuple[Failure, ...]
+
+Fate = tuple[State, int, int, Failures]
 """State, attempt, due time and failures of records."""
 
 
@@ -74,7 +74,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     state: State = State.PENDING
     attempt: int = 1
     due: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: Failures = ()
     stored: Run | None = None
     value: int | None = 0
     rows: Rows | None = None
@@ -105,7 +105,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
             )
         return self.stored
 
-    def become(self, state: State, attempt: int, due: int, failures: tuple[Failure, ...]) -> None:
+    def become(self, state: State, attempt: int, due: int, failures: Failures) -> None:
         """Give all records another fate."""
         self.state, self.attempt, self.due, self.failures, self.stored = state, attempt, due, failures, None
 
@@ -163,18 +163,6 @@ def as_position(value: object) -> RecordPosition:
     return RecordPosition.parse(value.decode() if isinstance(value, bytes) else str(value))
 
 
-def check_stored(runs: Sequence[Run]) -> None:
-    """Refuse stored runs of which one has no beginning.
-
-    Raises:
-        OrderError: one has not.
-    """
-    for run in runs:
-        if run.count < 1 or not (run.first or run.prev):
-            msg = f"stored run of {run.count} records up to {run.last}: no first record and none before it"
-            raise OrderError(msg)
-
-
 def load_entries(runs: Sequence[Run], state: State, places: Places) -> list[Entry]:
     """Return the entries of stored runs."""
     lasts = places([run.last for run in runs])
@@ -216,3 +204,13 @@ def make_failed_run(
 def parse_place(place: Place | None) -> RecordPosition | None:
     """Return a position as such."""
     return RecordPosition.parse(place) if isinstance(place, str) else place
+
+
+def exhausted_state(policy: RetryPolicy) -> State:
+    """Return the state of records that are not retried any more."""
+    return State.DEAD if policy.dead_letter else State.ACKED
+
+
+def add_failure(failures: Failures, now_ms: int, reason: str) -> Failures:
+    """Return the failures of a record after one more."""
+    return (*failures, Failure(now_ms, make_reason(reason)))[-KEPT_FAILURES:]

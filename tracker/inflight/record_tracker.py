@@ -21,12 +21,11 @@ from kinesis_trident.tracker.inflight.entries import (
     Positions,
     Rows,
     State,
-    check_stored,
+    add_failure,
     load_entries,
     parse_place,
 )
 from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
-from kinesis_trident.tracker.inflight.fates import add_failure
 from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.inflight.turns import TurnOutcomes
 from kinesis_trident.tracker.position_keys import Keys
@@ -90,7 +89,6 @@ class InflightRecordTracker:
                 of the turns.
         """
         tracker = cls.__new__(cls)
-        check_stored((*waiting, *dead) if dead else waiting)
         ends = [None if end is None else str(end) for end in (checkpoint, through)]
         texts = [end for end in ends if end is not None]
         for runs in (waiting, dead):

@@ -58,8 +58,12 @@ class OpenRuns:
         """Take in what is not done of a shard; everything else up to `through` is.
 
         Raises:
-            OrderError: the entries overlap each other or the checkpoint.
+            OrderError: the entries overlap each other or the checkpoint, or one has no beginning.
         """
+        for entry in entries:
+            if entry.count < 1 or not (entry.first or entry.prev):
+                msg = f"stored run of {entry.count} records up to {entry.last}: no first record and none before it"
+                raise OrderError(msg)
         entries.sort(key=_LAST)
         checkpoint = self._checkpoint
         lows = [entry.first or entry.last for entry in entries]

@@ -11,10 +11,21 @@ from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
-from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, make_failed_run, parse_place
-from kinesis_trident.tracker.inflight.fates import Fates, add_failure, exhausted_state
+from kinesis_trident.tracker.inflight.entries import (
+    Entry,
+    Failures,
+    Fate,
+    State,
+    add_failure,
+    as_entry,
+    exhausted_state,
+    make_failed_run,
+    parse_place,
+)
 from kinesis_trident.tracker.inflight.runs import OpenRuns
+from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, timeout_reason
 from kinesis_trident.tracker.records import PARSED, NotDone, Place, RecordPosition, Run, sort_in_shard_order
+from kinesis_trident.tracker.retry import RetryPolicy
 
 EXPIRED = "EXPIRED"
 """The reason of records that the stream no longer holds."""
@@ -34,7 +45,7 @@ class TurnOutcomes:
     def __init__(self, runs: OpenRuns, bulk: BulkTracking) -> None:
         self._runs = runs
         self._bulk = bulk
-        self._fates = Fates(runs.policy)
+        self._fates = _Fates(runs.policy)
 
     def settle(
         self,
@@ -397,6 +408,55 @@ class TurnOutcomes:
         entries.insert(index, entry)
         runs.touch(entry)
         return True
+
+
+class _Fates:
+    """The fates of the records of one shard that fail. Those that fail together for the same reason share theirs."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._known: dict[tuple[int, int, str], tuple[Failures, Fate]] = {}
+        self._dues: dict[int, int | None] = {}
+        self._now: int | None = None
+
+    def decide(self, attempt: int, before: Failures, reason: str, now_ms: int, rng: random.Random) -> Fate:
+        """Return the fate of records that had the failures `before` delivery number `attempt`, and failed in it."""
+        if now_ms != self._now:
+            self._known, self._dues, self._now = {}, {}, now_ms
+        # Their failures are mostly the same object. It is kept, so that no other one gets its id.
+        key = attempt, id(before), reason
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = before, self._fate(attempt, before, reason, now_ms, rng)
+        return known[1]
+
+    def _fate(self, attempt: int, before: Failures, reason: str, now_ms: int, rng: random.Random) -> Fate:
+        policy = self._policy
+        if attempt not in self._dues:
+            # One draw for all that fails together for the same time: neighbours stay one run, and one range of the
+            # shard serves all of them.
+            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
+        due = self._dues[attempt]
+        failures = _failures_after(before, now_ms, reason, policy)
+        if is_held(failures[-1].reason):
+            # It has not failed: the next delivery has the same number.
+            attempt, due = attempt - 1, policy.held_until(failures[-1].time, now_ms)
+        if due is None:
+            return exhausted_state(policy), attempt, 0, failures
+        return State.WAITING, attempt, due, failures
+
+
+def _failures_after(before: Failures, now_ms: int, reason: str, policy: RetryPolicy) -> Failures:
+    """Return the failures of a record after one more, or after it was held: then with the time since when."""
+    held = before[-1] if before and is_held(before[-1].reason) else None
+    if held is not None:
+        before = before[:-1]
+    if not is_held(reason):
+        return add_failure(before, now_ms, reason)
+    since = held.time if held is not None and not reason.startswith(HELD_ANEW) else now_ms
+    if policy.held_until(since, now_ms) is None:
+        return add_failure(before, now_ms, timeout_reason(reason))
+    return add_failure(before, since, reason)
 
 
 def _rest(entry: Entry, served: int, through: Place) -> list[Entry]:
