@@ -22,7 +22,7 @@ from kinesis_trident.spout.planner.offset_recovery import adopt_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
 from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin
-from kinesis_trident.spout.planner.settling.settlement import InflightRules
+from kinesis_trident.spout.planner.settling.settlement import InflightRules, settle_batch
 from kinesis_trident.spout.planner.settling.shard_events import (
     Adopted,
     Listed,
@@ -32,7 +32,6 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     Tally,
     TimedOut,
     Watcher,
-    settle_batch,
 )
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of

@@ -13,12 +13,8 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settling.settlement import (
-    FinishedTurn,
-    InflightRules,
-    SettledShard,
-    settle_shard,
-)
+from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.shard_events import SettledShard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
 from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run

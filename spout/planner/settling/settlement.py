@@ -1,4 +1,4 @@
-"""Settles one shard of a finished batch: moves its checkpoint and queues its failed records. Pure.
+"""Settles a finished batch, shard by shard: moves checkpoints and queues failed records. Pure.
 
 Settling happens when Spark asks for the next offset, which it does only after it has committed the batch. It takes
 the plan, the turn's pin and the outcome, and returns the shard's two nodes.
@@ -7,30 +7,42 @@ the plan, the turn's pin and the outcome, and returns the shard's two nodes.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.codec import misfit_error, naming
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
     DeadLetterRecord,
+    DeadLettersNode,
     InflightNode,
     NotDone,
     Pin,
     Plan,
 )
+from kinesis_trident.checkpoint.model.replays import settle_replays
+from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
+from kinesis_trident.spout.planner.settling.finished_batch import Finished
+from kinesis_trident.spout.planner.settling.shard_events import Settled, SettledShard
+from kinesis_trident.spout.planner.shards.lineage import mark_drained
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.inflight.turns import Buried
-from kinesis_trident.tracker.position_keys import Keys, unpack
+from kinesis_trident.tracker.position_keys import unpack
 from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import Failure, Place, RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
 
 _NO_KEYS = unpack()
+
+_FEW_SHARDS = 500
+"""The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +133,55 @@ class FinishedTurn(msgspec.Struct, frozen=True):
     now: int
 
 
-class SettledShard(msgspec.Struct, frozen=True):
-    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
+def settle_batch(
+    shards: Shards, finished: Finished, rules: InflightRules, layout: Layout, now: int
+) -> Settled:
+    """Settle a batch that Spark has committed, but for the shards that bear its stamp: they were settled before.
 
-    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    Raises:
+        CorruptNodeError: an outcome, a pin and the records in flight do not agree with each other.
     """
+    plan, pins, not_done = finished.plan, finished.pins, finished.not_done
+    done: dict[str, SettledShard] = {}
+    for shard in plan.shards:
+        before = shards.of(plan, shard)
+        if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
+            continue
+        turn = FinishedTurn(
+            plan, shard, layout.source_of(shard), pins.get(shard), not_done.get(shard, ()), now
+        )
+        try:
+            done[shard] = settle_shard(before, turn, rules)
+        except ValueError as error:
+            raise misfit_error(layout.pin_of(plan.txid, shard), error) from error
+    ended = [shard for shard, pin in pins.items() if pin.closed]
+    # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
+    is_known = plan.txid in shards.turns_in_use or any(plan.txid in result.turns for result in done.values())
+    return Settled(
+        finished,
+        now,
+        done,
+        dict(_letters_after(shards, plan.txid, done, rules, layout)),
+        mark_drained(shards.lineage, ended) if ended else shards.lineage,
+        ended,
+        leaves_nodes=bool(plan.retries or plan.dead or not_done or is_known)
+        or len(plan.positions) >= _FEW_SHARDS,
+    )
 
-    checkpoint: CheckpointNode
-    inflight: InflightNode
-    dead_lettered: tuple[DeadLetterRecord, ...] = ()
-    drained: bool = False
-    turns: Mapping[int, Keys] = msgspec.field(default_factory=dict)
+
+def _letters_after(
+    shards: Shards, txid: int, done: Mapping[str, SettledShard], rules: InflightRules, layout: Layout
+) -> Iterator[tuple[str, DeadLettersNode]]:
+    """Yield the nodes of dead letters that a batch changes, by shard."""
+    for shard, result in done.items():
+        before = node = shards.dead_letters.get(shard)
+        if node is not None and node.replays:
+            with naming(layout.deadletters_of(shard)):
+                node = settle_replays(node, result.inflight, result.turns, result.dead_lettered, txid)
+        if result.dead_lettered:
+            node = add_dead_letters(node, result.dead_lettered, rules.target)
+        if node is not None and node is not before:
+            yield shard, node
 
 
 def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) -> SettledShard:

@@ -14,12 +14,8 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
-from kinesis_trident.spout.planner.settling.settlement import (
-    FinishedTurn,
-    InflightRules,
-    SettledShard,
-    settle_shard,
-)
+from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.shard_events import SettledShard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
