@@ -89,21 +89,6 @@ class Epochs:
             StateMissingError: only a part of the application's nodes is there, or the epoch cannot be raised so far.
             ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
-        epoch = self._take_over(host, pid, now_ms, known, before, above, over)
-        # All earlier runs are fenced by now, and make no nodes any more.
-        close_home(self._session, self._layout, self._layout.owner)
-        return epoch
-
-    def _take_over(
-        self,
-        host: str,
-        pid: int,
-        now_ms: int,
-        known: PastNode | None,
-        before: PastNode | None,
-        above: int,
-        over: int | None,
-    ) -> int:
         run = uuid.uuid4().hex
         layout = self._layout
         data = encode(EpochNode(run=run, host=host, pid=pid, since=now_ms))
@@ -125,7 +110,7 @@ class Epochs:
                 past = _highest(past, known)
             epoch = max(version - is_ours, past.epoch, above) + 1
             if is_ours and epoch == version:
-                return epoch
+                break
             if epoch - version > _FARTHEST:
                 raise self._too_far(version, epoch)
             takeovers = {} if is_ours else self._refuse_many_takeovers()
@@ -145,19 +130,25 @@ class Epochs:
             self._keep_owner(mine, epoch)
             if takeovers:
                 self._forget_old_takeovers(takeovers, epoch)
-            return epoch
-        if found is None:
-            msg = (
+            break
+        else:
+            raise self._cannot_raise(is_gone=found is None)
+        # All earlier runs are fenced by now, and make no nodes any more.
+        close_home(self._session, layout, layout.owner)
+        return epoch
+
+    def _cannot_raise(self, *, is_gone: bool) -> CheckpointError:
+        layout = self._layout
+        if is_gone:
+            return StateMissingError(
                 f"{layout.base} exists, but {layout.epoch} is gone: somebody has deleted a part of the application's "
                 "nodes. Restore them from a backup of ZooKeeper. Or delete all of them, and start the query: "
                 "onCheckpointMismatch decides what happens then"
             )
-            raise StateMissingError(msg)
-        msg = (
+        return TakeoverRefusedError(
             f"could not raise {layout.epoch}: {RACES} other runs started at the same time. Stop them, or start "
             "this one again later"
         )
-        raise TakeoverRefusedError(msg)
 
     def past(self) -> PastNode:
         """Return what was used before, and is not among the other nodes."""
