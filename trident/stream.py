@@ -13,11 +13,7 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
-from kinesis_trident.trident.build.aggregation_nodes import (
-    aggregate_node,
-    check_update,
-    persistent_node,
-)
+from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, check_update, persistent_node
 from kinesis_trident.trident.build.chained_aggregation import ChainedAggregation
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import (

@@ -16,12 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kinesis_trident.bolt.errors import FailedException, OperatorError, SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field, read_columns
-from kinesis_trident.bolt.registry.formats import (
-    Decoder,
-    avro_decoder,
-    json_decoder,
-    protobuf_decoder,
-)
+from kinesis_trident.bolt.registry.formats import Decoder, avro_decoder, json_decoder, protobuf_decoder
 from kinesis_trident.bolt.registry.framing import HEADER_BYTES, Frames, frames_of, name_of, split_frame
 from kinesis_trident.bolt.steps.columns import Record, checked
 from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts

@@ -20,13 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, too_many_races
-from kinesis_trident.checkpoint.zookeeper.operations import (
-    Create,
-    Delete,
-    Op,
-    Refused,
-    Write,
-)
+from kinesis_trident.checkpoint.zookeeper.operations import Create, Delete, Op, Refused, Write
 
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 

@@ -16,13 +16,7 @@ from kinesis_trident.console.changes import take_over
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.checkpoints import write_copies
 from kinesis_trident.console.render import json_line
-from kinesis_trident.console.target import (
-    AsJson,
-    ConsoleError,
-    Target,
-    Yes,
-    open_stores,
-)
+from kinesis_trident.console.target import AsJson, ConsoleError, Target, Yes, open_stores
 
 commands = typer.Typer()
 

@@ -14,13 +14,7 @@ from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Regi
 from kinesis_trident.console.moving.foreign import Row, System
 from kinesis_trident.console.moving.places import Places
 from kinesis_trident.console.render import json_line, screen, to_table
-from kinesis_trident.console.target import (
-    AsJson,
-    Force,
-    Target,
-    Yes,
-    open_stores,
-)
+from kinesis_trident.console.target import AsJson, Force, Target, Yes, open_stores
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
 

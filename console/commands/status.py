@@ -20,14 +20,7 @@ from kinesis_trident.console.finding import Level, Limits
 from kinesis_trident.console.render import json_line, of_shard, repeat, screen, to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
-from kinesis_trident.console.target import (
-    AsJson,
-    ConsoleError,
-    Shard,
-    Target,
-    Watch,
-    open_stores,
-)
+from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch, open_stores
 from kinesis_trident.console.text import iso_time, now_ms
 from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds

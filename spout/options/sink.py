@@ -12,14 +12,7 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers, source
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.options.rules import check_connection, fold_stream
-from kinesis_trident.spout.options.table import (
-    Option,
-    by_field,
-    by_name,
-    option,
-    options_of,
-    read_options,
-)
+from kinesis_trident.spout.options.table import Option, by_field, by_name, option, options_of, read_options
 
 _SPARKS = {"checkpointlocation", "queryname"}
 """Spark's own options of a streaming write; Spark passes them to the sink too."""

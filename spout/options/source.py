@@ -23,14 +23,7 @@ from kinesis_trident.spout.options.modes import (
 )
 from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, warn_of_unused
 from kinesis_trident.spout.options.starting_position import position_spec
-from kinesis_trident.spout.options.table import (
-    Option,
-    by_field,
-    by_name,
-    option,
-    options_of,
-    read_options,
-)
+from kinesis_trident.spout.options.table import Option, by_field, by_name, option, options_of, read_options
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
