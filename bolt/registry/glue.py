@@ -62,12 +62,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Looks up schema versions by their ids, and keeps them: a version never changes.
-
-    Args:
-        client: boto3's client of AWS Glue.
-        clock: seconds that never step back.
-    """
+    """Looks up schema versions by their ids, and keeps them: a version never changes."""
 
     def __init__(self, client: Any, clock: Callable[[], float]) -> None:
         self._client = client

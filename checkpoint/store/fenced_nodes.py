@@ -87,10 +87,7 @@ class NodeUpdate(msgspec.Struct, Generic[NodeT], frozen=True):
 class FencedNodes:
     """Typed nodes, split if they are too large for ZooKeeper, and writes under the epoch of a run.
 
-    Args:
-        session: of this process.
-        layout: the paths of the state.
-        on_corrupt: called with the error of each bad node, which then counts as absent. None raises the error.
+    `on_corrupt` is called with the error of each bad node, which then counts as absent. None raises the error.
     """
 
     def __init__(

@@ -35,10 +35,7 @@ class ApplicationMetrics(Collector):
     What cannot be read has no samples, and `application_up` or `zookeeper_up` is 0. One connection serves all
     collections, until `close`.
 
-    Args:
-        zookeeper: the servers.
-        root: the option `zookeeper.root` of the queries.
-        applications: their names; all below the root if there are none.
+    Without names in `applications`, all below the root are shown.
     """
 
     def __init__(self, zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str] = ()) -> None:
@@ -116,11 +113,7 @@ def serve_metrics(
 ) -> tuple[WSGIServer, threading.Thread]:
     """Serve the metrics over HTTP in another thread; each request reads ZooKeeper.
 
-    Args:
-        zookeeper: the servers.
-        root: as in `ApplicationMetrics`.
-        applications: as there.
-        listen: `host:port`; port 0 chooses a free one.
+    `listen` is `host:port`; port 0 chooses a free one. The others are as in `ApplicationMetrics`.
 
     Returns:
         The server, whose `server_address` is where it listens, and its thread.

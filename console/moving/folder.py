@@ -17,9 +17,6 @@ _ALIASES = {"s3a://": "s3://", "s3n://": "s3://", "dbfs:/": "/dbfs/"}
 class Folder:
     """A folder to read.
 
-    Args:
-        path: of a local folder, or a URI.
-
     Raises:
         MigrationError: the place cannot be reached; also the methods.
     """

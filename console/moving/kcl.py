@@ -204,10 +204,7 @@ class KclTarget:
 
     A lease that exists keeps all but its checkpoint. A write fails if KCL has written the lease since it was read.
 
-    Args:
-        table: of the leases; it is created if there is none.
-        info: of the stream.
-        listed: its shards.
+    The table of leases is created if there is none.
     """
 
     system = System.KCL

@@ -45,13 +45,7 @@ _IN_USE_MS = 5_000
 class BatchPlanner:
     """Knows what there is to do, and when there may be something again.
 
-    Args:
-        options: of the source.
-        kinesis: how Kinesis is reached.
-        layout: of the source's home.
-        state: of the shards; what other processes ask for is taken into it before a plan is made.
-        around: the clocks and threads; the executor is shut down at the end.
-        pins_of: reads the pins of a batch.
+    What other processes ask for is taken into `state` before a plan is made. `close` ends the executor of `around`.
 
     Attributes:
         is_draining: only what is in the stream by now is read.

@@ -34,13 +34,6 @@ log = logging.getLogger(__name__)
 class Reconciler:
     """Settles or adopts what Spark's offsets say has happened since the state was loaded.
 
-    Args:
-        options: of the source.
-        store: of the source.
-        state: of the shards; moved on.
-        recreated: knows the streams that were deleted and created again.
-        past: what was used before, and is not in ZooKeeper.
-
     Attributes:
         planned: the plan that Spark got last; None before the first.
     """

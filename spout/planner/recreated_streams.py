@@ -15,12 +15,7 @@ from kinesis_trident.spout.planner.streams import Streams
 class RecreatedStreams:
     """Compares the streams of plans with those that are read.
 
-    Args:
-        layout: of the source's home.
-        streams: those that are read now.
-        known: those that have their home here, name to creation time; those read now and earlier ones.
-        losses: told of a stream that was recreated.
-        fail: `failOnDataLoss`.
+    `known`: the streams that have their home here, name to creation time; those read now and earlier ones.
     """
 
     def __init__(

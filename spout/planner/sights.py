@@ -93,13 +93,7 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> Status
 
 
 class StatusNotes:
-    """Says in ZooKeeper, every few seconds, and in the log what a run sees; no query waits for it.
-
-    Args:
-        store: keeps the node.
-        state: of the shards.
-        around: the clocks, and the seconds between two notes.
-    """
+    """Says in ZooKeeper, every few seconds, and in the log what a run sees; no query waits for it."""
 
     def __init__(self, store: SourceStore, state: SourceState, around: Surroundings) -> None:
         self._store = store

@@ -39,11 +39,7 @@ def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, Stream
 class Streams:
     """The streams that a run reads now.
 
-    Args:
-        kinesis: describes and lists.
-        layout: of the source's home.
-        infos: the streams as they were described at the start, by name.
-        described: before that, in seconds of a clock that never steps back.
+    `described` is a time before `infos` was asked for, in seconds of a clock that never steps back.
     """
 
     def __init__(

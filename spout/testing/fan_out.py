@@ -62,9 +62,7 @@ class HeldSubscription:
 class StreamConsumers:
     """The consumers of all streams.
 
-    Args:
-        find: returns a stream by its name at a time; raises StreamMissingError.
-        quotas: returns the current quotas.
+    `find` returns a stream by its name at a time; it raises StreamMissingError.
     """
 
     def __init__(self, find: Callable[[str, int], HeldStream], quotas: Callable[[], Quotas]) -> None:

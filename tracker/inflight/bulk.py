@@ -36,11 +36,7 @@ _FEW = 4
 
 
 class BulkTracking:
-    """The records of a shard that came in arrays, by ordinal: an ordinal counts all of them here, from 0.
-
-    Args:
-        runs: where their entries stand.
-    """
+    """The records of a shard that came in arrays, by ordinal: an ordinal counts all of them here, from 0."""
 
     def __init__(self, runs: OpenRuns) -> None:
         self._runs = runs

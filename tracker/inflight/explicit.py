@@ -47,12 +47,7 @@ class AckCounts(NamedTuple):
 
 
 class ExplicitAcks:
-    """The records of one shard that are acked and failed by name, after the batches that delivered them.
-
-    Args:
-        runs: those of the shard.
-        bulk: the records of them that came in arrays, as all that are given here do.
-    """
+    """The records of one shard that are acked and failed by name, after the batches that delivered them."""
 
     def __init__(self, runs: OpenRuns, bulk: BulkTracking) -> None:
         self._runs = runs

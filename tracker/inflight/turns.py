@@ -35,12 +35,7 @@ Buried = tuple[Run, int, Place]
 
 
 class TurnOutcomes:
-    """The outcomes of a shard's records in a batch. Only `settle` may raise after it has changed something.
-
-    Args:
-        runs: those of the shard.
-        bulk: the records of them that came in arrays.
-    """
+    """The outcomes of a shard's records in a batch. Only `settle` may raise after it has changed something."""
 
     def __init__(self, runs: OpenRuns, bulk: BulkTracking) -> None:
         self._runs = runs

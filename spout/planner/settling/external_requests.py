@@ -53,12 +53,7 @@ class Amendment:
 
 
 class Amender:
-    """Says how the shards of a source change. Pure, but for the log.
-
-    Args:
-        layout: of the source, for errors.
-        rules: of the records in flight.
-    """
+    """Says how the shards of a source change. Pure, but for the log."""
 
     def __init__(self, layout: Layout, rules: InflightRules) -> None:
         self._layout = layout

@@ -24,10 +24,6 @@ class Forgetting:
 
     A shard that was read to its end is forgotten when it is no longer listed; any other when the next full listing does
     not have it either: an answer of Kinesis that lacks a shard by mistake must not make it start over.
-
-    Args:
-        store: of the source.
-        epoch: of this run.
     """
 
     def __init__(self, store: SourceStore, epoch: int) -> None:

@@ -41,15 +41,7 @@ from kinesis_trident.spout.positions import (
 
 
 class LineageKeeper:
-    """Lists shards; every change of the lineage is in ZooKeeper before it is returned.
-
-    Args:
-        options: `startingPosition`.
-        store: keeps the lineage.
-        streams: lists the shards.
-        epoch: of this run.
-        losses: receives reports of unread records.
-    """
+    """Lists shards; every change of the lineage is in ZooKeeper before it is returned."""
 
     def __init__(
         self, options: SourceOptions, store: SourceStore, streams: Streams, epoch: int, losses: DataLossLog

@@ -70,16 +70,7 @@ class _Batch:
 
 
 class Prefetcher:
-    """Reads ahead from `begin` to `end`; only between these two it uses the probe and the pace.
-
-    Args:
-        probe: makes the calls, and knows the iterators.
-        pace: of the calls to each shard.
-        options: the bounds of a turn.
-        pins_of: reads pins.
-        sizes: of the records of each shard.
-        around: the clock, and who calls the steps.
-    """
+    """Reads ahead from `begin` to `end`; only between these two it uses the probe and the pace."""
 
     def __init__(
         self,

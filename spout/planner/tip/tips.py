@@ -29,9 +29,6 @@ class TipWatch:
 
     Times are milliseconds, given by the caller, of a clock that never steps back.
 
-    Args:
-        pace: of the looks, by default that of shards without a limit of calls.
-
     Attributes:
         closed: the shards that were listed as closed: such a one has an end, and no tip.
     """
@@ -155,10 +152,6 @@ class TipNotes:
     """Records when an idle shard was last seen at its tip, so that idleness is not taken for data loss.
 
     Writes `CheckpointNode.seen` to ZooKeeper only now and then.
-
-    Args:
-        store: keeps the nodes.
-        epoch: of this run.
     """
 
     def __init__(self, store: SourceStore, epoch: int) -> None:

@@ -41,10 +41,7 @@ class _Blocked:
 class LifeLog:
     """Writes the lines about shards and batches.
 
-    Args:
-        layout: names the shards.
-        letters: what becomes of records that failed for good.
-        steady: seconds that never step back.
+    `letters` says what becomes of records that failed for good.
     """
 
     def __init__(self, layout: Layout, letters: str, steady: Callable[[], float] = time.monotonic) -> None:
