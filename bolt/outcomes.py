@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from kinesis_trident.bolt.errors import NotOfThisBatchError
+from kinesis_trident.bolt.errors import NotOfThisBatchError, SinkError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons, make_reason
@@ -33,6 +34,7 @@ class Outcomes:
         self.application = application
         self.txid = txid
         self._failed: dict[str, str] = {}
+        self._tables: set[str] = set()
 
     def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:
         """Send records back.
@@ -65,6 +67,22 @@ class Outcomes:
                 )
                 raise NotOfThisBatchError(msg)
             self._failed[row["messageId"]] = make_reason(row["reason"] or "refused by the sink")
+
+    @contextmanager
+    def writing(self, table: str) -> Iterator[None]:
+        """Write into a table in the block, which replaces all that is there of this batch.
+
+        Raises:
+            SinkError: this attempt has written into the table already, and would take that back.
+        """
+        if table in self._tables:
+            msg = (
+                f"write has called a sink twice for {table} in batch {self.txid}: the second call would replace the "
+                "rows of the first. Join the rows by df.unionByName, and call it once"
+            )
+            raise SinkError(msg)
+        yield
+        self._tables.add(table)
 
     def __len__(self) -> int:
         return len(self._failed)

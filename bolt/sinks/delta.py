@@ -138,8 +138,9 @@ def write_delta(
         writer = FileWriter(
             files_at or table, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True
         )
-        files = df.mapInArrow(writer, WRITTEN).collect()
-        commit.add([row.asDict() for row in files])
+        with outcomes.writing(f"the Delta table {table.rstrip('/')}"):
+            files = df.mapInArrow(writer, WRITTEN).collect()
+            commit.add([row.asDict() for row in files])
 
 
 def _import_deltalake() -> Any:

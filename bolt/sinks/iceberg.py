@@ -83,8 +83,9 @@ def write_iceberg(
         partitions = _partitions(found, where)
         place = files_at or found.location()
         writer = FileWriter(place, f"data/{batch_folder(outcomes)}", schema, partitions, leaves_out=False)
-        files = df.mapInArrow(writer, WRITTEN).collect()
-        commit.add([row.asDict() for row in files])
+        with outcomes.writing(f"{where} at {found.location()}"):
+            files = df.mapInArrow(writer, WRITTEN).collect()
+            commit.add([row.asDict() for row in files])
 
 
 def _open(catalog: str | Mapping[str, str] | Catalog) -> Catalog:

@@ -84,9 +84,10 @@ def merge_into(
     place = (sa.make_url(url), table, outcomes.application, df.schema.json(), keys, order, timeout)
     sink = _SINKS.get(place, lambda: _open(df, place), is_usable=lambda sink: sink.is_usable)
     try:
-        loader = _Loader(sink.url, sink.tables, outcomes.epoch, outcomes.txid, bytes_by_driver)
-        loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
-        sink.write(loader, outcomes, loaded)
+        with outcomes.writing(sink.where):
+            loader = _Loader(sink.url, sink.tables, outcomes.epoch, outcomes.txid, bytes_by_driver)
+            loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
+            sink.write(loader, outcomes, loaded)
     except BaseException:
         # The table may have been altered.
         sink.is_usable = False
@@ -143,7 +144,7 @@ class _MergeSink:
         except ChangedMeanwhileError as error:
             raise SinkError(str(error)) from None
         except sa.exc.DBAPIError as error:
-            msg = f"{self._where} refused to merge batch {outcomes.txid}: {describe_error(error)}"
+            msg = f"{self.where} refused to merge batch {outcomes.txid}: {describe_error(error)}"
             raise SinkError(msg) from error
         # What those of other columns held is taken back, or done with; they may be dropped from here on.
         self.tables = replace(self.tables, earlier=())
@@ -151,7 +152,8 @@ class _MergeSink:
             outcomes.fail([name for name, why in refused.items() if why == reason], reason)
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """Return the table's name and place, for errors."""
         return f"table {self.tables.target.fullname} of {describe(self.engine)}"
 
 

@@ -53,6 +53,17 @@ def test_a_batch_that_comes_again_replaces_what_it_wrote(spark: SparkSession, ta
     assert names_in(table) == ["a", "b", "d", "e", "z"]
 
 
+def test_a_second_call_in_one_batch_does_not_replace_the_first(spark: SparkSession, table: str) -> None:
+    outcomes = batch(1)
+    with pytest.raises(SinkError, match="cannot be partitioned"):
+        write_delta(orders(spark, "a"), outcomes, table, partition_by=["amount"])
+    write_delta(orders(spark, "a"), outcomes, table)
+    with pytest.raises(SinkError, match=r"twice for the Delta table .*/orders in batch 1"):
+        write_delta(orders(spark, "b"), outcomes, f"{table}/")
+    write_delta(orders(spark, "b"), outcomes, f"{table}-2")
+    assert (names_in(table), names_in(f"{table}-2")) == (["a"], ["b"])
+
+
 def test_readers_find_each_value(spark: SparkSession, table: str) -> None:
     """Also by the statistics, by which they skip files."""
     columns = "kind string, n bigint, small tinyint, day date, at timestamp, local timestamp_ntz, price decimal(9,2), "

@@ -73,6 +73,14 @@ def test_a_batch_that_comes_again_replaces_what_it_wrote(spark: SparkSession, ca
     assert summary["kinesis-trident.txid"] == "3"
 
 
+def test_a_second_call_in_one_batch_does_not_replace_the_first(spark: SparkSession, catalog: Catalog) -> None:
+    outcomes = batch(1)
+    write(orders(spark, "a"), outcomes, catalog)
+    with pytest.raises(SinkError, match=r"twice for the Iceberg table shop\.orders at .* in batch 1"):
+        write(orders(spark, "b"), outcomes, catalog)
+    assert names_in(catalog) == ["a"]
+
+
 def test_the_fence_outlasts_the_snapshots(spark: SparkSession, catalog: Catalog) -> None:
     write(orders(spark, "a"), batch(2, epoch=2), catalog)
     table = catalog.load_table(TABLE)

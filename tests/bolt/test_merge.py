@@ -208,6 +208,17 @@ def test_a_batch_that_comes_again_is_taken_back_first(
     assert rows_of(engine) == [("a", 1, 1.0), ("b", 3, 3.0), ("c", 7, 2.0), ("d", 1, 1.0)]
 
 
+@SQLITE
+def test_a_second_call_in_one_batch_does_not_take_the_first_back(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    outcomes = batch(1)
+    merge(orders(spark, ("a", 1, 1.0)), outcomes, database)
+    with pytest.raises(SinkError, match=r"twice for table orders of .* in batch 1"):
+        merge(orders(spark, ("b", 1, 1.0)), outcomes, database)
+    assert rows_of(engine) == [("a", 1, 1.0)]
+
+
 @ONE
 def test_a_batch_is_taken_back_though_the_table_was_altered_since(
     spark: SparkSession, engine: sa.Engine, database: str
