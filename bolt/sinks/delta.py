@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.columns import make_nullable, refuse_other_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.older_runs import refuse_older
-from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder
+from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder, bounds_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -61,13 +61,16 @@ def compute_stats(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any
         if not stats or any(one is None or not one.has_null_count for one in stats):
             continue
         nulls[name] = sum(one.null_count for one in stats)
-        known = [one for one in stats if one.has_min_max]
-        # A group of nulls alone has neither.
-        if len(known) < sum(one.num_values > 0 for one in stats) or not known:
+        # A group of nulls alone has none.
+        bounds = [bounds_of(one) for one in stats if one.num_values > 0]
+        known = [one for one in bounds if one is not None]
+        if len(known) < len(bounds) or not known:
             continue
-        low, high = min(one.min for one in known), max(one.max for one in known)
+        low, high = min(low for low, _ in known), max(high for _, high in known)
         if _is_comparable(low) and _is_comparable(high):
-            least[name], most[name] = _stat(low, math.floor), _stat(high, math.ceil)
+            # The last millisecond of 9999 cannot be rounded up.
+            with suppress(OverflowError):
+                least[name], most[name] = _stat(low, math.floor), _stat(high, math.ceil)
     return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -23,7 +25,7 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.columns import make_nullable, refuse_other_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.older_runs import refuse_older
-from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder
+from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder, bounds_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -274,18 +276,18 @@ class _CheckedCatalog:
 
 
 def _data_file(found: Table, file: Mapping[str, Any]) -> DataFile:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from pyiceberg.io import pyarrow as iceberg_files
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
     schema = found.schema()
-    statistics = iceberg_files.data_file_statistics_from_parquet_metadata(
-        pq.read_metadata(pa.BufferReader(file["footer"])),
-        iceberg_files.compute_statistics_plan(schema, found.properties),
-        iceberg_files.parquet_path_to_id_mapping(schema),
-    )
+    footer = pq.read_metadata(pa.BufferReader(file["footer"]))
+    ids = iceberg_files.parquet_path_to_id_mapping(schema)
+    plan = iceberg_files.compute_statistics_plan(schema, found.properties)
+    counts = iceberg_files.MetricsMode(iceberg_files.MetricModeTypes.COUNTS)
+    for name in _columns_without_bounds(footer):
+        plan[ids[name]] = replace(plan[ids[name]], mode=counts)
+    statistics = iceberg_files.data_file_statistics_from_parquet_metadata(footer, plan, ids)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{found.location()}/{file['path']}",
@@ -298,6 +300,17 @@ def _data_file(found: Table, file: Mapping[str, Any]) -> DataFile:
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def _columns_without_bounds(footer: pq.FileMetaData) -> set[str]:
+    """Return the columns, by path, of which Python cannot hold the least or the greatest value."""
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
+    return {
+        column.path_in_schema
+        for column in columns
+        if column.is_stats_set and column.statistics.has_min_max and bounds_of(column.statistics) is None
+    }
 
 
 def _partition_values(found: Table, values: Sequence[Any]) -> list[Any]:

@@ -34,6 +34,17 @@ def batch_folder(outcomes: Outcomes) -> str:
     return f"{MARK}/{application}/{outcomes.txid}"
 
 
+def bounds_of(statistics: pq.Statistics) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column; None if Parquet has none, or Python has no such value.
+
+    A time in milliseconds that was taken for one in seconds lies beyond the year 9999.
+    """
+    try:
+        return (statistics.min, statistics.max) if statistics.has_min_max else None
+    except (OverflowError, ValueError):
+        return None
+
+
 @dataclass(frozen=True)
 class Partition:
     """A value by which rows go to files of their own: of a column, or of a time in whole units since 1970.

@@ -110,6 +110,16 @@ def test_readers_find_each_value(spark: SparkSession, table: str) -> None:
     assert DeltaTable(table).metadata().partition_columns == ["kind", "day"]
 
 
+def test_times_that_python_does_not_have_are_written(spark: SparkSession, table: str) -> None:
+    """Milliseconds taken for seconds, and an end of all times."""
+    for txid, at in enumerate(
+        ("timestamp_seconds(1767225600000)", "timestamp'9999-12-31 23:59:59.999999Z'"), 1
+    ):
+        write_delta(orders(spark, "a").selectExpr("*", f"{at} AS at"), batch(txid), table)
+    read = DeltaTable(table).to_pyarrow_table()
+    assert sorted(read["at"].cast(pa.int64()).to_pylist()) == [253402300799999999, 1767225600000000000]
+
+
 def test_columns_that_the_rows_lack_are_null(spark: SparkSession, table: str) -> None:
     write_delta(orders(spark, "a"), batch(1), table)
     write_delta(orders(spark, "b").select("order_id"), batch(2), table)

@@ -163,6 +163,15 @@ def test_a_table_partitioned_by_days_and_hours(spark: SparkSession, catalog: Cat
         assert len(table.scan(is_it).to_arrow()) == 2
 
 
+def test_times_that_python_does_not_have_are_written(spark: SparkSession, catalog: Catalog) -> None:
+    """Milliseconds taken for seconds; of the other columns a file has its bounds."""
+    write(orders(spark, "a").selectExpr("*", "timestamp_seconds(1767225600000) AS at"), batch(1), catalog)
+    found = catalog.load_table(TABLE)
+    assert found.scan().to_arrow()["at"].cast(pa.int64()).to_pylist() == [1767225600000000000]
+    (file,) = (task.file for task in found.scan().plan_files())
+    assert file.lower_bounds.keys() == {1, 2}
+
+
 def test_columns_that_the_rows_lack_are_null(spark: SparkSession, catalog: Catalog) -> None:
     write(orders(spark, "a"), batch(1), catalog)
     write(orders(spark, "b").select("order_id"), batch(2), catalog)
