@@ -21,6 +21,7 @@ import pyarrow as pa
 from kinesis_trident.common.arrow_columns import column_of, numbers, texts
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.pages.payloads import decode_payloads, join_payloads
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA, UNREADABLE_SUB
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -44,13 +45,16 @@ _Second = Annotated[float, msgspec.Meta(ge=0, le=_LAST_SECOND)]
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-class _Record(msgspec.Struct, gc=False, rename=_NAMES):
+DataT = TypeVar("DataT", bytes, msgspec.Raw)
+
+
+class _Record(msgspec.Struct, Generic[DataT], gc=False, rename=_NAMES):
     """One record of an answer: `data` is base64, `arrival` is in seconds since 1970 with three decimals.
 
     A stream that distributes its records by itself may have records without a partition key.
     """
 
-    data: bytes
+    data: DataT
     sequence: str
     key: str | None = None
     arrival: float | None = 0.0
@@ -75,7 +79,7 @@ class _Time(msgspec.Struct, rename=_NAMES):
     arrival: _Second = 0.0
 
 
-RecordT = TypeVar("RecordT", _Record, msgspec.Raw)
+RecordT = TypeVar("RecordT", _Record[bytes], _Record[msgspec.Raw], msgspec.Raw)
 
 
 class _Answer(
@@ -113,11 +117,8 @@ class _Event(
 _ZERO = np.uint8(ord("0"))
 """What is below it wraps around, beyond 9."""
 
-_TOGETHER = 256
-"""The number of small payloads joined at a time: few enough to stay in the processor's cache."""
-
-_SMALL = 4096
-"""Mean bytes of payloads that are worth joining; joining larger ones would copy them in memory once more."""
+_LARGE = 512 * 1024
+"""Bytes of an answer from which on its payloads are decoded many at a time."""
 
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -128,8 +129,19 @@ _ESCAPE = re.compile(
 _LONGEST_LAG = 2**53
 """Milliseconds, which a number of JSON holds exactly."""
 
-_decoder = msgspec.json.Decoder(_Answer[_Record]), msgspec.json.Decoder(_Answer[msgspec.Raw])
-_event_decoder = msgspec.json.Decoder(_Event[_Record]), msgspec.json.Decoder(_Event[msgspec.Raw])
+_Decoders = tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]
+"""Decode a small answer; a large one, whose payloads stay JSON; and any one, whose records stay JSON."""
+
+_decoders: _Decoders = (
+    msgspec.json.Decoder(_Answer[_Record[bytes]]),
+    msgspec.json.Decoder(_Answer[_Record[msgspec.Raw]]),
+    msgspec.json.Decoder(_Answer[msgspec.Raw]),
+)
+_event_decoders: _Decoders = (
+    msgspec.json.Decoder(_Event[_Record[bytes]]),
+    msgspec.json.Decoder(_Event[_Record[msgspec.Raw]]),
+    msgspec.json.Decoder(_Event[msgspec.Raw]),
+)
 _decode_any = msgspec.json.Decoder(_AnyRecord).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_time = msgspec.json.Decoder(_Time).decode
@@ -142,7 +154,7 @@ def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
         msgspec.ValidationError: the body is not the JSON of a GetRecords answer, or a record of it has no place in the
             shard.
     """
-    return _page(*_decoder, body, answered)
+    return _page(_decoders, body, answered)
 
 
 def page_of_event(payload: bytes, answered: int | None = None) -> Page:
@@ -151,7 +163,7 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     Raises:
         msgspec.ValidationError: as `page_of`, for such an event.
     """
-    return _page(*_event_decoder, payload, answered)
+    return _page(_event_decoders, payload, answered)
 
 
 def why_unreadable(record: bytes) -> str:
@@ -163,14 +175,10 @@ def why_unreadable(record: bytes) -> str:
     return "UNREADABLE: this version can decode it, an earlier one could not"
 
 
-def _page(
-    decoder: msgspec.json.Decoder[Any],
-    raw_decoder: msgspec.json.Decoder[Any],
-    body: bytes | memoryview,
-    answered: int | None,
-) -> Page:
+def _page(decoders: _Decoders, body: bytes | memoryview, answered: int | None) -> Page:
+    decoder, large_decoder, raw_decoder = decoders
     try:
-        answer = decoder.decode(body)
+        answer = (decoder if len(body) < _LARGE else large_decoder).decode(body)
         records = _batch_of(answer.records) if answer.records else _NO_RECORDS
     except (*UNREADABLE, ValueError):
         try:
@@ -197,7 +205,7 @@ def _decode_one_by_one(raw: list[msgspec.Raw]) -> pa.RecordBatch:
     return _batch_of(records, subs)
 
 
-def _any_record(raw: bytes | msgspec.Raw) -> _Record:
+def _any_record(raw: bytes | msgspec.Raw) -> _Record[bytes]:
     """Decode one record in any notation.
 
     Raises:
@@ -233,11 +241,12 @@ def _replace_half_pairs(body: bytes) -> bytes:
 
 
 def _batch_of(
-    records: list[_Record], subs: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    records: list[_Record[Any]], subs: np.ndarray[Any, np.dtype[np.int64]] | None = None
 ) -> pa.RecordBatch:
-    """Return records in columns.
+    """Return records in columns; all payloads are bytes, or all are JSON.
 
     Raises:
+        ValueError: a payload as JSON is not base64.
         msgspec.ValidationError: a sequence number is none, or does not come after the one before; or an arrival is not
             in the years that a time can have.
     """
@@ -247,9 +256,11 @@ def _batch_of(
         if math.isnan(arrivals.min()):
             arrivals[np.isnan(arrivals)] = 0
         _check(sequences, arrivals)
+    data = [record.data for record in records]
+    payloads = decode_payloads(data) if data and isinstance(data[0], msgspec.Raw) else join_payloads(data)
     columns = [
         _keys([record.key for record in records]),
-        _payloads([record.data for record in records]),
+        payloads,
         sequences,
         numbers(np.full(len(records), PLAIN_SUB, np.int64) if subs is None else subs),
         # Round to the milliseconds of Kinesis: seconds in a float are not exact.
@@ -289,20 +300,6 @@ def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.floa
     if arrivals.max() > _LAST_SECOND or arrivals.min() < 0:
         msg = f"the arrivals from {arrivals.min():g} to {arrivals.max():g} are not seconds since 1970"
         raise msgspec.ValidationError(msg)
-
-
-def _payloads(data: list[bytes]) -> pa.Array:
-    """Build a column of exactly the payloads' size: Arrow's own builder grows by doubling and copies each time."""
-    ends = np.zeros(len(data) + 1, dtype=np.int32)
-    np.fromiter(map(len, data), np.int32, len(data)).cumsum(out=ends[1:])
-    joined = pa.allocate_buffer(int(ends[-1]))
-    if joined.size:
-        into = memoryview(joined).cast("B")
-        together = _TOGETHER if joined.size < _SMALL * len(data) else 1
-        for first in range(0, len(data), together):
-            last = min(first + together, len(data))
-            into[ends[first] : ends[last]] = b"".join(data[first:last])
-    return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(ends), joined])
 
 
 _NO_RECORDS = _batch_of([])

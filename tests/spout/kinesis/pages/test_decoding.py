@@ -55,15 +55,25 @@ def body_of(records: list[dict[str, object]], **more: object) -> bytes:
     return json.dumps({"Records": entries, **more}).encode()
 
 
+BLANKS = b" " * 2**19
+"""Make an answer a large one: its payloads are decoded many at a time."""
+
+sizes = pytest.mark.parametrize("blanks", [b"", BLANKS], ids=["small", "large"])
+
+
 def parsed(body: bytes) -> Page:
     """The page of a GetRecords answer, as the client parses it."""
     return read_body("GetRecords", lambda: page_of(body), body)
 
 
+@sizes
 @settings(deadline=None)
 @given(RECORDS, st.none() | st.text(min_size=1), st.integers(0, 10**9))
-def test_a_body_becomes_a_page(records: list[dict[str, object]], following: str | None, behind: int) -> None:
-    page = page_of(body_of(records, NextShardIterator=following, MillisBehindLatest=behind), 5)
+def test_a_body_becomes_a_page(
+    blanks: bytes, records: list[dict[str, object]], following: str | None, behind: int
+) -> None:
+    body = body_of(records, NextShardIterator=following, MillisBehindLatest=behind)
+    page = page_of(body + blanks, 5)
     assert page.records.schema == RECORD_SCHEMA
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert page.records.to_pylist() == [
@@ -93,6 +103,7 @@ def test_a_lag_that_is_missing_is_not_known() -> None:
     assert page_of(b'{"Records": [], "MillisBehindLatest": 0}').behind_ms == 0
 
 
+@sizes
 @pytest.mark.parametrize(
     "body",
     [
@@ -107,13 +118,15 @@ def test_a_lag_that_is_missing_is_not_known() -> None:
         b'{"Records": [{"Data": 0, "SequenceNumber": "10"}, {"Data": 0, "SequenceNumber": "9"}]}',
     ],
 )
-def test_a_body_that_is_no_answer(body: bytes) -> None:
+def test_a_body_that_is_no_answer(body: bytes, blanks: bytes) -> None:
+    body += blanks
     with pytest.raises(msgspec.MsgspecError):
         page_of(body)
     with pytest.raises(ResponseParserError, match=f"GetRecords cannot be read .{len(body)} bytes"):
         parsed(body)
 
 
+@sizes
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -121,9 +134,11 @@ def test_a_body_that_is_no_answer(body: bytes) -> None:
         pytest.param(b"1.5", b'"1970-01-01T00:00:01.500Z"', id="a time as text"),
         pytest.param(b":7", b":7.0", id="a lag with a point"),
         pytest.param(b'"k"', b'"k\\ud800"', id="half a surrogate pair"),
+        pytest.param(b'"AAE="', b'"\\u0041AE="', id="base64 with an escape"),
+        pytest.param(b'"AAE="', b'  "AAE="\n', id="blanks"),
     ],
 )
-def test_other_notations_of_a_record(old: bytes, new: bytes) -> None:
+def test_other_notations_of_a_record(old: bytes, new: bytes, blanks: bytes) -> None:
     record = {
         "Data": b"\0\1",
         "PartitionKey": "k",
@@ -132,7 +147,7 @@ def test_other_notations_of_a_record(old: bytes, new: bytes) -> None:
     }
     body = body_of([record], NextShardIterator="x", MillisBehindLatest=7)
     odd = body.replace(old, new).replace(b": 7", b": 7.0" if new == b":7.0" else b": 7")
-    found, plain = parsed(odd), parsed(body)
+    found, plain = parsed(odd + blanks), parsed(body)
     key = found.records.column("partitionKey").to_pylist()
     assert key == (["k\ufffd"] if b"ud800" in new else ["k"])
     for column in ("data", "sequenceNumber", "approximateArrivalTimestamp"):
@@ -144,6 +159,13 @@ ODD = {
     "no data": {"Data": None},
     "data of another type": {"Data": {"S3": "s3://bucket/key"}},
     "no base64": {"Data": "a?"},
+    "other characters": {"Data": "AA\u00e9="},
+    "padding too early": {"Data": "AA=E"},
+    "padding alone": {"Data": "===="},
+    "padding in the middle": {"Data": "AA==AA=="},
+    "a group cut off": {"Data": "AAAAA"},
+    "a group of others": {"Data": "????AAE="},
+    "a number of as many digits": {"Data": 123456},
     "a key of another type": {"PartitionKey": 7},
     "a time that is none": {"ApproximateArrivalTimestamp": "soon"},
     "a time of the far future": {"ApproximateArrivalTimestamp": 1e15},
@@ -151,17 +173,19 @@ ODD = {
 }
 
 
+@sizes
 @pytest.mark.parametrize("members", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("read", [page_of, page_of_event])
 def test_a_record_that_cannot_be_decoded_stays_json_in_its_place(
-    read: Callable[[bytes], Page], members: dict[str, object]
+    read: Callable[[bytes], Page], members: dict[str, object], blanks: bytes
 ) -> None:
     records = [
         {"Data": "AAE=", "PartitionKey": "k", "SequenceNumber": str(n), "ApproximateArrivalTimestamp": 1.5}
         for n in range(9, 13)
     ]
     records[2] |= members
-    page = read(json.dumps({"Records": records, "MillisBehindLatest": 7, "ChildShards": []}).encode())
+    body = json.dumps({"Records": records, "MillisBehindLatest": 7, "ChildShards": []}).encode()
+    page = read(body + blanks)
     rows = page.records.to_pylist()
     assert [row["sequenceNumber"] for row in rows] == ["9", "10", "11", "12"]
     assert [row["subSequenceNumber"] for row in rows] == [-1, -1, UNREADABLE_SUB, -1]
