@@ -135,8 +135,6 @@ def write_delta(
         # Before the executors write for nothing.
         commit.refuse_older(found)
         columns = found.metadata().partition_columns
-        import pyarrow as pa
-
         partitions = [Partition(column) for column in columns]
         writer = FileWriter(
             files_at or table, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True
@@ -279,8 +277,6 @@ class _DeltaCommit:
         Raises:
             SinkError: they are there no more, because another operation has put their rows into other files.
         """
-        import pyarrow as pa
-
         paths = pa.table(found.get_add_actions()).column("path").to_pylist()
         files = {path for path in paths if path.startswith(f"{self.folder}/")}
         changed = {str(path).rpartition("/")[2] for path in _with_deletions(found)}
@@ -348,8 +344,6 @@ class _DeltaCommit:
 
 def _with_deletions(found: DeltaTable) -> list[str]:
     """Return the files of which some rows are deleted, by deletion vectors."""
-    import pyarrow as pa
-
     features = found.protocol().writer_features or ()
     if "deletionVectors" not in features:
         return []
