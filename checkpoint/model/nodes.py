@@ -10,7 +10,7 @@ unknown version is an error that names the path: nothing ever starts over silent
 - Unknown fields are ignored (by 1.0.0 they are refused). So a new field is optional, and only what an older release
   can do without: it reads the node as if it had written it itself, and drops the field when it writes the node again.
 - What is needed for a right reading raises the version of the node, and of those that contain it, in the nodes that
-  have it (`packed_nodes`); all others stay as they are. An older release then stops, and says that a newer one has
+  have it (`codec`); all others stay as they are. An older release then stops, and says that a newer one has
   written the node.
 - Each kind that holds something has a required field that others have not: a node at another's place is an error.
 

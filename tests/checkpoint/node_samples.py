@@ -8,9 +8,9 @@ import msgspec
 import samples
 
 from kinesis_trident.checkpoint.model import nodes
+from kinesis_trident.checkpoint.model.codec import FEW
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Node, NotDone
-from kinesis_trident.checkpoint.model.packed_nodes import FEW
 from kinesis_trident.console.render import to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.views import VIEWS

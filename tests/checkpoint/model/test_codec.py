@@ -6,7 +6,7 @@ import samples
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
-from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.codec import FEW, decode, encode
 from kinesis_trident.checkpoint.model.nodes import (
     Batch,
     BatchOutcome,
@@ -16,7 +16,6 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     Plan,
 )
-from kinesis_trident.checkpoint.model.packed_nodes import FEW
 
 PATH = "/kinesis-trident/app/orders@1/checkpoints/shardId-000000000000"
 GOOD = encode(samples.checkpoint(3, 10**55))

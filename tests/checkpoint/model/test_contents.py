@@ -13,9 +13,8 @@ from node_samples import GOOD, NODES, PATH, SHARD, use
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model import nodes
-from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.codec import PACKED_VERSION, decode, encode
 from kinesis_trident.checkpoint.model.nodes import Node
-from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION
 
 WRONG = [
     "abc", "FOO", "", None, True, [], {}, -1, 10**18, -(10**18), 10**30, 1.5, "9" * 5000, "-1", "1_0", " 7", "7\n",
