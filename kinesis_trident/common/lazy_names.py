@@ -1,12 +1,15 @@
-"""Public names that are imported when they are first asked for."""
+"""Public names that are imported when they are first asked for; it says how to get PySpark where one needs it."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+from kinesis_trident.common.errors import MissingPackageError
 
 
 def lazy_names(
@@ -33,9 +36,7 @@ def lazy_names(
         if name not in homes:
             msg = f"module {module!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        from kinesis_trident.common.missing_spark import spark_needed
-
-        with spark_needed(f"{module}.{name}"):
+        with _spark_needed(f"{module}.{name}"):
             value = getattr(import_module(homes[name]), name)
         setattr(sys.modules[module], name, value)
         return value
@@ -56,3 +57,32 @@ def _imports_for_type_checkers(module: str) -> dict[str, str]:
         if isinstance(imported, ast.ImportFrom)
         for alias in imported.names
     }
+
+
+@contextmanager
+def _spark_needed(what: str) -> Iterator[None]:
+    """Import what needs PySpark in this context.
+
+    Raises:
+        MissingPackageError: there is none, and the message names the platform's own and the extra `spark`; or it is so
+            old (3.5) that it has no Python data sources.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = error.name or ""
+        if name.partition(".")[0] != "pyspark":
+            raise
+        try:
+            from pyspark import __version__
+        except ImportError:
+            msg = (
+                f"{what} needs PySpark, which this Python does not find. On a platform that has Spark, run it with the "
+                "platform's own (spark-submit puts it on the path). Elsewhere: pip install 'kinesis-trident[spark]'"
+            )
+        else:
+            msg = (
+                f"{what} needs PySpark 4.0 or newer, and this is PySpark {__version__}, which lacks {name}. Use a "
+                "release of the platform that has Spark 4.0 or newer, or pip install 'pyspark>=4.0', on the cluster too"
+            )
+        raise MissingPackageError(msg, name="pyspark") from error
