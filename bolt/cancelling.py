@@ -49,5 +49,5 @@ def cancelled_group(rows: DataFrame, error: Exception) -> str | None:
 
 
 def is_cancelled(rows: DataFrame, error: Exception) -> bool:
-    """Return True if an error says that the batch was cancelled or interrupted; Connect has no job groups."""
+    """Return whether an error says that the batch was cancelled or interrupted; Connect has no job groups."""
     return any(name in str(error) for name in INTERRUPTED) or cancelled_group(rows, error) is not None

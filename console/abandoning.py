@@ -101,7 +101,7 @@ def _decide(store: SourceStore, dead_letter: bool) -> tuple[Batch, dict[str, Pin
 
 
 def _is_named(pin: Pin) -> bool:
-    """Tell whether a pin names where its new records begin: an earlier release does not in a shard's first turn."""
+    """Return whether a pin names where its new records begin: an earlier release does not in a shard's first turn."""
     return pin.last is None or pin.first is not None or pin.start.startswith(_AFTER)
 
 

@@ -47,7 +47,7 @@ class Change:
 
 def copy_of(store: SourceStore) -> BackupNode:
     """Return a copy of the checkpoints and unfinished records of a home; nodes that cannot be read are not in it."""
-    store = store.looking(_say_unreadable)
+    store = store.open_for_looking(_say_unreadable)
     settled, lineage = store.batches.settled(), store.shards.lineage()
     return BackupNode(
         application=store.layout.application,

@@ -79,7 +79,7 @@ _ALL = Choice()
 
 
 def is_of_shard(message_id: str, shard: str | None) -> bool:
-    """Tell whether a message id is of a shard; None stands for all."""
+    """Return whether a message id is of a shard; None stands for all."""
     return shard is None or f"/{shard}:" in message_id
 
 
@@ -127,12 +127,12 @@ def replayed_ids(stores: Iterable[SourceStore]) -> set[str]:
         for shard, node in store.shards.dead_letters().items():
             if node.replays:
                 # Only here, because it loads numpy.
-                from kinesis_trident.checkpoint.model.replays import marked
+                from kinesis_trident.checkpoint.model.replays import find_replayed
                 from kinesis_trident.tracker.position_keys import KeyPositions
 
                 with naming(store.layout.deadletters_of(shard)):
                     source = store.layout.key_of(shard).source
-                    found.update(f"{source}:{position}" for position in KeyPositions(marked(node)))
+                    found.update(f"{source}:{position}" for position in KeyPositions(find_replayed(node)))
     return found
 
 

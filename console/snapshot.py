@@ -156,7 +156,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         CheckpointError: ZooKeeper does not answer.
     """
     problems: list[str] = []
-    store = store.looking(lambda error: problems.append(str(error)))
+    store = store.open_for_looking(lambda error: problems.append(str(error)))
     newest, settled, batch, lineage = (
         store.epochs.newest_run(),
         store.batches.settled(),

@@ -137,7 +137,7 @@ PARSED: Places = RecordPosition.parse_all
 
 
 def are_comparable(texts: Sequence[str]) -> bool:
-    """Return True if positions compare as their texts do: numbers of as many digits, without sub-sequences.
+    """Return whether positions compare as their texts do: numbers of as many digits, without sub-sequences.
 
     Those of one shard nearly always are, and need not be parsed.
     """

@@ -108,7 +108,7 @@ class RetryPolicy:
             raise BackoffError(msg)
 
     def exhausted(self, attempt: int) -> bool:
-        """Return True if delivery number `attempt` (from 1) is the last one."""
+        """Return whether delivery number `attempt` (from 1) is the last one."""
         return attempt > self.limit
 
     def due(self, attempt: int, now_ms: int, rng: random.Random) -> int:

@@ -32,7 +32,7 @@ Span = tuple[str, str, str | None]
 """The first record, the last one, and, if the first is not known, the one before it."""
 
 
-def marked(node: DeadLettersNode | None) -> Keys:
+def find_replayed(node: DeadLettersNode | None) -> Keys:
     """Return the records whose newest letter was delivered again: they are done since, or in flight."""
     some = [one.positions for one in node.replays if one.outcome != "failed"] if node else []
     return merge_keys([unpack(*positions) for positions in some])
@@ -92,8 +92,8 @@ def settle_replays(
     return _with(node, after)
 
 
-def held(keys: Keys, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> Mask:
-    """Tell of sorted keys which are in flight."""
+def are_in_flight(keys: Keys, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> Mask:
+    """Return which of sorted keys are in flight."""
     return _KeyRanges.of(inflight, turns).cover(keys)
 
 

@@ -32,7 +32,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Op,
     Refused,
     Write,
-    packed,
+    pack_writes,
 )
 
 PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
@@ -182,7 +182,7 @@ class BatchStore:
         """
         layout = self._layout
         held = dict(pins)
-        for pack in packed(
+        for pack in pack_writes(
             ([Create(layout.pin_of(pin.txid, shard), encode(pin))] for shard, pin in pins.items()), PACK_SIZE
         ):
             try:
@@ -243,7 +243,7 @@ class BatchStore:
         """Return the outcome of a batch; None if none was published. `fresh`: as in `get_pins`."""
         return self._nodes.get(self._layout.acks_of(txid), BatchOutcome, fresh=fresh)
 
-    def finished(
+    def read_finished(
         self, txid: int, shards: Sequence[str], *, judging: bool
     ) -> tuple[dict[str, Pin], BatchOutcome | None, JudgingNode | None, dict[str, int]]:
         """Return what settling a batch needs: the pins of the shards that have one, the outcome, the judging note.

@@ -29,7 +29,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Op,
     Refused,
     Write,
-    packed,
+    pack_writes,
 )
 
 _KEPT = 50
@@ -76,7 +76,7 @@ class ChangeStore:
             first = [path for path in (layout.epoch, layout.owner) if path in paths]
             rest = sorted(set(paths).difference(first), key=lambda path: -path.count("/"))
             try:
-                for pack in packed(
+                for pack in pack_writes(
                     [[Delete(path) for path in first], *([Delete(path)] for path in rest)], PACK_SIZE
                 ):
                     if epoch:

@@ -220,14 +220,14 @@ class Epochs:
     def owner(self) -> OwnerNode | None:
         """Return the process that has the epoch; None if it is not connected."""
         found = self._session.read([self._layout.owner])[0]
-        return self._nodes.decoded(self._layout.owner, found.data, OwnerNode) if found else None
+        return self._nodes.decode(self._layout.owner, found.data, OwnerNode) if found else None
 
     def newest_run(self) -> tuple[int, EpochNode] | None:
         """Return the newest run and its epoch; None if nothing was ever started here."""
         found = self._session.read([self._layout.epoch])[0]
         if found is None or found.stat.version == 0:
             return None
-        run = self._nodes.decoded(self._layout.epoch, found.data, EpochNode)
+        run = self._nodes.decode(self._layout.epoch, found.data, EpochNode)
         return (found.stat.version, run) if run else None
 
     def takeovers(self) -> list[tuple[int, FencedNode]]:

@@ -52,7 +52,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Op,
     Refused,
     Write,
-    packed,
+    pack_writes,
 )
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
@@ -150,7 +150,7 @@ class FencedNodes:
             found.stat.version,
         )
 
-    def decoded(self, path: str, data: bytes, kind: type[NodeT]) -> NodeT | None:
+    def decode(self, path: str, data: bytes, kind: type[NodeT]) -> NodeT | None:
         """Return a node from its data; None if it is bad and such nodes count as absent."""
         try:
             return decode(path, data, kind)
@@ -314,7 +314,7 @@ class FencedNodes:
         # There is one of these for each shard, and they are read together.
         whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
         data, parts = split(path, encode(node), whole=whole)
-        for pack in packed([[Create(part, content)] for part, content in parts.items()], PACK_SIZE):
+        for pack in pack_writes([[Create(part, content)] for part, content in parts.items()], PACK_SIZE):
             self._create_parts(pack, epoch)
         return data
 

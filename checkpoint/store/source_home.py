@@ -61,7 +61,7 @@ def past_of(home: SourceStore, streams: Mapping[str, int]) -> PastNode:
     for other in layouts:
         if other.stream not in taken or (not layout.several and other.created >= layout.created):
             continue
-        used = highest_used_in(SourceStore(home.client, other).looking(lambda _: None))
+        used = highest_used_in(SourceStore(home.client, other).open_for_looking(lambda _: None))
         epoch, txid = max(epoch, used.epoch), max(txid, used.txid)
     return PastNode(epoch=epoch, txid=txid, lost_upto=0)
 

@@ -54,7 +54,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Delete,
     Op,
     Refused,
-    packed,
+    pack_writes,
 )
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
@@ -97,7 +97,7 @@ class Leftovers:
         for _ in range(RACES):
             ops = self._removals(txid_upto, keep)
             try:
-                for pack in packed(ops, PACK_SIZE):
+                for pack in pack_writes(ops, PACK_SIZE):
                     self._nodes.commit(pack, epoch)
                     removed += len(pack)
             except Refused as refused:
@@ -134,7 +134,7 @@ class Leftovers:
         for parent, names in zip(parents, below, strict=True):
             # Children first: ZooKeeper does not remove a node with children.
             removed: list[Op] = [*(Delete(f"{parent}/{name}") for name in names or []), Delete(parent)]
-            groups += packed([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
+            groups += pack_writes([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
         groups += ([Delete(f"{layout.acks}/{name}")] for name in old[layout.acks])
         return groups
 
@@ -152,7 +152,7 @@ class Leftovers:
             found = self._nodes.fetch_many(heads, kind)
             named = {part for stored in found if stored is not None for part in stored.parts}
             removed += [Delete(f"{folder}/{name}") for name in names if f"{folder}/{name}" not in named]
-        for pack in packed([[op] for op in removed], PACK_SIZE):
+        for pack in pack_writes([[op] for op in removed], PACK_SIZE):
             self._nodes.commit(pack, epoch)
         return len(removed)
 
@@ -231,7 +231,7 @@ class SourceStore:
         """Return when nodes were last written, in epoch milliseconds by ZooKeeper's clock; None for a missing one."""
         return [stat.mtime if stat is not None else None for stat in self._session.stats(paths)]
 
-    def looking(self, on_corrupt: Callable[[CorruptNodeError], object]) -> Self:
+    def open_for_looking(self, on_corrupt: Callable[[CorruptNodeError], object]) -> Self:
         """Return the same store for a reader such as the console: a bad node counts as absent and is reported."""
         return type(self)(self.client, self.layout, self._session.timeout, on_corrupt)
 

@@ -115,7 +115,7 @@ def size_of(op: Op) -> int:
     return len(op.path) + len(data) + _OP_OVERHEAD
 
 
-def packed(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:
+def pack_writes(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:
     """Combine groups of operations, in order, into multis of at most `size` bytes; no group is split."""
     pack: list[Op] = []
     held = 0

@@ -61,7 +61,11 @@ def forget(
             if target.stream in (None, layout.stream)
         ]
         homes = ", ".join(store.layout.base for store in every)
-        held = [node for store in stores for node in store.looking(lambda _: None).shards.inflight().values()]
+        held = [
+            node
+            for store in stores
+            for node in store.open_for_looking(lambda _: None).shards.inflight().values()
+        ]
         unfinished = sum(run.count for node in held for run in (*node.waiting, *node.dead))
         unfinished += sum(run.count for node in held for run in node.pending)
         lost = f"; {unfinished} unfinished records there are never delivered again" if unfinished else ""

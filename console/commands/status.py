@@ -157,7 +157,7 @@ def owner(
         for store in stores:
             view = _owner_view(take_snapshot(store, target.stream))
             unreadable: list[CorruptNodeError] = []
-            notes = store.looking(unreadable.append).changes.notes()
+            notes = store.open_for_looking(unreadable.append).changes.notes()
             problems += [*view.problems, *map(str, unreadable)]
             rows = [
                 {"time_at": one.time, "who": f"{one.user}@{one.host}", "what": one.what, "backup": one.backup}

@@ -135,7 +135,7 @@ class Listings:
         self._state.keeper.check_retention(self._state.shards)
 
     def check_changed_shards(self) -> bool | None:
-        """Tell whether another listing explains that a shard cannot be looked at; None if that is not known now.
+        """Return whether another listing explains that a shard cannot be looked at; None if that is not known now.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.

@@ -100,7 +100,7 @@ class BatchPlanner:
 
     @property
     def is_drained(self) -> bool:
-        """Return True if a draining source has read everything and nothing is in flight."""
+        """Return whether a draining source has read everything and nothing is in flight."""
         return (
             self.is_draining
             and self._listings.is_current
@@ -124,7 +124,7 @@ class BatchPlanner:
         self._requested = True
 
     def has_made(self, plan: Plan) -> bool:
-        """Tell whether a plan is the last one that was made here; any other is one that starts over."""
+        """Return whether a plan is the last one that was made here; any other is one that starts over."""
         return plan.plan == self._made
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:

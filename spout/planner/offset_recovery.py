@@ -101,7 +101,7 @@ def _find_safe_below(
 
 
 def is_any_beyond(plan: Plan, states: Mapping[str, ShardState]) -> bool:
-    """Tell whether ZooKeeper has a shard beyond the start of a plan, whose batch can then not be settled."""
+    """Return whether ZooKeeper has a shard beyond the start of a plan, whose batch can then not be settled."""
     return any(
         shard in states and _is_beyond(states[shard], parse_position(text))
         for shard, text in plan.positions.items()
@@ -109,7 +109,7 @@ def is_any_beyond(plan: Plan, states: Mapping[str, ShardState]) -> bool:
 
 
 def _is_beyond(known: ShardState, position: Position) -> bool:
-    """Tell whether a shard has been read, or done, beyond a position."""
+    """Return whether a shard has been read, or done, beyond a position."""
     here = position.record if isinstance(position, After | ShardEnd) else None
     there = known.position.record if isinstance(known.position, After | ShardEnd) else None
     read = max((at for at in (there, known.safe) if at is not None), default=None)

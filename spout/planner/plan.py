@@ -53,7 +53,7 @@ class ShardState:
 
     @property
     def begun(self) -> bool:
-        """Tell whether the shard was read; otherwise a checkpoint only records that the shard was seen empty."""
+        """Return whether the shard was read; otherwise a checkpoint only records that the shard was seen empty."""
         node = self.checkpoint
         return node is not None and (node.txid > 0 or node.checkpoint is not None)
 

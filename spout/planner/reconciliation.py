@@ -117,19 +117,19 @@ class Facts:
     identical: bool = False
 
     def is_lost(self, end: Plan) -> bool:
-        """Return True if a batch that Spark has logged was planned, and perhaps run, while ZooKeeper has lost that."""
+        """Return whether a batch that Spark has logged was planned, and perhaps run, while ZooKeeper has lost that."""
         return not self.knows(end) and self.lost > 0 and end.epoch <= self.lost
 
     def knows(self, end: Plan) -> bool:
-        """Return True if ZooKeeper holds a batch that Spark has logged, or has settled its txid."""
+        """Return whether ZooKeeper holds a batch that Spark has logged, or has settled its txid."""
         return end.txid <= self.settled or (self.stored is not None and _is_same(self.stored, end))
 
     def is_foreign(self, plan: Plan) -> bool:
-        """Return True if another application made a plan that is not here; plans of release 1.0.0 do not tell."""
+        """Return whether another application made a plan that is not here; plans of release 1.0.0 do not tell."""
         return plan.whose not in ("", self.whose) and not self.knows(plan)
 
     def begins_anew(self, offset: Plan) -> bool:
-        """Return True if an offset is that of a recreated stream, and nothing of the new one was read yet."""
+        """Return whether an offset is that of a recreated stream, and nothing of the new one was read yet."""
         anew = self.untouched and not self.agreed and not offset.positions
         return anew and offset.txid >= self.settled
 

@@ -99,9 +99,9 @@ class SourceRun:
         self._store = self._open_store(self._created)
         self._layout = layout = self._store.layout
         self._streams = Streams(kinesis, layout, infos, described)
-        before = self._store.looking(lambda _: None).epochs.owner()
+        before = self._store.open_for_looking(lambda _: None).epochs.owner()
         self._take_over(offsets, relieved)
-        self._tenure = TakeoverWatch(
+        self._takeover = TakeoverWatch(
             self._store,
             client,
             self._epoch,
@@ -110,7 +110,7 @@ class SourceRun:
             reconnect=around.reconnect or partial(connect, options.zookeeper),
             on_replaced=on_replaced,
         )
-        self._tenure.watch()
+        self._takeover.watch()
         self._store.external.watch(self._on_request)
         count = len(self._state.shards.active)
         log.info(
@@ -209,13 +209,13 @@ class SourceRun:
             return
         drains, planner, purger = self._planner.is_draining, self._planner, self._purger
         # Until the epoch is raised, nobody takes that for a newer run.
-        self._tenure.epoch = _NO_EPOCH
+        self._takeover.epoch = _NO_EPOCH
         try:
             # After an error, the next call takes over.
             self._take_over(offsets)
             self._has_seen_offsets = True
         finally:
-            self._tenure.epoch = self._epoch
+            self._takeover.epoch = self._epoch
             planner.close()
             purger.close()
         if drains:
@@ -302,7 +302,7 @@ class SourceRun:
             ExhaustedError: with `onExhausted=fail`, a record has failed too often.
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
-        with self._tenure.call():
+        with self._takeover.call():
             self._see_offsets(start)
             self._planner.end_prefetch()
             begun = self._reconciler.resume_from(start)
@@ -318,11 +318,11 @@ class SourceRun:
     def _next_plan(self, max_records: int | None, deadline: float) -> Plan | None:
         """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
         while True:
-            self._tenure.raise_if_replaced()
+            self._takeover.raise_if_replaced()
             planner = self._planner
-            if self._tenure.drain_asked and not planner.is_draining:
+            if self._takeover.drain_asked and not planner.is_draining:
                 planner.drain()
-            if self._tenure.stop_asked and not self._tenure.drain_asked:
+            if self._takeover.stop_asked and not self._takeover.drain_asked:
                 self._store.stop.answer(self._state.shards.settled, self._epoch)
                 self._rest_until(deadline)
                 return None
@@ -330,7 +330,7 @@ class SourceRun:
             self._notes.note(planner.looks)
             if plan is None and planner.is_drained:
                 self.note_end("finished")
-                if self._tenure.stop_asked:
+                if self._takeover.stop_asked:
                     # From here on, it is a request to stop without more.
                     self._store.stop.answer(self._state.shards.settled, self._epoch)
             if plan is not None or planner.is_drained:
@@ -351,7 +351,7 @@ class SourceRun:
         """
         if not end.plan or end == start:
             return []
-        with self._tenure.call():
+        with self._takeover.call():
             self._see_offsets(start, end)
             start, end = self._recreated.normalize(start), self._recreated.normalize(end)
             planned = self._reconciler.planned
@@ -395,14 +395,14 @@ class SourceRun:
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
-        with self._tenure.call():
+        with self._takeover.call():
             self._see_offsets(plan)
             self._planner.end_prefetch()
             self._reconciler.resume_from(plan)
 
     def purge(self) -> None:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
-        with self._tenure.call():
+        with self._takeover.call():
             self._purger.purge()
             self._purger.keep_copy(self._now())
 
@@ -413,7 +413,11 @@ class SourceRun:
     def end(self) -> None:
         """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""
         planned = self._reconciler.planned
-        if planned is not None and planned.txid > self._state.shards.settled and not self._tenure.stop_asked:
+        if (
+            planned is not None
+            and planned.txid > self._state.shards.settled
+            and not self._takeover.stop_asked
+        ):
             self.note_end("interrupted", f"txid {planned.txid} was not finished, or not settled")
         else:
             self.note_end("stopped")
@@ -421,7 +425,7 @@ class SourceRun:
 
     def note_end(self, how: How, why: str = "") -> None:
         """Note in ZooKeeper how this run ends, unless it was noted; an end waits only moments for that."""
-        if self._has_noted_end or self._closed or self._tenure.replaced or not self._client.connected:
+        if self._has_noted_end or self._closed or self._takeover.replaced or not self._client.connected:
             return
         try:
             SourceStore(self._client, self._layout, _END_SECONDS).ends.note(

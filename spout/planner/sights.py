@@ -41,7 +41,7 @@ def sight_of(state: ShardState, look: Look | None) -> Sight:
         arrival = look.noted - max(0, look.at - look.arrival)
     decided = look.more is not None or (look.refused is not None and not look.behind_ms)
     seen = look.noted if here and look.noted and (decided or arrival is not None) else None
-    # Whoever has moved the position on since was answered.
+    # A turn that has moved the position on since that look was answered, so nothing is refused now.
     refused = look.refused if here else None
     return Sight(seen, arrival, refused, look.why if refused else "")
 

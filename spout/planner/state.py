@@ -285,7 +285,7 @@ class SourceState:
         Positions are those that the offset's batch started from; its retries and the waiting runs are not done.
         """
         lineage = self.keeper.adopt(self.shards.lineage, plan.streams, {**plan.positions, **plan.resume})
-        # What an older copy says of a shard that the offset leaves out is done since.
+        # The offset leaves out shards that were done: what an older copy of ZooKeeper says of them does not count.
         whole = add_left_out(plan.positions, parents_of(lineage))
         updates = adopt_nodes(msgspec.structs.replace(plan, positions=whole), self.shards.states, settled)
         mark = plan.plan if settled == plan.txid else ""

@@ -75,7 +75,7 @@ class Streams:
         return info if info is not None and info.created == key.created else None
 
     def is_recreated(self, shard: str) -> bool:
-        """Tell whether a shard belongs to a deleted stream whose name another stream has now."""
+        """Return whether a shard belongs to a deleted stream whose name another stream has now."""
         key = self._layout.key_of(shard)
         info = self._infos.get(key.stream)
         return info is not None and info.created != key.created
@@ -99,7 +99,7 @@ class Streams:
         self._described = now
 
     def check_still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
-        """Tell whether shards, by name, still have these records, as `spout.planner.streams.check_still_there`."""
+        """Return whether shards, by name, still have these records, as `spout.planner.streams.check_still_there`."""
         keys = {self._layout.key_of(shard): shard for shard in records}
         found = check_still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
         return {keys[key]: there for key, there in found.items()}
@@ -131,7 +131,7 @@ _SIDE_BY_SIDE = 32
 def check_still_there(
     kinesis: Kinesis, records: Mapping[ShardKey, RecordPosition]
 ) -> dict[ShardKey, bool | None]:
-    """Tell whether each shard still has its record; None if that is not known now.
+    """Return whether each shard still has its record; None if that is not known now.
 
     Raises:
         KinesisError: a permanent error, such as a position of another stream.

@@ -41,7 +41,7 @@ def prefer_fenced_error(store: SourceStore, epoch: Callable[[], int]) -> Iterato
 
 
 def has_ended(owner: OwnerNode) -> bool:
-    """Tell whether a run's process is known to have ended, although ZooKeeper has not noticed yet."""
+    """Return whether a run's process is known to have ended, although ZooKeeper has not noticed yet."""
     # On Windows this call would end a process.
     if owner.host != socket.gethostname() or os.name != "posix":
         return False

@@ -23,7 +23,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     PendingRun,
     Replay,
 )
-from kinesis_trident.checkpoint.model.replays import held, mark_asked, marked, settle_replays
+from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.dead_letter_replay import MessageId, requests
 from kinesis_trident.console.snapshot import take_snapshot
@@ -298,11 +298,11 @@ def test_marks_are_those_of_a_plain_simulation(steps: list[tuple[str, set[int]]]
         node = settle_replays(node, InflightNode(txid=txid, waiting=waiting), {}, records, txid)
         node = DeadLettersNode(count=node.count + len(records), target="", replays=node.replays)
         known = {one for one, state in letters.items() if state in {"in flight", "done"}}
-        assert {position.sequence for position in KeyPositions(marked(node))} == known
+        assert {position.sequence for position in KeyPositions(find_replayed(node))} == known
         assert node.left == left
         ended = [one for one in node.replays if one.outcome == ""]
         assert sum(one.count for one in ended) == len({o for o, s in letters.items() if s == "in flight"})
-    assert np.all(marked(node)[:-1] < marked(node)[1:])
+    assert np.all(find_replayed(node)[:-1] < find_replayed(node)[1:])
 
 
 NUMBERS = st.integers(1, 30)
@@ -325,7 +325,7 @@ def test_what_is_in_flight_is_found_as_one_by_one(
     flying = {*turn[:half]}
     for run in (*waiting, *dead):
         flying |= set(range(int(run.prev or 0) + 1, int(run.last) + 1))
-    found = held(keys_of_texts([*map(str, asked)]), node, {3: keys_of_texts([*map(str, turn)])})
+    found = are_in_flight(keys_of_texts([*map(str, asked)]), node, {3: keys_of_texts([*map(str, turn)])})
     assert found.tolist() == [one in flying for one in asked]
 
 

@@ -43,7 +43,7 @@ class Query(QueryByHand):
 
     def until_replaced(self) -> None:
         """Wait until this life has noticed, in a thread of its own, and has logged that a newer one has taken over."""
-        eventually(lambda: self.run._tenure.replaced, "the older life has noticed")
+        eventually(lambda: self.run._takeover.replaced, "the older life has noticed")
 
 
 class Lives:

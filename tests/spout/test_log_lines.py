@@ -101,7 +101,7 @@ def test_a_run_that_was_asked_to_end_ends_without_a_warning(
     query = lives.begin(MemoryKinesis())
     base = query.run.layout.base
     query.store.stop.ask(query.run.epoch)
-    while not query.run._tenure.stop_asked:
+    while not query.run._takeover.stop_asked:
         query.plan()
     lives.begin(MemoryKinesis(), query.checkpoint)
     query.until_replaced()

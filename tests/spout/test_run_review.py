@@ -284,7 +284,7 @@ def test_a_takeover_during_a_call_ends_the_session_although_no_other_call_comes(
     query = start(kinesis)
     query.planned()
     client = query.run._client
-    with query.run._tenure.call():
+    with query.run._takeover.call():
         newer = start(kinesis, query.checkpoint)
         query.until_replaced()
         assert client.connected
@@ -299,15 +299,15 @@ def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeove
     kinesis = MemoryKinesis()
     query = start(kinesis)
     ended: list[bool] = []
-    query.run._tenure._on_replaced = lambda: ended.append(True)
+    query.run._takeover._on_replaced = lambda: ended.append(True)
     asking = connect(query.run._options.zookeeper)
     SourceStore(asking, query.run._layout).stop.ask(query.run.epoch)
-    eventually(lambda: query.run._tenure._ends_when_replaced, "the request arrives")
+    eventually(lambda: query.run._takeover._ends_when_replaced, "the request arrives")
     asking.stop()
     asking.close()
-    eventually(lambda: not query.run._tenure._ends_when_replaced, "the request is withdrawn")
+    eventually(lambda: not query.run._takeover._ends_when_replaced, "the request is withdrawn")
     start(kinesis)
-    eventually(lambda: query.run._tenure._closed_for is not None, "the process has noticed the takeover")
+    eventually(lambda: query.run._takeover._closed_for is not None, "the process has noticed the takeover")
     assert ended == []
 
 

@@ -181,7 +181,7 @@ class BulkTracking:
         return None
 
     def is_open(self, ordinal: int) -> bool:
-        """Say whether a record is not done."""
+        """Return whether a record is not done."""
         index = bisect_right(self._chunks, ordinal, key=_BASE) - 1
         entry = self._chunks[index] if index >= 0 else None
         if entry is None or entry.state is State.ACKED or ordinal - entry.base >= entry.count:

@@ -128,7 +128,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
             self.bits = self.bits[done:]
 
     def covers(self, position: Place) -> bool:
-        """Return True if a position lies within the run, as far as its ends are known."""
+        """Return whether a position lies within the run, as far as its ends are known."""
         if position > self.last:
             return False
         if self.first is not None:

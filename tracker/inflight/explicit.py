@@ -306,7 +306,7 @@ def _pending_run(entry: Entry) -> PendingRun:
 
 
 def _goes_on(one: PendingRun, other: PendingRun, entry: Entry) -> bool:
-    """Return True if an entry's run can be stored with another one: the row before each range is its neighbour."""
+    """Return whether an entry's run can be stored with another one: the row before each range is its neighbour."""
     return (
         (one.txid, one.attempt, one.due, one.failures)
         == (other.txid, other.attempt, other.due, other.failures)

@@ -236,7 +236,7 @@ class InflightRecordTracker:
         return None
 
     def should_retry(self, now_ms: int) -> bool:
-        """Say whether a record is due to be delivered again."""
+        """Return whether a record is due to be delivered again."""
         return self.next_retry(now_ms) is not None
 
     def emit_many(self, count: int, positions: Positions, ids: Ids | None = None) -> range:

@@ -362,7 +362,7 @@ def _insert_parts(entries: Sequence[Any]) -> list[Any]:
 
 
 def _share_a_fate(one: Entry | Run, other: Entry | Run) -> bool:
-    """Return True if neighbours have failed alike, so that both are one run."""
+    """Return whether neighbours have failed alike, so that both are one run."""
     return (
         (one.attempt, one.due) == (other.attempt, other.due)
         and (one.failures is other.failures or one.failures == other.failures)

@@ -11,7 +11,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.codec import naming
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
-from kinesis_trident.checkpoint.model.replays import held, mark_asked, marked, settle_replays
+from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import Tally
@@ -135,7 +135,7 @@ def letters_after(
     if anew is not None and len(anew):
         # A request may name records that never were.
         node = node or DeadLettersNode(count=0, target="")
-        node = mark_asked(node, anew[held(anew, inflight, state.turns)], now)
+        node = mark_asked(node, anew[are_in_flight(anew, inflight, state.turns)], now)
     return node if node is not before else None
 
 
@@ -153,9 +153,9 @@ def sift_replays(
         if node.op != "replay":
             continue
         keys = merge_keys([keys_of_texts(node.records)])
-        new = keys[~held(keys, state.inflight, state.turns)]
+        new = keys[~are_in_flight(keys, state.inflight, state.turns)]
         if not node.again and letters is not None and letters.replays:
-            known = find(marked(letters), new)[1]
+            known = find(find_replayed(letters), new)[1]
             if known.any():
                 log.warning(
                     "shard %s: %d of the records to replay were replayed before, and are left out: replay --again "

@@ -229,7 +229,7 @@ class Finished:
             OutcomeMissingError: it is not known what of the batch is done; nothing was changed.
             FencedError: a newer run has taken over.
         """
-        found, acks, judging, since = store.batches.finished(plan.txid, plan.shards, judging=not judged)
+        found, acks, judging, since = store.batches.read_finished(plan.txid, plan.shards, judging=not judged)
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         outcome = acks if acks is not None and acks.plan == plan.plan else None
         run = epoch

@@ -243,7 +243,7 @@ def _settle_records(
 
 
 def _leaves_nothing_in_flight(state: ShardState, turn: FinishedTurn, rules: InflightRules) -> bool:
-    """Tell whether a turn leaves nothing to track: most do, and shards may be very many."""
+    """Return whether a turn leaves nothing to track: most do, and shards may be very many."""
     plan, shard, pin = turn.plan, turn.shard, turn.pin
     return (
         not (turn.not_done or state.waiting or state.dead or state.pending)
@@ -272,7 +272,7 @@ def _checkpoint_after(
 
 
 def _has_seen_tip(pin: Pin) -> bool:
-    """Tell whether a turn has found the shard's tip: one that was throttled at once has not."""
+    """Return whether a turn has found the shard's tip: one that was throttled at once has not."""
     return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
 
 

@@ -96,7 +96,7 @@ class Shards:
 
     @property
     def begun(self) -> bool:
-        """Return True if anything was read."""
+        """Return whether anything was read."""
         return any(state.begun for state in self.states.values())
 
     @property

@@ -62,7 +62,7 @@ class ShardAhead:
         return (page.records.num_rows, page.records.nbytes) if page is not None else (0, 0)
 
     def is_full(self, room: Room) -> bool:
-        """Tell whether no more is to be asked for; half of the bytes are enough, because records differ."""
+        """Return whether no more is to be asked for; half of the bytes are enough, because records differ."""
         records, size = self.held
         return self.ended or 2 * size >= room.bytes or records >= room.records
 
@@ -100,7 +100,7 @@ class ShardAhead:
         return records > before or left
 
     def is_worth_waiting(self, now: int, *, called: bool) -> bool:
-        """Tell whether the batch that comes next is to wait for another answer; `called`: it was asked for.
+        """Return whether the batch that comes next is to wait for another answer; `called`: it was asked for.
 
         What has arrived since the tip was seen would wait for another batch: so much the more, the longer ago that was.
         Where nothing is known yet, the planner would ask too.

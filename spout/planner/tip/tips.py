@@ -130,11 +130,11 @@ class TipWatch:
         return min(due, default=now + IDLE_MS)
 
     def have_all_ended(self, positions: Mapping[str, Position]) -> bool:
-        """Tell whether, after `stop_at_tip`, all these shards have been read that far."""
+        """Return whether, after `stop_at_tip`, all these shards have been read that far."""
         return self._draining and all(map(self.has_ended, positions))
 
     def has_ended(self, shard: str) -> bool:
-        """Tell whether, after `stop_at_tip`, a shard has been read that far."""
+        """Return whether, after `stop_at_tip`, a shard has been read that far."""
         return shard in self._beyond or (shard in self._at_tip and shard not in self.closed)
 
     def _note(self, shard: str, more: bool | None, now: int) -> None:

@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.errors import (
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone
 from kinesis_trident.checkpoint.model.split_nodes import is_part
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, packed, size_of
+from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, pack_writes, size_of
 from kinesis_trident.tracker.records import Run
 
 NOW = 1_700_000_000_000
@@ -233,9 +233,9 @@ def test_packs_keep_order_and_groups_whole() -> None:
     groups: list[list[Op]] = [
         [Create(f"/{i}", b"x" * size), Create(f"/{i}b")] for i, size in enumerate((10, 700, 50, 900, 10))
     ]
-    packs = list(packed(groups, 1000))
+    packs = list(pack_writes(groups, 1000))
     assert [op for pack in packs for op in pack] == [op for group in groups for op in group]
     assert [len(pack) for pack in packs] == [2, 2, 2, 2, 2]
-    assert [len(pack) for pack in packed(groups, 10_000)] == [10]
+    assert [len(pack) for pack in pack_writes(groups, 10_000)] == [10]
     assert size_of(Create("/a", b"12")) > 4
-    assert list(packed([], 10)) == []
+    assert list(pack_writes([], 10)) == []
