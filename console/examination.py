@@ -14,7 +14,7 @@ from kazoo.security import ANYONE_ID_UNSAFE
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
-from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.lag import totals
@@ -61,8 +61,7 @@ class Examination:
         except (KazooException, KinesisTridentError) as error:
             results.append(Result("zookeeper", "failed", str(error) or type(error).__name__, "check its log"))
         finally:
-            client.stop()
-            client.close()
+            disconnect(client)
         return results
 
     def of_kinesis(self, options: SourceOptions, consumer: str | None = None) -> list[Result]:

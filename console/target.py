@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.store.source_store import (
     find_layouts,
     streams_of,
 )
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connected
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 
@@ -43,12 +43,8 @@ def open_stores(target: Target, homes: Iterable[str] = ()) -> Iterator[list[Sour
         ConsoleError: there is no such application or stream; it names those there are.
         CheckpointError: ZooKeeper cannot be reached, or refuses the login.
     """
-    client = connect(target.zookeeper)
-    try:
+    with connected(target.zookeeper) as client:
         yield stores_of(client, target, homes)
-    finally:
-        client.stop()
-        client.close()
 
 
 def stores_of(client: KazooClient, target: Target, homes: Iterable[str] = ()) -> list[SourceStore]:

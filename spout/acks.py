@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.store.source_store import (
     find_layouts,
     streams_of,
 )
-from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
@@ -100,8 +100,7 @@ class Acks:
 
     def close(self) -> None:
         """End the connection."""
-        self._client.stop()
-        self._client.close()
+        disconnect(self._client)
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.spout.engines import ENGINES, Offset, SparkProtocol, find_protocol
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import BotoKinesis
@@ -172,8 +172,7 @@ class QueryByHand:
                 **run,
             )
         except BaseException:
-            client.stop()
-            client.close()
+            disconnect(client)
             raise
 
     def stop(self) -> None:

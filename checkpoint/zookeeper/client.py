@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.util import find_spec
@@ -232,6 +232,22 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
     return client
 
 
+@contextlib.contextmanager
+def connected(config: ZooKeeperConfig) -> Iterator[KazooClient]:
+    """Connect for as long as the context lasts; raises as `connect`."""
+    client = connect(config)
+    try:
+        yield client
+    finally:
+        disconnect(client)
+
+
+def disconnect(client: KazooClient) -> None:
+    """End a client's session, and close it."""
+    client.stop()
+    client.close()
+
+
 class _Client(KazooClient):  # type: ignore[misc]
     """kazoo's client with what it keeps to itself.
 
@@ -368,5 +384,4 @@ def _select_in_time(
 def _close(client: KazooClient) -> None:
     # It never connected: an error here must not hide the reason.
     with contextlib.suppress(Exception):
-        client.stop()
-        client.close()
+        disconnect(client)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kinesis_trident.checkpoint.zookeeper.client import connected
 from kinesis_trident.console.changes import copy_of
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
@@ -116,7 +117,7 @@ def import_command(
     )
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
-    from kinesis_trident.console.moving.opening import connected, kinesis_of, new_home, read_foreign
+    from kinesis_trident.console.moving.opening import kinesis_of, new_home, read_foreign
     from kinesis_trident.spout.planner.streams import check_still_there
 
     options, kinesis = kinesis_of(target, stream, named_options(region, endpoint, option))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.store.source_store import find_applications, find_layouts
-from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.client import connected
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.commands.application_options import add_command
@@ -38,8 +38,7 @@ def apps(*, everything: Target, as_json: AsJson = False) -> None:
     rows: list[dict[str, object]] = []
     problems: list[str] = []
     names: list[str] = []
-    client = connect(everything.zookeeper)
-    try:
+    with connected(everything.zookeeper) as client:
         session = Session(client, everything.zookeeper.session_timeout)
         for name in find_applications(session, everything.root):
             try:
@@ -48,9 +47,6 @@ def apps(*, everything: Target, as_json: AsJson = False) -> None:
                     names.append(name)
             except KinesisTridentError as error:
                 problems.append(f"{name}: {error}")
-    finally:
-        client.stop()
-        client.close()
     for name in names:
         try:
             statuses = _look(replace(everything, application=name))

@@ -6,7 +6,6 @@ from collections import Counter
 
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
-from kinesis_trident.console.finding import Level
 from kinesis_trident.console.findings import find
 from kinesis_trident.console.lag import is_read, retention_left, shard_lags, shard_skew, sight_of, trend
 from kinesis_trident.console.metrics.readings import Readings
@@ -25,10 +24,10 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     # A query that was stopped in a batch is not slow, and nobody refuses what it does not ask for.
     readings.set("batch_age_seconds", _age(snapshot.planned_at if snapshot.owner else None, now), *home)
     readings.set("lag_growth", trend(snapshot), *home)
-    readings.set("shard_skew_seconds", _seconds(shard_skew(snapshot)), *home)
+    readings.set("shard_skew_seconds", in_seconds(shard_skew(snapshot)), *home)
     findings = Counter((one.level, one.code) for one in find(snapshot, now))
     for (level, code), count in findings.items():
-        readings.set("findings", count, *home, _word(level), code)
+        readings.set("findings", count, *home, level.name.lower(), code)
     for state in ("open", "closed", "drained"):
         number = sum(node.state == state for node in snapshot.shards.values())
         readings.set("shards", number, *home, state)
@@ -74,10 +73,10 @@ def _read_lags(readings: Readings, snapshot: Snapshot, now: int) -> None:
         if not is_read(snapshot, shard):
             continue
         labels = _labels(snapshot, shard)
-        readings.set("lag_seconds", _seconds(lag.ms), *labels)
+        readings.set("lag_seconds", in_seconds(lag.ms), *labels)
         readings.set("lag_unknown", lag.ms is None, *labels)
         readings.set("look_age_seconds", _age(lag.seen_at, now), *labels)
-        readings.set("retention_left_seconds", _seconds(retention_left(snapshot, shard, lag)), *labels)
+        readings.set("retention_left_seconds", in_seconds(retention_left(snapshot, shard, lag)), *labels)
         sight = sight_of(snapshot, shard)
         if sight.refused is not None and snapshot.owner is not None:
             readings.set("refused_seconds", _age(sight.refused, now), *labels, sight.why)
@@ -131,12 +130,9 @@ def _labels(snapshot: Snapshot, shard: str) -> tuple[str, str, str]:
 
 
 def _age(at: int | None, now: int) -> float | None:
-    return None if at is None else _seconds(max(0, now - at))
+    return None if at is None else in_seconds(max(0, now - at))
 
 
-def _seconds(milliseconds: int | None) -> float | None:
+def in_seconds(milliseconds: int | None) -> float | None:
+    """Return milliseconds in seconds; None if they are unknown."""
     return None if milliseconds is None else milliseconds / 1000
-
-
-def _word(level: Level) -> str:
-    return level.name.lower()

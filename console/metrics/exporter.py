@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kinesis_trident.checkpoint.store.source_store import find_applications
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.metrics.application import read_snapshot
@@ -68,8 +68,7 @@ class ApplicationMetrics(Collector):
         """Close the connection; a later collection opens another one."""
         with self._lock:
             if self._client is not None:
-                self._client.stop()
-                self._client.close()
+                disconnect(self._client)
                 self._client = None
 
     def _connect(self) -> KazooClient:

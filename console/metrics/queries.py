@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
-from kinesis_trident.console.metrics.application import home_of, read_counts
+from kinesis_trident.console.metrics.application import home_of, in_seconds, read_counts
 from kinesis_trident.console.metrics.readings import Readings
 from kinesis_trident.trident.topology import RunningTopology
 
@@ -197,18 +197,16 @@ def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
         lag, left = shard["behindMs"], shard["retentionLeftMs"]
         fresh = age <= FRESH_MS
         if lag is not None and (lag or fresh):
-            readings.set("lag_seconds", _seconds(lag + age if lag else 0), *labels)
+            readings.set("lag_seconds", in_seconds(lag + age if lag else 0), *labels)
             if left is not None:
-                readings.set("retention_left_seconds", _seconds(max(0, left - age) if lag else left), *labels)
+                readings.set(
+                    "retention_left_seconds", in_seconds(max(0, left - age) if lag else left), *labels
+                )
         for reason in ("throttled", "unavailable") if fresh else ():
-            readings.set("refused_seconds", _seconds(shard.get(f"{reason}Ms")), *labels, reason)
+            readings.set("refused_seconds", in_seconds(shard.get(f"{reason}Ms")), *labels, reason)
         readings.set("shard_blocked", "blocked" in shard, *labels)
         readings.set("in_flight_records", shard["unacked"] + shard["retrying"] + shard["dead"], *labels)
         readings.set("retrying_records", shard["retrying"], *labels)
         readings.set("exhausted_records", shard["dead"], *labels)
         readings.set("unacked_records", shard["unacked"], *labels)
         readings.set("dead_lettered_records_total", shard["deadLettered"], *labels)
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000

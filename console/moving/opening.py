@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
 from kinesis_trident.console.moving.folder import Folder
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, ForeignTarget, System
 from kinesis_trident.console.moving.kcl import KclTarget, read_kcl
@@ -22,21 +21,6 @@ from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
-
-
-@contextmanager
-def connected(config: ZooKeeperConfig) -> Iterator[KazooClient]:
-    """Connect to a ZooKeeper.
-
-    Raises:
-        CheckpointError: it cannot be reached, or refuses the login.
-    """
-    client = connect(config)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def kinesis_of(target: Target, stream: str, given: Mapping[str, str]) -> tuple[SourceOptions, Kinesis]:

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_applications
-from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.dead_letter_replay import absolute_folder, payload_text
@@ -173,8 +173,7 @@ class Watcher:
     def close(self) -> None:
         """Close the connection."""
         if self._client is not None:
-            self._client.stop()
-            self._client.close()
+            disconnect(self._client)
             self._client = None
 
     def _connect(self) -> Any:

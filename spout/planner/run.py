@@ -23,7 +23,7 @@ from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.model.run_status import How
 from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home, past_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.spout.errors import CheckpointMismatchError
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
@@ -252,8 +252,7 @@ class SourceRun:
                 offsets=offsets,
             )
         except BaseException:
-            client.stop()
-            client.close()
+            disconnect(client)
             raise
 
     def _open_store(self, created: Mapping[str, int]) -> SourceStore:
@@ -447,8 +446,7 @@ class SourceRun:
             self._planner.close()
             self._purger.close()
         finally:
-            self._client.stop()
-            self._client.close()
+            disconnect(self._client)
 
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""

@@ -13,6 +13,7 @@ from typing import Any
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, ZooKeeperUnavailableError
 from kinesis_trident.checkpoint.model.nodes import OwnerNode, StopNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import disconnect
 
 log = logging.getLogger(__name__)
 
@@ -190,5 +191,4 @@ class TakeoverWatch:
         try:
             SourceStore(client, self._store.layout).epochs.report_fenced(self.epoch)
         finally:
-            client.stop()
-            client.close()
+            disconnect(client)
