@@ -240,17 +240,9 @@ class PersistNode(UpdateNode):
 
 @dataclass(eq=False, slots=True)
 class WindowNode(PersistNode):
-    """Windows: the updater emits the order of its tuples, too."""
+    """Windows: the updater emits the order of its tuples, that of the windows' starts, whoever reads it."""
 
-    @property
-    def has_order(self) -> bool:
-        """True: that of the windows' starts."""
-        return True
-
-    @property
-    def ordered(self) -> bool:
-        """True, whoever reads it."""
-        return True
+    has_order = ordered = True
 
 
 @dataclass(eq=False, slots=True)

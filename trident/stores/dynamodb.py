@@ -56,6 +56,7 @@ class DynamoDBByteStore(ByteStore):
         clock: returns epoch seconds.
     """
 
+    where = ""
     max_key_bytes = 2_048
 
     # The 400 KiB of an item include its key (at most 2 KiB), its expiry and the names of its attributes.
@@ -73,15 +74,11 @@ class DynamoDBByteStore(ByteStore):
     ) -> None:
         self._client = client
         self._table = table
+        self.where = f"DynamoDB table {table}"
         self._type = "S" if text else "B"
         self._expire = expire
         self._clock = clock
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="dynamodb-state")
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return f"DynamoDB table {self._table}"
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""

@@ -32,20 +32,17 @@ class MemoryByteStore(ByteStore):
         clock: returns seconds.
     """
 
+    where = ""
+
     def __init__(
         self, name: str, expire: float = 0, max_size: int = 0, clock: Callable[[], float] = time.time
     ) -> None:
-        self._name = name
+        self.where = name
         self._expire = expire
         self._max_size = max_size
         self._clock = clock
         self._values: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
         self._lock = threading.RLock()
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return self._name
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`."""

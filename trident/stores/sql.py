@@ -85,6 +85,8 @@ class SqlByteStore(ByteStore):
         clock: returns epoch seconds.
     """
 
+    where = ""
+
     def __init__(
         self,
         engine: Engine,
@@ -99,7 +101,7 @@ class SqlByteStore(ByteStore):
         from sqlalchemy.dialects import mysql
 
         self._engine = engine
-        self._where = f"{where}, table {table}"
+        self.where = f"{where}, table {table}"
         self._text = text
         self.max_key_bytes = _MAX_KEY_BYTES.get(engine.dialect.name)
         self._expire = expire
@@ -150,11 +152,6 @@ class SqlByteStore(ByteStore):
         self._column_bytes: int | None = None
         self._packet_bytes: int | None = None
         self._made = False
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return self._where
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
@@ -247,7 +244,7 @@ class SqlByteStore(ByteStore):
                 # It may have removed it since.
                 return self._compare_and_set(keys, values, versions, again=False)
             msg = (
-                f"{self._where} refused ({str(error.orig).strip()}), and no other writer has changed these rows. "
+                f"{self.where} refused ({str(error.orig).strip()}), and no other writer has changed these rows. "
                 "Check the table's constraints and triggers; its key must be compared byte by byte"
             )
             raise StoreError(msg) from None
@@ -265,7 +262,7 @@ class SqlByteStore(ByteStore):
             if size > self._column_bytes:
                 kind = "LONGTEXT" if self._text else "LONGBLOB"
                 msg = (
-                    f"the value of key {key!r} has {size:,} bytes, but the column `value` of {self._where} takes at "
+                    f"the value of key {key!r} has {size:,} bytes, but the column `value` of {self.where} takes at "
                     f"most {self._column_bytes:,}; this key was not written. Widen it: ALTER TABLE {self._table.name} "
                     f"MODIFY value {kind} NOT NULL"
                 )
@@ -282,7 +279,7 @@ class SqlByteStore(ByteStore):
             if self._packet_bytes is None or sizes.get(key, 0) < self._packet_bytes - _CHUNK:
                 raise
             msg = (
-                f"the value of key {key!r} has {sizes[key]:,} bytes in a request, but {self._where} takes requests of "
+                f"the value of key {key!r} has {sizes[key]:,} bytes in a request, but {self.where} takes requests of "
                 f"at most {self._packet_bytes:,} (max_allowed_packet); this key was not written. Raise that, or store "
                 "less under one key"
             )
@@ -324,7 +321,7 @@ class SqlByteStore(ByteStore):
                     log.warning(
                         "%s: %s is %s, so a crash of its machine can lose the last transactions, and nobody notices. "
                         "Set it to %s",
-                        self._where,
+                        self.where,
                         name,
                         value,
                         "on" if value == "off" else "1",
@@ -352,14 +349,14 @@ class SqlByteStore(ByteStore):
             code = code_of(error.orig)
             if code in CONFLICTS:
                 msg = (
-                    f"{self._where} ended this transaction for another one ({said}). It is tried again: partitions of "
+                    f"{self.where} ended this transaction for another one ({said}). It is tried again: partitions of "
                     "one batch can do that to each other. If it stays so, make requestRetries larger, or use fewer "
                     "partitions"
                 )
                 raise StoreUnavailableError(msg) from None
             if code in LOCKED:
                 msg = (
-                    f"{self._where} ended a transaction that waited for another one ({said}). If it stays so, find "
+                    f"{self.where} ended a transaction that waited for another one ({said}). If it stays so, find "
                     "out what else locks these rows"
                 )
                 raise StoreUnavailableError(msg) from None
@@ -368,9 +365,9 @@ class SqlByteStore(ByteStore):
                 if self._engine.dialect.name != "sqlite":
                     # The next try gets a fresh connection: perhaps to another server.
                     self._engine.dispose()
-                msg = f"{self._where} does not answer ({said}). Check that it runs and that the executors reach it"
+                msg = f"{self.where} does not answer ({said}). Check that it runs and that the executors reach it"
                 raise StoreUnavailableError(msg) from None
-            msg = f"{self._where} refused ({said}). Check user, password, rights and the table's columns"
+            msg = f"{self.where} refused ({said}). Check user, password, rights and the table's columns"
             raise StoreError(msg) from None
 
 

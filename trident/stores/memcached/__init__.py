@@ -87,21 +87,19 @@ class MemcachedByteStore(ByteStore):
         max_item_size: the servers' setting `-I`, in bytes.
     """
 
+    where = ""
+
     def __init__(
         self, connections: dict[str, MemcachedConnection], expire: int = 0, max_item_size: int = 1024 * 1024
     ) -> None:
         self._connections = connections
+        self.where = f"memcached {','.join(connections)}"
         self._ring = Ketama(list(connections))
         self._ttl = b" T%d" % expire if expire else b""
         self._lock = threading.RLock()
         self._idle: list[MemcachedConnection] = []
         # memcached not only refuses a value that is too large: it also drops the value that it should replace.
         self.max_value_bytes = max_item_size - _ITEM_OVERHEAD
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return f"memcached {','.join(self._connections)}"
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is memcached's own cas."""

@@ -34,6 +34,8 @@ class RedisClusterStore(ByteStore):
     """
 
     max_value_bytes = RedisByteStore.max_value_bytes
+    where = ""
+    overlaps = guards = True
 
     def __init__(
         self,
@@ -44,28 +46,13 @@ class RedisClusterStore(ByteStore):
         make: Callable[[Any, str], RedisByteStore],
     ) -> None:
         self._connect = connect
-        self._where = where
+        self.where = where
         self.root = root
         self._hash = hash_name
         self._make = make
         self._cluster: RedisCluster | None = None
         self._node: RedisByteStore | None = None
         self._lock = threading.Lock()
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return self._where
-
-    @property
-    def overlaps(self) -> bool:
-        """See `ByteStore.overlaps`."""
-        return True
-
-    @property
-    def guards(self) -> bool:
-        """See `ByteStore.guards`."""
-        return True
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
@@ -106,7 +93,9 @@ class RedisClusterStore(ByteStore):
             self._node = None
             if isinstance(error.__cause__, StoreError):
                 raise error.__cause__ from None
-            msg = f"{self._where} does not answer ({error}). Check that all its slots have a node, and the login"
+            msg = (
+                f"{self.where} does not answer ({error}). Check that all its slots have a node, and the login"
+            )
             raise StoreUnavailableError(msg) from None
 
     def _find_node(self) -> RedisByteStore:
@@ -117,7 +106,7 @@ class RedisClusterStore(ByteStore):
         slot = self._cluster.keyslot(self._hash or self.root)  # type: ignore[no-untyped-call]
         place = self._cluster.nodes_manager.get_node_from_slot(slot)
         client = self._cluster.get_redis_connection(place)
-        return self._make(client, f"{self._where} (node {place.name})")
+        return self._make(client, f"{self.where} (node {place.name})")
 
 
 def tagged_start(prefix: str) -> str:

@@ -107,6 +107,8 @@ class RedisByteStore(ByteStore):
     """
 
     max_value_bytes = 512 * 1024 * 1024
+    where = ""
+    overlaps = guards = True
 
     def __init__(
         self,
@@ -119,14 +121,9 @@ class RedisByteStore(ByteStore):
     ) -> None:
         self._client = client
         self._in_cluster = in_cluster
-        self._where = where
+        self.where = where
         self._ttl = b"%d" % expire
         self._hash = hash_name
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return self._where
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
@@ -173,17 +170,7 @@ class RedisByteStore(ByteStore):
 
     def _odd(self, answer: Any) -> StoreError:
         said = make_reason(repr(answer))
-        return StoreError(f"{self._where} gave an answer that Redis does not give: {said}. Check the address")
-
-    @property
-    def overlaps(self) -> bool:
-        """See `ByteStore.overlaps`."""
-        return True
-
-    @property
-    def guards(self) -> bool:
-        """See `ByteStore.guards`."""
-        return True
+        return StoreError(f"{self.where} gave an answer that Redis does not give: {said}. Check the address")
 
     @contextmanager
     def exchange(self, guard: str | None) -> Iterator[Exchange[str]]:
@@ -288,12 +275,12 @@ class RedisByteStore(ByteStore):
             yield
         except exceptions.AuthenticationError as error:
             why = make_reason(str(error))
-            msg = f"{self._where} refuses the login ({why}). Check user and password in the URL of the state"
+            msg = f"{self.where} refuses the login ({why}). Check user and password in the URL of the state"
             raise StoreError(msg) from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             self._drop_idle()
             why = make_reason(str(error))
-            msg = f"{self._where} does not answer ({why}). Check that it runs and that the executors reach it"
+            msg = f"{self.where} does not answer ({why}). Check that it runs and that the executors reach it"
             raise StoreUnavailableError(msg) from None
         except exceptions.RedisError as error:
             raise self._refusal(error, keys) from None
@@ -312,14 +299,14 @@ class RedisByteStore(ByteStore):
                 found = next((one for one in kinds if one[1] not in ours), found)
             name, kind = found
             return ForeignValueError(
-                f"{self._where}, key {name!r} holds a {kind!r}, which no state has written; it was not changed. "
+                f"{self.where}, key {name!r} holds a {kind!r}, which no state has written; it was not changed. "
                 "Use another keyPrefix or additionalKey, or remove the key if nobody needs it"
             )
         if _is_temporary(error):
             self._drop_idle()
-            return StoreUnavailableError(f"{self._where} is not ready: {text}")
+            return StoreUnavailableError(f"{self.where} is not ready: {text}")
         return StoreError(
-            f"{self._where} refused: {text}. Nothing more was written. Fix the cause; the batch is replayed"
+            f"{self.where} refused: {text}. Nothing more was written. Fix the cause; the batch is replayed"
         )
 
     def _drop_idle(self) -> None:
