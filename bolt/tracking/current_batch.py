@@ -48,6 +48,7 @@ class CurrentBatch:
 
     Attributes:
         spool: the spool of failed records, if there is one.
+        tag: the tag in the roots of the rows that this run reads by this plan.
         deadly: the records known to end the worker that processes them: intervals of ordinals, by shard index.
     """
 
@@ -63,7 +64,7 @@ class CurrentBatch:
         self._plan = batch.plan
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, list[FailedRun]] = {}
-        self._tag = tag(batch.epoch, batch.plan.plan)
+        self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
 
@@ -116,11 +117,6 @@ class CurrentBatch:
         """The records that are delivered again: what is left of them goes into this batch."""
         return self._plan.retries
 
-    @property
-    def tag(self) -> int:
-        """The tag in the roots of the rows that this run reads by this plan."""
-        return self._tag
-
     def is_empty(self) -> bool:
         """True if every turn was read, and none of them holds a row."""
         pins = self.pins()
@@ -142,7 +138,7 @@ class CurrentBatch:
     def reports(self, reports: Reports) -> Reports:
         """Return the reports of this batch, this plan and this epoch."""
         return {
-            key: failed for key, failed in reports.items() if (key.txid, key.tag) == (self.txid, self._tag)
+            key: failed for key, failed in reports.items() if (key.txid, key.tag) == (self.txid, self.tag)
         }
 
     def pins(self) -> dict[str, Pin]:

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.checkpoint.errors import CheckpointError, PlanConflictError
-from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.model.run_status import How
 from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home, past_of
@@ -67,6 +66,10 @@ class SourceRun:
         relieved: the epoch of a run that was asked to end. This one takes over from it without a warning, and from no
             other: it ends with FencedError.
         offsets: those that Spark's next call names, if they are known: the start, and the end of a batch in hand.
+
+    Attributes:
+        layout: the source's home in ZooKeeper.
+        epoch: of this run.
     """
 
     def __init__(
@@ -97,14 +100,14 @@ class SourceRun:
         infos = describe_streams(kinesis, options.streams)
         self._created = {name: info.created for name, info in infos.items()}
         self._store = self._open_store(self._created)
-        self._layout = layout = self._store.layout
+        self.layout = layout = self._store.layout
         self._streams = Streams(kinesis, layout, infos, described)
         before = self._store.open_for_looking(lambda _: None).epochs.owner()
         self._take_over(offsets, relieved)
         self._takeover = TakeoverWatch(
             self._store,
             client,
-            self._epoch,
+            self.epoch,
             wake=self._wake,
             close=self.close,
             reconnect=around.reconnect or partial(connect, options.zookeeper),
@@ -121,7 +124,7 @@ class SourceRun:
             count,
             "s" if count != 1 else "",
             self._state.shards.settled,
-            self._epoch,
+            self.epoch,
             layout.base,
         )
         if before is not None and before.epoch != relieved:
@@ -137,7 +140,7 @@ class SourceRun:
 
     def _select_own(self, offsets: Sequence[Plan]) -> list[Plan]:
         """Return the offsets without those of another stream or application, which are refused later."""
-        ours = ("", self._layout.digest)
+        ours = ("", self.layout.digest)
         return [plan for plan in offsets if plan.streams.keys() & self._created.keys() and plan.whose in ours]
 
     def _load_used_before(self) -> PastNode:
@@ -150,11 +153,11 @@ class SourceRun:
         `relieved`: as for the class.
         """
         self._has_taken_over = False
-        options, store, layout, created = self._options, self._store, self._layout, self._created
+        options, store, layout, created = self._options, self._store, self.layout, self._created
         around = self._around
         ours = self._select_own(offsets)
         me = (socket.gethostname(), os.getpid(), self._now())
-        self._epoch = epoch = store.epochs.raise_epoch(
+        self.epoch = epoch = store.epochs.raise_epoch(
             *me,
             known=past_in(ours) if ours else None,
             before=self._load_used_before(),
@@ -204,7 +207,7 @@ class SourceRun:
             return
         own = self._select_own(offsets)
         used = max((0, *(plan.epoch for plan in own), self._find_highest_epoch(own)))
-        if self._has_taken_over and used < self._epoch:
+        if self._has_taken_over and used < self.epoch:
             self._has_seen_offsets = True
             return
         drains, planner, purger = self._planner.is_draining, self._planner, self._purger
@@ -215,7 +218,7 @@ class SourceRun:
             self._take_over(offsets)
             self._has_seen_offsets = True
         finally:
-            self._takeover.epoch = self._epoch
+            self._takeover.epoch = self.epoch
             planner.close()
             purger.close()
         if drains:
@@ -260,16 +263,6 @@ class SourceRun:
         options = self._options
         home = find_home(self._client, options.zookeeper_root, options.application_name, created)
         return SourceStore(self._client, home)
-
-    @property
-    def layout(self) -> Layout:
-        """The source's home in ZooKeeper."""
-        return self._layout
-
-    @property
-    def epoch(self) -> int:
-        """This run's epoch."""
-        return self._epoch
 
     @property
     def settled(self) -> int:
@@ -322,7 +315,7 @@ class SourceRun:
             if self._takeover.drain_asked and not planner.is_draining:
                 planner.drain()
             if self._takeover.stop_asked and not self._takeover.drain_asked:
-                self._store.stop.answer(self._state.shards.settled, self._epoch)
+                self._store.stop.answer(self._state.shards.settled, self.epoch)
                 self._rest_until(deadline)
                 return None
             plan = planner.plan(max_records)
@@ -331,7 +324,7 @@ class SourceRun:
                 self.note_end("finished")
                 if self._takeover.stop_asked:
                     # From here on, it is a request to stop without more.
-                    self._store.stop.answer(self._state.shards.settled, self._epoch)
+                    self._store.stop.answer(self._state.shards.settled, self.epoch)
             if plan is not None or planner.is_drained:
                 return plan
             if not planner.is_draining and self._around.steady() >= deadline:
@@ -360,7 +353,7 @@ class SourceRun:
                 return []
             try:
                 plan = self._store.batches.put(
-                    msgspec.structs.replace(plan, notDone={}, adopter=end.adopter), self._epoch
+                    msgspec.structs.replace(plan, notDone={}, adopter=end.adopter), self.epoch
                 ).plan
             except PlanConflictError as error:
                 msg = (
@@ -380,10 +373,10 @@ class SourceRun:
         return TurnsPartition(
             options=replace(options, deaggregate=today if plan.deaggregate is None else plan.deaggregate),
             deaggregate=today,
-            layout=self._layout,
+            layout=self.layout,
             txid=plan.txid,
             plan=plan.plan,
-            epoch=self._epoch,
+            epoch=self.epoch,
             replay=not self._planner.has_made(plan),
             limit_bytes=plan.limitBytes,
             consumers=self._consumers,
@@ -407,7 +400,7 @@ class SourceRun:
 
     def report(self) -> dict[str, Any]:
         """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
-        return progress_of(self._state, self._layout, self._planner.looks, self._now())
+        return progress_of(self._state, self.layout, self._planner.looks, self._now())
 
     def end(self) -> None:
         """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""
@@ -427,11 +420,9 @@ class SourceRun:
         if self._has_noted_end or self._closed or self._takeover.replaced or not self._client.connected:
             return
         try:
-            SourceStore(self._client, self._layout, _END_SECONDS).ends.note(
-                self._epoch, how, self._now(), why
-            )
+            SourceStore(self._client, self.layout, _END_SECONDS).ends.note(self.epoch, how, self._now(), why)
         except CheckpointError as error:
-            log.info("how epoch %d has ended is not noted: %s", self._epoch, error)
+            log.info("how epoch %d has ended is not noted: %s", self.epoch, error)
         else:
             self._has_noted_end = True
 
@@ -441,7 +432,7 @@ class SourceRun:
             self._closed = True
             self._state.life.flush()
             settled = self._state.shards.settled
-            log.info("epoch %d of %s ends, settled up to txid %d", self._epoch, self._layout.base, settled)
+            log.info("epoch %d of %s ends, settled up to txid %d", self.epoch, self.layout.base, settled)
         try:
             self._planner.close()
             self._purger.close()

@@ -40,6 +40,9 @@ class Streams:
     """The streams that a run reads now.
 
     `described` is a time before `infos` was asked for, in seconds of a clock that never steps back.
+
+    Attributes:
+        infos: the last descriptions of the streams by name.
     """
 
     def __init__(
@@ -47,37 +50,32 @@ class Streams:
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
-        self._infos = dict(infos)
+        self.infos = dict(infos)
         self._described = described
-
-    @property
-    def infos(self) -> Mapping[str, StreamInfo]:
-        """Return the last descriptions of the streams by name."""
-        return self._infos
 
     @property
     def created(self) -> dict[str, int]:
         """Return each stream's creation time in epoch milliseconds, which with its name identifies it."""
-        return {name: info.created for name, info in self._infos.items()}
+        return {name: info.created for name, info in self.infos.items()}
 
     def bound_now(self, now: float) -> int:
         """Return a time by which it is `now`, in epoch milliseconds by the server's clock; `now`: as `described`.
 
         An answer has the server's time of any moment between its request and its arrival.
         """
-        told = max((info.server_time for info in self._infos.values()), default=0)
+        told = max((info.server_time for info in self.infos.values()), default=0)
         return told + _SERVER_SECOND_MS + int((now - self._described) * 1000)
 
     def info_of(self, shard: str) -> StreamInfo | None:
         """Return the stream of a shard; None if it is not read now, or was recreated."""
         key = self._layout.key_of(shard)
-        info = self._infos.get(key.stream)
+        info = self.infos.get(key.stream)
         return info if info is not None and info.created == key.created else None
 
     def is_recreated(self, shard: str) -> bool:
         """Return whether a shard belongs to a deleted stream whose name another stream has now."""
         key = self._layout.key_of(shard)
-        info = self._infos.get(key.stream)
+        info = self.infos.get(key.stream)
         return info is not None and info.created != key.created
 
     def describe_again(self, states: Mapping[str, ShardState], now: float) -> None:
@@ -87,15 +85,15 @@ class Streams:
             StreamRecreatedError: a stream was deleted and created again.
             KinesisError: one cannot be described.
         """
-        for name, found in describe_streams(self._kinesis, self._infos).items():
-            known = self._infos[name]
+        for name, found in describe_streams(self._kinesis, self.infos).items():
+            known = self.infos[name]
             if found.created != known.created:
                 keys = {self._layout.key_of(shard): state.position for shard, state in states.items()}
                 stood = {key.shard: str(at) for key, at in keys.items() if key.stream == name}
                 raise recreated_error(
                     describe_recreated(name, known.created, found.created, stood), self._layout
                 )
-            self._infos[name] = found
+            self.infos[name] = found
         self._described = now
 
     def check_still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
@@ -111,7 +109,7 @@ class Streams:
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """Return the shards of a stream within retention, by name, as `Kinesis.list_shards`."""
-        created = self._infos[stream].created
+        created = self.infos[stream].created
 
         def named(shard: str) -> str:
             return self._layout.name_of(ShardKey(stream, created, shard))

@@ -123,7 +123,7 @@ def test_txids_and_epochs_go_on_above_those_of_an_imported_copy(
 
     def write(query: Query, rows: Sequence[Row]) -> None:
         (txid,) = {row[3] for row in rows}
-        sink.write(Written(None, "", txid, query.run._epoch), numbers(rows), lambda: None)
+        sink.write(Written(None, "", txid, query.run.epoch), numbers(rows), lambda: None)
 
     query = lives.begin(kinesis)
     write(query, [row for row in query.batch(failing=[1]) if row[0] != 1])
@@ -141,7 +141,7 @@ def test_txids_and_epochs_go_on_above_those_of_an_imported_copy(
     write(query, query.batch())
     assert sink.counts() == {0: 1, 1: 1, 2: 1, 8: 2}
     # The copy was made under epoch 2, which forget took, and import goes on above it.
-    assert query.run._epoch == 4
+    assert query.run.epoch == 4
 
 
 @pytest.mark.parametrize("moment", ["changes.confirm", "commands.forget.write_copies"])

@@ -301,7 +301,7 @@ def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeove
     ended: list[bool] = []
     query.run._takeover._on_replaced = lambda: ended.append(True)
     asking = connect(query.run._options.zookeeper)
-    SourceStore(asking, query.run._layout).stop.ask(query.run.epoch)
+    SourceStore(asking, query.run.layout).stop.ask(query.run.epoch)
     eventually(lambda: query.run._takeover._ends_when_replaced, "the request arrives")
     asking.stop()
     asking.close()
