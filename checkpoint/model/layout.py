@@ -83,6 +83,16 @@ class ShardKey:
         return f"{self.stream}/{self.shard}"
 
 
+class _Below:
+    """The path of a node below the `base` of a layout, which has the name of the attribute."""
+
+    def __set_name__(self, _layout: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layout: Layout, _kind: type) -> str:
+        return f"{layout.base}/{self._name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of one application that reads one stream, or, without a stream, several at once.
@@ -95,6 +105,53 @@ class Layout:
     application: str
     stream: str = ""
     created: int = 0
+
+    streams = _Below()
+    """The node that lists the streams of a home of several."""
+    epoch = _Below()
+    """The node that each start raises; its version is the epoch."""
+    past = _Below()
+    """The node of the epochs and txids that were used before, and are not among the other nodes."""
+    owner = _Below()
+    """The ephemeral node of the running process, for information."""
+    fenced = _Below()
+    """The folder of takeovers: one node a run that had to stop, named by its epoch."""
+    start = _Below()
+    """The node of LATEST resolved to a time; with several streams a folder with one node a stream."""
+    shards = _Below()
+    """The node of the lineage."""
+    settled = _Below()
+    """The node of the newest settled txid."""
+    judging = _Below()
+    """The node of the newest run whose driver judges its records."""
+    states = _Below()
+    """The node of the newest batch that was applied to each state of a topology."""
+    stop = _Below()
+    """The node of the request that the running query ends after the current batch."""
+    status = _Below()
+    """The node in which the newest run says what it sees."""
+    ends = _Below()
+    """The node that says how the last runs ended."""
+    checkpoints = _Below()
+    """The folder of safe checkpoints, one node a shard."""
+    inflight = _Below()
+    """The folder of unfinished records, one node a shard."""
+    batches = _Below()
+    """The folder of plans; the pins are below each."""
+    acks = _Below()
+    """The folder of outcomes."""
+    reports = _Below()
+    """The folder of task reports, used where there is no SparkContext."""
+    external = _Below()
+    """The folder of other processes' requests, one folder a shard."""
+    rejected = _Below()
+    """The folder of other processes' unreadable requests, for inspection."""
+    audit = _Below()
+    """The folder of notes of what people have changed or asked for."""
+    backups = _Below()
+    """The folder of what stood where people have changed something."""
+    deadletters = _Below()
+    """The folder of dead letter counts, one node a shard."""
 
     @property
     def digest(self) -> str:
@@ -183,124 +240,9 @@ class Layout:
         """The last part of `base`: the name of this state among those of the application."""
         return self.base.rpartition("/")[2]
 
-    @property
-    def streams(self) -> str:
-        """The node that lists the streams of a home of several."""
-        return f"{self.base}/streams"
-
-    @property
-    def epoch(self) -> str:
-        """The node that each start raises; its version is the epoch."""
-        return f"{self.base}/epoch"
-
-    @property
-    def past(self) -> str:
-        """The node of the epochs and txids that were used before, and are not among the other nodes."""
-        return f"{self.base}/past"
-
-    @property
-    def owner(self) -> str:
-        """The ephemeral node of the running process, for information."""
-        return f"{self.base}/owner"
-
-    @property
-    def fenced(self) -> str:
-        """The folder of takeovers: one node a run that had to stop, named by its epoch."""
-        return f"{self.base}/fenced"
-
-    @property
-    def start(self) -> str:
-        """The node of LATEST resolved to a time; with several streams a folder with one node a stream."""
-        return f"{self.base}/start"
-
     def start_of(self, stream: str, created: int) -> str:
         """Return the node of a stream's LATEST, resolved to a time."""
         return f"{self.start}/{escape(stream)}@{created}" if self.several else self.start
-
-    @property
-    def shards(self) -> str:
-        """The node of the lineage."""
-        return f"{self.base}/shards"
-
-    @property
-    def settled(self) -> str:
-        """The node of the newest settled txid."""
-        return f"{self.base}/settled"
-
-    @property
-    def judging(self) -> str:
-        """The node of the newest run whose driver judges its records."""
-        return f"{self.base}/judging"
-
-    @property
-    def states(self) -> str:
-        """The node of the newest batch that was applied to each state of a topology."""
-        return f"{self.base}/states"
-
-    @property
-    def stop(self) -> str:
-        """The node of the request that the running query ends after the current batch."""
-        return f"{self.base}/stop"
-
-    @property
-    def status(self) -> str:
-        """The node in which the newest run says what it sees."""
-        return f"{self.base}/status"
-
-    @property
-    def ends(self) -> str:
-        """The node that says how the last runs ended."""
-        return f"{self.base}/ends"
-
-    @property
-    def checkpoints(self) -> str:
-        """The folder of safe checkpoints, one node a shard."""
-        return f"{self.base}/checkpoints"
-
-    @property
-    def inflight(self) -> str:
-        """The folder of unfinished records, one node a shard."""
-        return f"{self.base}/inflight"
-
-    @property
-    def batches(self) -> str:
-        """The folder of plans; the pins are below each."""
-        return f"{self.base}/batches"
-
-    @property
-    def acks(self) -> str:
-        """The folder of outcomes."""
-        return f"{self.base}/acks"
-
-    @property
-    def reports(self) -> str:
-        """The folder of task reports, used where there is no SparkContext."""
-        return f"{self.base}/reports"
-
-    @property
-    def external(self) -> str:
-        """The folder of other processes' requests, one folder a shard."""
-        return f"{self.base}/external"
-
-    @property
-    def rejected(self) -> str:
-        """The folder of other processes' unreadable requests, for inspection."""
-        return f"{self.base}/rejected"
-
-    @property
-    def audit(self) -> str:
-        """The folder of notes of what people have changed or asked for."""
-        return f"{self.base}/audit"
-
-    @property
-    def backups(self) -> str:
-        """The folder of what stood where people have changed something."""
-        return f"{self.base}/backups"
-
-    @property
-    def deadletters(self) -> str:
-        """The folder of dead letter counts, one node a shard."""
-        return f"{self.base}/deadletters"
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ReportNode,
     SettledNode,
 )
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, too_many_races, txid_of
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, StorePart, too_many_races, txid_of
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
@@ -38,13 +38,8 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
 PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
 
 
-class BatchStore:
+class BatchStore(StorePart):
     """Plans, pins and outcomes: each is made once, and adopted by later callers with the same plan."""
-
-    def __init__(self, nodes: FencedNodes) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
 
     def put(self, plan: Plan, epoch: int) -> Batch:
         """Store a plan once, or take it over from an older run, for the Spark checkpoint of `plan.adopter`.
@@ -318,13 +313,8 @@ class BatchStore:
         return done.node or node, done.is_ours and done.node is node
 
 
-class ReportStore:
+class ReportStore(StorePart):
     """Reports, keyed by the attempt at a batch."""
-
-    def __init__(self, nodes: FencedNodes) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
 
     def add(self, txid: int, attempt: str, node: ReportNode) -> None:
         """Leave a task's report for the driver's `attempt` at a batch; the same report again is the same node.

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Node,
     ShardsNode,
 )
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, Stored, delete_left_parts
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, NodeT, Stored, StorePart, delete_left_parts
 from kinesis_trident.checkpoint.zookeeper.operations import (
     MISSING,
     NOT_EMPTY,
@@ -39,13 +39,8 @@ _KEPT_OF_RUNS = 10
 _OF_RUN = "-run-"
 
 
-class ChangeStore:
+class ChangeStore(StorePart):
     """The nodes below `audit` and `backups`, and the overwriting of shards."""
-
-    def __init__(self, nodes: FencedNodes) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
 
     def note(self, audit: AuditNode) -> None:
         """Leave a note of a change, or of a request to the running query; any process may."""

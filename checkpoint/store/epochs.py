@@ -21,7 +21,7 @@ from kinesis_trident.checkpoint.errors import (
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import EpochNode, FencedNode, OwnerNode, PastNode
 from kinesis_trident.checkpoint.store.access import close_home
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, Stored
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, Stored, StorePart
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
@@ -47,13 +47,8 @@ _FARTHEST = 1_000_000
 _NOTHING = PastNode(epoch=0, txid=0, lost_upto=0)
 
 
-class Epochs:
+class Epochs(StorePart):
     """The nodes `epoch` and `owner`, and the notes of runs that had to stop."""
-
-    def __init__(self, nodes: FencedNodes) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
 
     def raise_epoch(
         self,

@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.model.split_nodes import PART_SIZE
 from kinesis_trident.checkpoint.store.fenced_nodes import (
     RACES,
-    FencedNodes,
+    StorePart,
     stray_child_error,
     too_many_races,
 )
@@ -43,13 +43,8 @@ class Requests(NamedTuple):
     unreadable: dict[str, str]
 
 
-class ExternalStore:
+class ExternalStore(StorePart):
     """The nodes below `external`, made by any process, and those below `rejected`, which nobody could read."""
-
-    def __init__(self, nodes: FencedNodes) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
 
     def read(self) -> Requests:
         """Return the requests of other processes, oldest first; `shards.settle` removes those it is told of.

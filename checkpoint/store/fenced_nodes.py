@@ -391,6 +391,15 @@ class FencedNodes:
         self.commit([Write(path, data, found.version), *delete_left_parts(path, data, found.parts)], epoch)
 
 
+class StorePart:
+    """Some of the nodes of a home."""
+
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+
+
 def stray_error(path: str) -> CorruptNodeError:
     """Return the error for a node at a path that none of our nodes has."""
     return CorruptNodeError(

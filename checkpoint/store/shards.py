@@ -19,19 +19,17 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, StorePart, too_many_races
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Delete, Op, Refused, Write
 
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 
 
-class ShardStore:
+class ShardStore(StorePart):
     """Checkpoints, in-flight records and dead letter counts, moved on by settling batches."""
 
     def __init__(self, nodes: FencedNodes, writer: UnitWriter) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
+        super().__init__(nodes)
         self._writer = writer
 
     def checkpoints(self) -> dict[str, CheckpointNode]:

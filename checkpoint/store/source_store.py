@@ -33,6 +33,7 @@ from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.store.fenced_nodes import (
     RACES,
     FencedNodes,
+    StorePart,
     stray_child_error,
     too_many_races,
     txid_of,
@@ -59,13 +60,11 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
 
-class Leftovers:
+class Leftovers(StorePart):
     """Removes plans, pins, outcomes and reports of settled batches, and parts of large nodes without a head."""
 
     def __init__(self, nodes: FencedNodes, writer: UnitWriter) -> None:
-        self._nodes = nodes
-        self._session = nodes.session
-        self._layout = nodes.layout
+        super().__init__(nodes)
         self._writer = writer
         self._swept = False
 
