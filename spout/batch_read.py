@@ -17,13 +17,17 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from kinesis_trident.common.worker_garbage import exempt_from_collections
-from kinesis_trident.spout.data_loss import DataLossLog, describe_gone_in_batch, describe_unlisted
+from kinesis_trident.spout.data_loss import (
+    DataLossLog,
+    describe_expired_start,
+    describe_gone_in_batch,
+    describe_unlisted,
+)
 from kinesis_trident.spout.errors import ExhaustedError, OptionsError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
-from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, Unavailable
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
@@ -40,11 +44,12 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.planner.streams import describe_streams
-from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
+from kinesis_trident.spout.positions import At, AtTimestamp, Position, ShardEnd, TrimHorizon
 from kinesis_trident.spout.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
 from kinesis_trident.spout.reader.missing import is_gone
 from kinesis_trident.spout.reader.polling import Pager
 from kinesis_trident.spout.reader.rows import make_untracked_rows
+from kinesis_trident.spout.shard_looks import cut_ranges, try_again
 from kinesis_trident.tracker.records import Run
 
 log = logging.getLogger(__name__)
@@ -78,7 +83,7 @@ class KinesisBatchReader(DataSourceReader):
         self._pushed = NO_FILTERS
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan one task per shard, or per `shardsPerTask` neighbours, and at most `maxPartitions` tasks.
+        """Plan one task per shard, per `shardsPerTask` neighbours, or `tasksPerShard` of them; at most `maxPartitions`.
 
         Raises:
             DataLossError: with `failOnDataLoss`, an option names a shard that is no longer listed.
@@ -89,9 +94,12 @@ class KinesisBatchReader(DataSourceReader):
         ranges = [
             one for stream in streams for one in _ranges(options, kinesis, stream, self._now, self._pushed)
         ]
-        size = options.shards_per_task or 1
-        if options.max_partitions is not None:
+        size, tasks = options.shards_per_task or 1, options.tasks_per_shard
+        if options.max_partitions is not None and ranges:
             size = max(size, -(-len(ranges) // options.max_partitions))
+            tasks = min(tasks, options.max_partitions // len(ranges))
+        if tasks > 1 and ranges:
+            return [RangesPartition(own) for own in cut_ranges(kinesis, options, ranges, self._now, tasks)]
         # Spark takes no partitions for one of its own kind.
         return [RangesPartition(ranges[i : i + size]) for i in range(0, max(1, len(ranges)), size)]
 
@@ -200,7 +208,7 @@ def read_range(
     """
     if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
         return
-    limiter = shard_limiter(options, part.stream, part.shard)
+    limiter = shard_limiter(share_limits(options, part.tasks), part.stream, part.shard)
     pager = Pager(
         kinesis,
         part.stream,
@@ -210,16 +218,13 @@ def read_range(
         deaggregate=options.deaggregate,
         closed=part.closed,
     )
-    patient = Retrying(
-        retry=retry_if_exception_type((ThrottledError, Unavailable)),
-        stop=stop_after_delay(options.read_timeout),
-        reraise=True,
-    )
+    patient = try_again(options)
+    losses = losses or DataLossLog(options.fail_on_data_loss)
+    is_expected = part.seen
     given_up, records, has_given = math.inf, None, False
     while not pager.drained:
         try:
-            limit = pushed.limit(part.end, options.max_records_per_fetch, records)
-            records = patient(pager.next, limit)
+            records = patient(pager.next, part.limit(options.max_records_per_fetch, records))
         except KinesisError as error:
             if part.otherwise is not None and pager.page is None:
                 log.info("reading from %s, because %s", part.otherwise, error)
@@ -231,12 +236,14 @@ def read_range(
             what = describe_gone_in_batch(
                 kinesis.describe(part.stream), part.shard, str(pager.position), str(part.end)
             )
-            losses = losses or DataLossLog(options.fail_on_data_loss)
             losses.report(what, f"{part.stream}/{part.shard}")
             return
         page = pager.page
         assert records is not None
         assert page is not None
+        if is_expected and (records.num_rows or pager.drained or pager.at_tip):
+            is_expected = False
+            _check_start(kinesis, part, records, losses)
         mine = select_before(records, part.end)
         wanted = pushed.rows(mine)
         if wanted.num_rows:
@@ -268,6 +275,23 @@ def read_range(
                 "endpoint"
             )
             raise Unavailable(msg)
+
+
+def _check_start(kinesis: Kinesis, part: ShardRange, records: pa.RecordBatch, losses: DataLossLog) -> None:
+    """Report it if the record that a range begins with has expired: `records` are the first that are left."""
+    assert isinstance(part.start, At)
+    if not records.num_rows or position_at(records, 0).sequence != part.start.record.sequence:
+        what = describe_expired_start(kinesis.describe(part.stream), part.shard, part.start)
+        losses.report(what, f"{part.stream}/{part.shard}")
+
+
+def share_limits(options: SourceOptions, tasks: int) -> SourceOptions:
+    """Return the options with the limits of one of several tasks that read a shard at once."""
+    return replace(
+        options,
+        min_fetch_period=options.min_fetch_period * tasks,
+        max_fetch_rate=options.max_fetch_rate / tasks,
+    )
 
 
 def _put_aside(kinesis: Kinesis, options: SourceOptions, part: ShardRange, records: pa.RecordBatch) -> None:

@@ -49,7 +49,12 @@ class Comparison(NamedTuple):
 class ShardRange:
     """The records of one shard from `start` to before `end`; `closed`: the shard was listed as closed.
 
-    `otherwise`: the start if Kinesis refuses `start`. `last`: no record with a larger sequence number is needed.
+    Attributes:
+        otherwise: the start if Kinesis refuses `start`.
+        last: no record with a larger sequence number is needed.
+        until: about when the record at `end` arrived, in epoch milliseconds, if it is near.
+        seen: the record at `start` was there when the batch was planned.
+        tasks: how many read the shard at once, and share its limits.
     """
 
     stream: str
@@ -59,6 +64,21 @@ class ShardRange:
     closed: bool = False
     otherwise: Position | None = None
     last: int | None = None
+    until: int | None = None
+    seen: bool = False
+    tasks: int = 1
+
+    def limit(self, most: int, records: pa.RecordBatch | None) -> int:
+        """Return how many records to ask for: about those before a near end, if they come as those of the last page."""
+        if self.until is None:
+            return most
+        if records is None:
+            return min(most, _FIRST)
+        first, last = (arrival_at(records, at) for at in (0, -1)) if records.num_rows else (0, 0)
+        if not 0 < first < last:
+            return most
+        before = (self.until - last) * records.num_rows / (last - first)
+        return int(min(most, max(_FEWEST, before * 1.05)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +136,11 @@ class PushedFilters:
         if isinstance(part.start, TrimHorizon | AtTimestamp):
             part = replace(part, start=self.move_start(part.start, now))
         if self.until is not None and isinstance(part.end, AtTimestamp):
-            part = replace(part, end=AtTimestamp(min(part.end.time, self.until)))
+            end = min(part.end.time, self.until)
+            part = replace(part, end=AtTimestamp(end), until=end)
         if isinstance(part.start, AtTimestamp) and isinstance(part.end, AtTimestamp):
             return part if part.start.time < part.end.time else None
         return self._from_sequence(part, shard)
-
-    def limit(self, end: Position, most: int, records: pa.RecordBatch | None) -> int:
-        """Return how many records to ask for: about those before a near end, if they come as those of the last page."""
-        if self.until is None or not isinstance(end, AtTimestamp):
-            return most
-        if records is None:
-            return min(most, _FIRST)
-        first, last = (arrival_at(records, at) for at in (0, -1)) if records.num_rows else (0, 0)
-        if not 0 < first < last:
-            return most
-        before = (end.time - last) * records.num_rows / (last - first)
-        return int(min(most, max(_FEWEST, before * 1.05)))
 
     def _from_sequence(self, part: ShardRange, shard: Shard) -> ShardRange:
         """Return the range from the sequence number that is compared, if only this shard is read.

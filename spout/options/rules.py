@@ -147,6 +147,9 @@ def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool 
     if not batch and found.get("filterPushdown"):
         msg = "option filterPushdown is for a batch (spark.read) only: Spark pushes no filters into a stream. Remove it"
         raise OptionsError(msg)
+    if not batch and found.get("tasksPerShard", 1) > 1:
+        msg = "option tasksPerShard is for a batch (spark.read) only: one task reads a shard of a stream. Remove it"
+        raise OptionsError(msg)
     if batch:
         _check_batch(found)
     effective = {**defaults, **found}
@@ -188,6 +191,9 @@ def _check_batch(found: Mapping[str, Any]) -> None:
         if what := last.find_reversed(first):
             msg = f"option endingPosition is before startingPosition, so there is nothing to read ({what})"
             raise OptionsError(msg)
+    if found.get("tasksPerShard", 1) > 1 and (found.get("shardsPerTask") or 1) > 1:
+        msg = "tasksPerShard cannot be combined with shardsPerTask, which lets one task read several shards. Remove one"
+        raise OptionsError(msg)
     if found.get("consumerMode") == "efo":
         msg = "option consumerMode is efo, but a batch (spark.read) only polls. Remove the option"
         raise OptionsError(msg)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from older_spark import needs_filters
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
@@ -157,6 +160,34 @@ def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.Captu
         assert (frame.filter(one).count(), frame.count()) == (120, 240)
     # What is noted of a load is in a folder of Spark, which goes with the session.
     assert set(Path(tempfile.gettempdir()).glob("kinesis-trident-*")) <= left
+
+
+def test_several_tasks_read_one_shard_each_record_once(spark: SparkSession) -> None:
+    def work(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            text = [data.decode() for data in batch.column("data").to_pylist()]
+            yield pa.RecordBatch.from_pydict(
+                {"text": text, "task": [TaskContext.get().partitionId()] * len(text)}
+            )
+
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders", 1)
+        (shard,) = kinesis.shards("orders")
+        for minute in range(600):
+            kinesis.put("orders", shard, str(minute).encode())
+            kinesis.advance(60)
+        frame = (
+            spark.read.format("kinesis-trident")
+            .options(streamName="orders", region="us-east-1", endpointUrl=kinesis.endpoint_url)
+            .options(tasksPerShard="4", minFetchPeriod="0ms")
+            .load()
+        )
+        assert frame.rdd.getNumPartitions() == 4
+        found = frame.mapInArrow(work, "text string, task long").collect()
+        assert sorted(int(row.text) for row in found) == list(range(600))
+        shares = Counter(row.task for row in found)
+        assert set(shares) == {0, 1, 2, 3}
+        assert max(shares.values()) <= 1.25 * 600 / 4
 
 
 def test_the_first_rows_leave_after_the_first_page(spark: SparkSession) -> None:

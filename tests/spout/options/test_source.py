@@ -281,6 +281,8 @@ def test_zookeeper_security() -> None:
         ({"spout": "storm"}, "opaque or transactional or nontransactional"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"shardsPerTask": "0"}, "auto, or a whole number of at least 1"),
+        ({"tasksPerShard": "33"}, "a whole number of at least 1 and at most 32"),
+        ({"tasksPerShard": "2"}, "tasksPerShard is for a batch"),
         ({"maxFetchRate": "0"}, "a positive number"),
         ({"maxFetchRate": "inf"}, "a positive number"),
         ({"endpointUrl": "localhost:4566"}, "a URL"),
@@ -493,6 +495,14 @@ def test_a_batch_that_ends_before_it_starts_is_refused(start: str, end: str, sai
 )
 def test_a_batch_that_may_hold_something_is_not(start: str, end: str) -> None:
     SourceOptions.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
+
+
+def test_a_task_reads_several_shards_or_a_part_of_one() -> None:
+    given = {"streamName": "orders", "tasksPerShard": "2"}
+    with pytest.raises(OptionsError, match="tasksPerShard cannot be combined with shardsPerTask"):
+        SourceOptions.parse_batch(given | {"shardsPerTask": "2"})
+    assert SourceOptions.parse_batch(given | {"shardsPerTask": "1"}).tasks_per_shard == 2
+    assert parse({"tasksPerShard": "1"}).tasks_per_shard == 1
 
 
 def test_spark_knows_every_secret_by_its_name() -> None:
