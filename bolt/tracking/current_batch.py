@@ -47,6 +47,11 @@ class CurrentBatch:
     batch either.
 
     Attributes:
+        txid: the transaction id of the batch: the same when it is replayed.
+        tasks: the number of tasks that are enough for the records that are expected; None if it is not known.
+        again: the records that are delivered again, by shard: what is left of them goes into this batch.
+        epoch: of the run that works on the batch: it rises with each run.
+        application: its name.
         spool: the spool of failed records, if there is one.
         tag: the tag in the roots of the rows that this run reads by this plan.
         deadly: the records known to end the worker that processes them: intervals of ordinals, by shard index.
@@ -60,8 +65,10 @@ class CurrentBatch:
         published: BatchOutcome | None = None,
     ) -> None:
         self._store = store
-        self._batch = batch
-        self._plan = batch.plan
+        self._plan = plan = batch.plan
+        self.txid, self.tasks, self.epoch = plan.txid, plan.tasks, batch.epoch
+        self.again: Mapping[str, Sequence[Run]] = plan.retries
+        self.application = store.layout.application
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, list[FailedRun]] = {}
         self.tag = tag(batch.epoch, batch.plan.plan)
@@ -91,31 +98,6 @@ class CurrentBatch:
             )
             raise StaleBatchError(msg)
         return cls(store, batch, options, published)
-
-    @property
-    def txid(self) -> int:
-        """The transaction id of the batch: the same when it is replayed."""
-        return self._plan.txid
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the run that works on the batch: it rises with each run."""
-        return self._batch.epoch
-
-    @property
-    def application(self) -> str:
-        """The name of the application."""
-        return self._store.layout.application
-
-    @property
-    def tasks(self) -> int | None:
-        """The number of tasks that are enough for the records that are expected; None if it is not known."""
-        return self._plan.tasks
-
-    @property
-    def again(self) -> Mapping[str, Sequence[Run]]:
-        """The records that are delivered again: what is left of them goes into this batch."""
-        return self._plan.retries
 
     def is_empty(self) -> bool:
         """True if every turn was read, and none of them holds a row."""
@@ -265,7 +247,7 @@ class CurrentBatch:
         Raises:
             FencedError: one has.
         """
-        self._store.epochs.check_epoch(self._batch.epoch)
+        self._store.epochs.check_epoch(self.epoch)
 
     @property
     def home(self) -> str:
@@ -294,7 +276,7 @@ class CurrentBatch:
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._store.states.put(StatesNode(applied=dict(applied)), self._batch.epoch)
+        self._store.states.put(StatesNode(applied=dict(applied)), self.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.
@@ -305,7 +287,7 @@ class CurrentBatch:
         acks = BatchOutcome(
             txid=self.txid,
             plan=self._plan.plan,
-            epoch=self._batch.epoch,
+            epoch=self.epoch,
             not_done={shard: tuple(runs) for shard, runs in not_done.items()},
         )
-        self._published, _ = self._store.batches.put_outcome(acks, self._batch.epoch)
+        self._published, _ = self._store.batches.put_outcome(acks, self.epoch)

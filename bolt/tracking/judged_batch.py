@@ -17,30 +17,16 @@ from kinesis_trident.tracker.records import Run
 class JudgedBatch(Protocol):
     """A batch; each method as `CurrentBatch` has it."""
 
-    @property
-    def spool(self) -> RetrySpool | None:
-        """The spool of failed records, if there is one."""
-        ...
-
-    @property
-    def deadly(self) -> Mapping[int, list[FailedRun]]:
-        """The records known to end the worker that processes them."""
-        ...
-
-    @property
-    def txid(self) -> int:
-        """The transaction id."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the run that works on the batch."""
-        ...
-
-    @property
-    def again(self) -> Mapping[str, Sequence[Run]]:
-        """The records that are delivered again, by shard."""
-        ...
+    spool: RetrySpool | None
+    """The spool of failed records, if there is one."""
+    deadly: Mapping[int, list[FailedRun]]
+    """The records known to end the worker that processes them."""
+    txid: int
+    """The transaction id."""
+    epoch: int
+    """The epoch of the run that works on the batch."""
+    again: Mapping[str, Sequence[Run]]
+    """The records that are delivered again, by shard."""
 
     @property
     def verdict(self) -> OutcomeFilter | None:
