@@ -25,7 +25,14 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.columns import make_nullable, refuse_other_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.older_runs import refuse_older
-from kinesis_trident.bolt.sinks.table_files import MARK, WRITTEN, FileWriter, Partition, batch_folder, bounds_of
+from kinesis_trident.bolt.sinks.table_files import (
+    MARK,
+    WRITTEN,
+    FileWriter,
+    Partition,
+    batch_folder,
+    bounds_of,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,9 @@ from kinesis_trident.common.per_process import PerProcess
 
 _TRIES = 10
 """Transactions, each of which gave way to another writer of the table."""
+
+_DAY = 24 * 3600 * 1_000_000
+"""In microseconds."""
 
 _AT_ONCE = 10_000
 """Rows in one call of the database's driver."""
@@ -171,11 +176,24 @@ _ENGINES: PerProcess[sa.URL, sa.Engine] = PerProcess()
 def _engine(url: sa.URL) -> sa.Engine:
     # The default of MySQL also locks the gaps between rows, where others insert.
     how = {"isolation_level": "READ COMMITTED"} if _is_mysql(url) else {}
+
+    def create() -> sa.Engine:
+        created = sa.create_engine(url, pool_pre_ping=True, **how)
+        if _is_mysql(url):
+            # It takes what is written into a TIMESTAMP for a time of this zone.
+            sa.event.listen(created, "connect", _use_utc)
+        return created
+
     try:
-        return _ENGINES.get(url, lambda: sa.create_engine(url, pool_pre_ping=True, **how))
+        return _ENGINES.get(url, create)
     except ImportError as error:
         msg = f"merge_into needs the driver of {url.drivername} ({error}). Install it, on the executors too"
         raise SinkError(msg) from error
+
+
+def _use_utc(connection: Any, _record: object) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET time_zone = '+00:00'")
 
 
 def _is_mysql(url: sa.URL) -> bool:
@@ -256,6 +274,9 @@ class _Loader:
     def _checks(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array, str]]:
         for name in self.tables.required:
             yield name, pc.is_null(batch[name]), "null"
+        for name in self.tables.columns:
+            if pa.types.is_timestamp(batch[name].type) or pa.types.is_date(batch[name].type):
+                yield name, _is_outside_of_calendar(batch[name]), "no time of the years 1 to 9999"
         if _is_mysql(self.url):
             for name in self.tables.columns:
                 if pa.types.is_floating(batch[name].type):
@@ -282,6 +303,17 @@ class _Loader:
                 array = array.cast(pa.timestamp("us", "UTC" if has_zone else None))
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, columns)
+
+
+def _is_outside_of_calendar(times: pa.Array) -> pa.Array:
+    """Return which times databases and Python do not have: milliseconds, say, that were taken for seconds."""
+    first, last = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
+    if pa.types.is_date(times.type):
+        numbers = times.cast(pa.int32())
+    else:
+        numbers, first, last = times.cast(pa.int64()), first * _DAY, (last + 1) * _DAY - 1
+    outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+    return pc.fill_null(outside, fill_value=False)
 
 
 def _stream(batches: Sequence[pa.RecordBatch]) -> bytes:

@@ -19,7 +19,16 @@ from uuid import UUID
 import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow.csv import WriteOptions, write_csv
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from sqlalchemy.dialects import mysql
 
 from kinesis_trident.bolt.errors import SinkError
@@ -31,6 +40,15 @@ MESSAGE_ID = "messageId"
 
 INSERTED, UPDATED = "inserted", "updated"
 """What was done with a merged row, in place of the name of its load."""
+
+_MICROSECONDS = 6
+"""Digits of a second."""
+
+_DOUBLE = 15
+"""Digits that a double keeps of any number."""
+
+_COLLATIONS = ("_default charset", "_collate")
+"""The ends of the names of a reflected table's options that say how it compares texts."""
 
 _OURS = "kt_"
 _BEFORE = "kt_before_"
@@ -270,6 +288,9 @@ def open_tables(
             if field.name in target.c or field.name in (*key, *order_by) or field.name != MESSAGE_ID
         ]
         _refuse_other_columns(schema, target, names, where)
+        if connection.dialect.name != "sqlite":
+            # Whatever its types are called, it rounds nothing.
+            _refuse_rounding(schema, target, key, order_by, where)
         _refuse_other_key(connection, target, key, where)
         batch = _batch_table(target, names, application)
         inspector = sa.inspect(connection)
@@ -381,6 +402,44 @@ def _fits(kind: str, column: Any) -> bool:
     return python_type in _FITTING.get(kind.partition("(")[0], ())
 
 
+def _refuse_rounding(
+    schema: StructType, target: sa.Table, key: Sequence[str], order_by: Sequence[str], where: str
+) -> None:
+    """Refuse columns that round what decides: other keys, or newer rows, would count as equal."""
+    wrong = [
+        f"column {name!r} is {schema[name].dataType.simpleString()}, and the table rounds it to "
+        f"{target.c[name].type!r}"
+        for name in (*key, *order_by)
+        if _rounds(schema[name].dataType, target.c[name].type)
+    ]
+    if wrong:
+        msg = (
+            f"merge_into cannot tell keys and newer rows apart in {where}: {'; '.join(wrong)}. Alter the table: a time "
+            "needs microseconds, as DATETIME(6) has them"
+        )
+        raise SinkError(msg)
+
+
+def _rounds(kind: DataType, column: Any) -> bool:
+    """Return whether a column of PostgreSQL or MySQL keeps only a part of some values."""
+    scale, is_float = getattr(column, "scale", None), isinstance(column, sa.Float)
+    match kind:
+        case TimestampType() | TimestampNTZType():
+            is_mysql = isinstance(column, mysql.DATETIME | mysql.TIMESTAMP)
+            digits = (column.fsp or 0) if is_mysql else getattr(column, "precision", None)
+            return digits is not None and bool(digits < _MICROSECONDS)
+        case DecimalType():
+            return (scale is not None and kind.scale > scale) or (is_float and kind.precision > _DOUBLE)
+        case LongType():
+            return is_float
+        case FloatType():
+            return scale is not None
+        case DoubleType():
+            is_single = isinstance(column, sa.REAL | mysql.FLOAT) and not isinstance(column, mysql.REAL)
+            return scale is not None or is_single
+    return False
+
+
 def _refuse_other_key(connection: sa.Connection, target: sa.Table, key: Sequence[str], where: str) -> None:
     inspector = sa.inspect(connection)
     of = (target.name, target.schema)
@@ -406,8 +465,11 @@ def _refuse_other_key(connection: sa.Connection, target: sa.Table, key: Sequence
 def _batch_table(target: sa.Table, names: Sequence[str], application: str) -> sa.Table:
     """Return the table beside the target; its name tells applications and columns apart."""
     columns = [sa.Column(name, _as_text(target.c[name].type)) for name in names]
+    # By the table's collation in MySQL, which its columns do not name, texts are equal that are not by another.
+    collation = {name: value for name, value in target.kwargs.items() if name.endswith(_COLLATIONS)}
     whose = hashlib.sha256(f"{application}\0{target.name}".encode()).hexdigest()[:12]
     shape = hashlib.sha256("".join(f"{one.name} {one.type!r},".encode().hex() for one in columns).encode())
+    shape.update("".join(f"{name}={collation[name]}," for name in sorted(collation)).encode())
     return sa.Table(
         f"kt_{target.name[:30]}_{whose}_{shape.hexdigest()[:8]}",
         sa.MetaData(),
@@ -421,6 +483,7 @@ def _batch_table(target: sa.Table, names: Sequence[str], application: str) -> sa
         schema=target.schema,
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
+        **collation,
     )
 
 

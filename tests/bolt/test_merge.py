@@ -32,6 +32,7 @@ SERVERS = pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=
 ONE = pytest.mark.parametrize("database", cases("postgres", long=("mariadb", "sqlite")), indirect=True)
 """For what the driver does alike with each database; what differs in SQL is played with all of them."""
 Meanwhile = Callable[[str, Callable[[], object]], None]
+MARIADB = pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
@@ -306,6 +307,42 @@ def test_readers_find_each_value(
         assert values == list(expected)
 
 
+@MARIADB
+def test_keys_are_compared_as_the_table_compares_them(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    """Its collation is not that of the database, by which "a" equals "A"."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, version INTEGER, amount DOUBLE) "
+            "DEFAULT CHARSET latin1 COLLATE latin1_bin"
+        )
+    outcomes = batch(1)
+    merge(orders(spark, ("a", 1, 1.0), ("A", 2, 1.0), ("é", 1, 1.0), ("😀", 1, 1.0)), outcomes, database)
+    assert rows_of(engine) == [("A", 2, 1.0), ("a", 1, 1.0), ("é", 1, 1.0)]
+    assert "Incorrect string value" in outcomes.message_ids["m3"]
+
+
+@MARIADB
+def test_a_time_is_the_same_instant_whatever_the_zone_of_the_server(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, at TIMESTAMP(6) NULL)"
+        )
+        zone = connection.exec_driver_sql("SELECT @@GLOBAL.time_zone").scalar_one()
+        connection.exec_driver_sql("SET GLOBAL time_zone = '+02:00'")
+    try:
+        rows = spark.sql("SELECT 'a' order_id, timestamp'2026-01-01 00:00:00Z' at")
+        # By another URL, which has no connection yet.
+        merge_into(rows, batch(1), f"{database}?charset=utf8mb4", "orders", key="order_id", order_by="at")
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"SET GLOBAL time_zone = '{zone}'")
+    assert rows_of(engine, "UNIX_TIMESTAMP(at)") == [(1767225600,)]
+
+
 # What is refused.
 
 
@@ -345,6 +382,24 @@ def test_a_record_that_the_table_cannot_hold_fails_alone(
         merge(orders(spark, *rows).drop("messageId"), batch(3), database)
 
 
+def test_a_time_beyond_the_calendar_fails_alone(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    """Milliseconds taken for seconds."""
+    rows = orders(spark, ("a", 1, 1.0), ("b", 1_767_225_600, 1.0), ("c", 900_000_000, 1.0))
+    times = (
+        "timestamp_seconds(version * 1000L) AS at",
+        "date_add(date'2000-01-01', cast(version div 100 AS int)) AS day",
+    )
+    outcomes = batch(1)
+    merge(rows.selectExpr("*", *times), outcomes, database)
+    assert outcomes.message_ids == {
+        "m1": "column 'day' is no time of the years 1 to 9999",
+        "m2": "column 'day' is no time of the years 1 to 9999",
+    }
+    assert rows_of(engine, "order_id") == [("a",)]
+
+
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 def test_a_number_that_is_none_fails_alone_where_the_database_has_no_such(
     spark: SparkSession, engine: sa.Engine, database: str
@@ -379,6 +434,31 @@ def test_other_columns_are_refused(
     with pytest.raises(SinkError, match=re.escape(said)):
         merge(orders(spark, ("b", 1, 1.0)).selectExpr(*change), batch(2), database)
     assert rows_of(engine) == [("a", 1, 1.0)]
+
+
+@SERVERS
+@pytest.mark.parametrize(
+    ("column", "value", "type_"),
+    [
+        (
+            "updated",
+            "timestamp'2026-01-01 00:00:00.25Z'",
+            {"postgresql": "TIMESTAMP(0)", "mysql": "DATETIME"},
+        ),
+        ("price", "1.25BD", {"postgresql": "NUMERIC(9,1)", "mysql": "DECIMAL(9,1)"}),
+        ("price", "1.25D", {"postgresql": "REAL", "mysql": "FLOAT"}),
+    ],
+)
+def test_a_column_that_rounds_what_is_newer_is_refused(
+    spark: SparkSession, engine: sa.Engine, database: str, column: str, value: str, type_: dict[str, str]
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, {column} {type_[engine.dialect.name]})"
+        )
+    rows = spark.sql(f"SELECT 'a' order_id, {value} {column}")
+    with pytest.raises(SinkError, match=rf"'{column}' is .*, and the table rounds it to"):
+        merge_into(rows, batch(1), database, "orders", key="order_id", order_by=column)
 
 
 def test_a_table_without_the_key_is_told_the_index_that_it_lacks(
