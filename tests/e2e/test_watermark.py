@@ -16,7 +16,7 @@ from harness import PATIENCE, Job
 from pyspark.sql import DataFrame, functions as F
 from stage import AVAILABLE_NOW, Stage, ended, start_available_now
 
-from kinesis_trident import Outcomes, reliable
+from kinesis_trident import Acks, Outcomes, reliable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 from kinesis_trident.trident import Count, TridentTopology
@@ -38,13 +38,13 @@ class Backlog:
     kinesis: ScriptedKinesis
     hourly: Counter[int]
 
-    def options(self, zookeeper: EmbeddedZooKeeper, app: str, skew: str) -> dict[str, str]:
+    def options(self, zookeeper: str, app: str, skew: str) -> dict[str, str]:
         return {
             "streamName": "orders",
             "region": "us-east-1",
             "endpointUrl": self.kinesis.endpoint_url,
             "applicationName": app,
-            "zookeeper.hosts": zookeeper.hosts,
+            "zookeeper.hosts": zookeeper,
             "startingPosition": "TRIM_HORIZON",
             "maxFetchRecordsPerShard": "300",
             "maxShardSkew": skew,
@@ -52,7 +52,7 @@ class Backlog:
         }
 
     def load(self, spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, skew: str) -> DataFrame:
-        given = self.options(zookeeper, app, skew)
+        given = self.options(zookeeper.hosts, app, skew)
         return spark.readStream.format("kinesis-trident").options(**given).load()
 
 
@@ -142,6 +142,92 @@ def test_what_comes_again_keeps_its_arrival_and_tells_the_attempt(stage: Stage) 
     assert len({arrived for text, _, arrived in taken if text == "twice"}) == 1
 
 
+@pytest.fixture
+def two_hours() -> Iterator[ScriptedKinesis]:
+    """A shard with two records, of which the first arrived two hours before the second."""
+    with ScriptedKinesis(clock=lambda: int((time.time() - 2 * 3600) * 1000), quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders")
+        (shard,) = kinesis.shards("orders")
+        kinesis.put("orders", shard, b"early")
+        kinesis.advance(2 * 3600)
+        kinesis.put("orders", shard, b"late")
+        yield kinesis
+
+
+def test_a_watermark_drops_what_a_plain_query_delivers_again(
+    stage: Stage, two_hours: ScriptedKinesis
+) -> None:
+    """Its window keeps the count of the first delivery."""
+    backlog, taken = Backlog(two_hours, Counter()), stage.app.replace("-", "_")
+    given = backlog.options(stage.hosts, stage.app, "off")
+    given |= {"ackMode": "explicit", "messageTimeout": "1h", "retryBackoff": "100ms..200ms x2"}
+    stream = stage.spark.readStream.format("kinesis-trident").options(**given).load()
+    block, _ = blocks_of(PAGES["watermarks.md"])
+    names = {"stream": stream, "F": F}
+    exec(block.text, names)
+    out = names["counts"].writeStream.format("memory").queryName(taken).outputMode("update")
+    query = out.option("checkpointLocation", stage.at("spark")).start()
+    stage.queries.append(query)
+
+    def count(what: str) -> int:
+        return sum(int(p["stateOperators"][0][what]) for p in query.recentProgress if p["stateOperators"])
+
+    stage.until(lambda: stage.spark.table(taken).count() == 2, "both windows")
+    early = stage.spark.read.format("kinesis-trident").options(**given).load().where("data = 'early'")
+    with Acks(stage.app, given) as acks:
+        assert acks.fail([early.first().messageId], "not yet") == 1
+    stage.until(lambda: count("numRowsDroppedByWatermark") == 1, "the row is dropped")
+    query.stop()
+    assert query.exception() is None
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 3
+    assert [row["count"] for row in stage.spark.table(taken).collect()] == [1, 1]
+
+
+def test_reliable_delivers_again_late_and_the_attempt_tells_which(
+    stage: Stage, two_hours: ScriptedKinesis
+) -> None:
+    """No frame drops it; whoever reads the sink with a watermark drops it, and finds it by its attempt."""
+    _, block = blocks_of(PAGES["watermarks.md"])
+    given = Backlog(two_hours, Counter()).options(stage.hosts, stage.app, "off")
+    given["retryBackoff"] = "100ms..200ms x2"
+    two_hours.put("orders", two_hours.shards("orders")[0], b"later")
+    stream = stage.spark.readStream.format("kinesis-trident").options(**given).load()
+    names = {"stream": stream, "reliable": reliable}
+    exec(block.text, names)
+    sink = stage.at("sink")
+
+    def write(rows: DataFrame, _txid: int, outcomes: Outcomes) -> None:
+        fails = F.expr("text = 'early' and attempt = 1")
+        outcomes.fail(rows.where(fails), "not yet")
+        # A file each: Spark drops what is late by the watermark of the batch before the last one.
+        for text in ("late", "later", "early"):
+            if (row := rows.where(~fails).where(F.col("text") == text)).count():
+                row.coalesce(1).write.mode("append").parquet(sink)
+
+    ended(stage.start(names["rows"], write, trigger=AVAILABLE_NOW))
+    rows = stage.spark.read.parquet(sink)
+    assert sorted((row.text, row.attempt) for row in rows.collect()) == [
+        ("early", 2),
+        ("late", 1),
+        ("later", 1),
+    ]
+    counts = (
+        stage.spark.readStream.schema(rows.schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(sink)
+        .withWatermark("arrived", "10 minutes")
+        .groupBy(F.window("arrived", "1 hour"))
+        .agg(F.count("text").alias("count"), F.max("attempt").alias("attempt"))
+    )
+    taken = stage.app.replace("-", "_")
+    out = counts.writeStream.format("memory").queryName(taken).outputMode("update")
+    query = ended(out.option("checkpointLocation", stage.at("downstream")).trigger(**AVAILABLE_NOW).start())
+    counted = stage.spark.table(taken).groupBy("window").agg(F.max("count"), F.max("attempt")).collect()
+    assert (sum(row[1] for row in counted), {row[2] for row in counted}) == (2, {1})
+    assert sum(p["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress) == 1
+    assert [row.text for row in rows.where("attempt > 1").collect()] == ["early"]
+
+
 POINTS = ("planned", "before-pin", "after-pin", "stored", "before-write", "written", "committed", "settling")
 
 
@@ -152,7 +238,7 @@ def test_no_row_is_late_however_often_the_job_is_killed(
     zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
     # For as many batches as there are deaths, and some between them.
-    options = backlog.options(zookeeper, app, skew) | {"maxFetchRecordsPerShard": "30"}
+    options = backlog.options(zookeeper.hosts, app, skew) | {"maxFetchRecordsPerShard": "30"}
     job = Job(tmp_path, options, "watermark_driver.py")
     points, after = (POINTS, 2) if skew == "20m" else ((), 0)
     for point in points:
