@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.records import RecordPosition, are_comparable
 
 Keys = npt.NDArray[np.bytes_]
 
@@ -50,6 +50,12 @@ def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -
 
 def keys_of_texts(positions: Sequence[str]) -> Keys:
     """Return the keys of positions in the text form of `RecordPosition`."""
+    if positions and are_comparable(positions):
+        # Those of one shard nearly always are, and there may be very many.
+        width = len(positions[0])
+        keys = np.full((len(positions), width + _SUB), ord("0"), np.uint8)
+        keys[:, :width] = np.frombuffer("".join(positions).encode(), np.uint8).reshape(-1, width)
+        return keys.view(f"S{width + _SUB}").reshape(-1)
     parts = [text.partition(":") for text in positions]
     return keys_of([digits for digits, _, _ in parts], [int(sub) if sub else -1 for _, _, sub in parts])
 

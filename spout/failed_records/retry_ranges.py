@@ -43,14 +43,17 @@ def gather(runs: Sequence[Run], ranges: int) -> list[range]:
         raise ValueError(msg)
     if not runs:
         return []
-    lasts = [at.sequence for at in RecordPosition.parse_all([run.last for run in runs])]
-    known = [run.first or run.prev or run.last for run in runs]
-    firsts = [at.sequence for at in RecordPosition.parse_all(known)]
+    lasts = [_sequence_of(run.last) for run in runs]
+    firsts = [_sequence_of(run.first or run.prev or run.last) for run in runs]
     gaps = [first - last for first, last in zip(firsts[1:], lasts, strict=False)]
     wide = [index for index, gap in enumerate(gaps) if gap * _PARTS >= lasts[-1] - firsts[0]]
     widest = sorted(wide, key=lambda index: (-gaps[index], index))[: ranges - 1]
     cuts = [0, *(index + 1 for index in sorted(widest)), len(runs)]
     return [range(start, stop) for start, stop in pairwise(cuts) if start < stop]
+
+
+def _sequence_of(position: str) -> int:
+    return int(position.partition(":")[0])
 
 
 class Picker:
