@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.unsupported import StormNames
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, check_update, persistent_node
 from kinesis_trident.trident.build.chained_aggregation import ChainedAggregation
@@ -20,7 +21,6 @@ from kinesis_trident.trident.build.fields import (
     Fields,
     Names,
     append_fields,
-    arrow,
     choose_fields,
     key_fields,
     new_fields,
@@ -246,7 +246,7 @@ class Stream(TupleOperations, _Aggregations):
             msg = f"{name}: there are {len(inputs)} key fields for the state; {what}"
             raise TopologyError(msg)
         schema = append_fields(self.schema, added, name)
-        step = QueryStep(name, state.factory, query, inputs, arrow(added), arrow(self.schema))
+        step = QueryStep(name, state.factory, query, inputs, arrow_schema(added), arrow_schema(self.schema))
         return self._row(name, step, schema)
 
     def group_by(self, fields: Names) -> GroupedStream:

@@ -15,7 +15,8 @@ from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
 from kinesis_trident.bolt.storm.streams import STREAM
 from kinesis_trident.bolt.testing.hashing import partitions_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalFrame
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA
 
 Own = TypeVar("Own", bound=Callable[..., Any])
@@ -93,7 +94,7 @@ def _add_tick_rows(frame: LocalFrame, tasks: int, *, tracked: bool) -> LocalFram
         fields.append(SCHEMA[ANCHORS])
         columns[ANCHORS] = [[]] * tasks
     schema = StructType(fields)
-    rows = frame.sparkSession.createDataFrame(pa.table(columns, arrow(schema)), schema)
+    rows = frame.sparkSession.createDataFrame(pa.table(columns, arrow_schema(schema)), schema)
     return frame.unionByName(rows, allowMissingColumns=True)
 
 

@@ -28,11 +28,6 @@ Partition = list[pa.RecordBatch]
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
-def arrow(schema: StructType) -> pa.Schema:
-    """Return a schema as an Arrow schema."""
-    return arrow_schema(schema)
-
-
 class _Settings(dict[str, str]):
     """A session's settings."""
 
@@ -62,7 +57,7 @@ class LocalSession:
 
     def frame(self, schema: StructType, parts: Sequence[Partition]) -> LocalFrame:
         """Return a frame with these partitions."""
-        kind = arrow(schema)
+        kind = arrow_schema(schema)
         held = [[_fit(batch, kind) for batch in part if batch.num_rows] for part in parts]
         return LocalFrame(self, schema, len(held), lambda: held)
 
@@ -128,12 +123,12 @@ class LocalFrame:
 
     def toArrow(self) -> pa.Table:
         """Compute the rows."""
-        return pa.Table.from_batches(itertools.chain(*self.partitions()), arrow(self.schema))
+        return pa.Table.from_batches(itertools.chain(*self.partitions()), arrow_schema(self.schema))
 
     def mapInArrow(self, operator: Operator, schema: StructType) -> LocalFrame:
         """Run an operator in each partition."""
         return self._compute_later(
-            schema, self._count, partial(self._map_partitions, operator, arrow(schema))
+            schema, self._count, partial(self._map_partitions, operator, arrow_schema(schema))
         )
 
     def _map_partitions(self, operator: Operator, schema: pa.Schema) -> list[Partition]:
@@ -151,7 +146,7 @@ class LocalFrame:
         self, schema: StructType, change: Callable[[pa.RecordBatch], Mapping[str, pa.Array]]
     ) -> LocalFrame:
         """Return a frame with other columns, which `change` makes of each batch."""
-        kind = arrow(schema)
+        kind = arrow_schema(schema)
 
         def made() -> list[Partition]:
             return [
@@ -208,7 +203,9 @@ class LocalFrame:
 
     def unionByName(self, other: LocalFrame, allowMissingColumns: bool = False) -> LocalFrame:
         """Return the rows of both; columns that only one has are null in the other's."""
-        kind = pa.unify_schemas([arrow(self.schema), arrow(other.schema)], promote_options="permissive")
+        kind = pa.unify_schemas(
+            [arrow_schema(self.schema), arrow_schema(other.schema)], promote_options="permissive"
+        )
 
         def made() -> list[Partition]:
             return [
@@ -231,7 +228,7 @@ class LocalFrame:
 
     def moved(self, count: int, choose: Callable[[pa.RecordBatch, int], Sequence[int]]) -> LocalFrame:
         """Bring each row to the partition that `choose(batch, number of its first row)` names."""
-        kind = arrow(self.schema)
+        kind = arrow_schema(self.schema)
 
         def made() -> list[Partition]:
             places: list[list[int]] = [[] for _ in range(count)]

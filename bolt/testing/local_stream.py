@@ -17,12 +17,13 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
 from kinesis_trident.bolt.testing.lives import Life
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, InflightNode, Pin, Plan, StatesNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState
@@ -69,7 +70,7 @@ class LocalStream:
         self.delivered: list[Any] = []
         self._scheme = scheme
         self._schema = StructType([*fields, *SCHEMA.fields])
-        self._added = arrow(StructType(list(fields)))
+        self._added = arrow_schema(StructType(list(fields)))
         self._options = options
         self._clock = clock
         self._attempts = attempts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.checks import check_factory, check_given, check_kind, with_storable_values
 from kinesis_trident.trident.build.fields import (
     Fields,
     Names,
     append_fields,
-    arrow,
     choose_fields,
     new_fields,
 )
@@ -50,7 +50,8 @@ def function_node(
         msg = f"{name}: no fields remain. Keep or add at least one"
         raise TopologyError(msg)
     kind = ArrowEachStep if isinstance(operation, ArrowFunction) else FunctionStep
-    return RowNode(name, schema, (parent,), kind(name, operation, inputs, arrow(added), arrow(kept)))  # type: ignore[arg-type]
+    step = kind(name, operation, inputs, arrow_schema(added), arrow_schema(kept))  # type: ignore[arg-type]
+    return RowNode(name, schema, (parent,), step)
 
 
 def aggregate_node(

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.trident.build.fields import arrow
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.build.graph import (
     PersistentAggregateNode,
     RowNode,
@@ -76,7 +76,7 @@ def with_storable_values(
     fractions = isinstance(kind, FloatType | DoubleType) and len(read) == 1
     if not (fractions and node.tracked and isinstance(_serializer(factory), JsonSerializer)):
         return node
-    return RowNode(operation, node.schema, (node,), FiniteStep(operation, read, arrow(node.schema)))
+    return RowNode(operation, node.schema, (node,), FiniteStep(operation, read, arrow_schema(node.schema)))
 
 
 def _serializer(factory: StateFactory) -> Serializer | None:

@@ -6,12 +6,10 @@ import difflib
 import re
 from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.schemas import parse_schema
-from kinesis_trident.common.arrow_schemas import arrow_schema
 
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
@@ -88,11 +86,6 @@ def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, 
             )
             raise TopologyError(msg)
     return names
-
-
-def arrow(schema: StructType) -> pa.Schema:
-    """Return a schema as an Arrow schema."""
-    return arrow_schema(schema)
 
 
 def append_fields(schema: StructType, added: StructType, operation: str) -> StructType:

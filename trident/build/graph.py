@@ -18,8 +18,8 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.order import ORDER, ORDER_FIELD, READ, RecordOrder, in_order
 from kinesis_trident.trident.state import StateFactory, StateUpdater
@@ -146,9 +146,8 @@ class SpoutNode(TopologyNode):
     @property
     def ordering_step(self) -> TridentStep:
         """The step that adds the order of the records to the columns of the source."""
-        return ArrowEachStep(
-            self.operation, RecordOrder(), READ, arrow(StructType([ORDER_FIELD])), arrow(self.schema)
-        )
+        added = arrow_schema(StructType([ORDER_FIELD]))
+        return ArrowEachStep(self.operation, RecordOrder(), READ, added, arrow_schema(self.schema))
 
     @property
     def spouts(self) -> frozenset[SpoutNode]:

@@ -21,10 +21,11 @@ from pyspark.sql.types import (
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, MultiReducer
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, function_node
 from kinesis_trident.trident.build.checks import check_given
-from kinesis_trident.trident.build.fields import Fields, Names, arrow, choose_fields, new_fields
+from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
 from kinesis_trident.trident.build.graph import JoinNode, MergeNode, TopologyNode
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction
@@ -147,7 +148,7 @@ def multi_reduce_node(
         if [one.schema[key].dataType for key in theirs] != [field.dataType for field in kept]:
             msg = f"{name}: the streams are grouped by fields of other types, or by other numbers of them. Convert them"
             raise TopologyError(msg)
-        tag = _Tag(number, len(theirs), arrow(whole))
+        tag = _Tag(number, len(theirs), arrow_schema(whole))
         tagged.append(function_node(one, name, tag, (*theirs, *fields), added, StructType()))
     merged = merge_node(tagged)
     # All are parts of one operation.

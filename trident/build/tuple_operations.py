@@ -9,9 +9,10 @@ from typing import Any, Self
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.build.aggregation_nodes import function_node
 from kinesis_trident.trident.build.checks import check_given
-from kinesis_trident.trident.build.fields import Fields, Names, arrow, choose_fields, new_fields
+from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
 from kinesis_trident.trident.build.graph import Grouping, RepartitionNode, RowNode, TopologyNode
 from kinesis_trident.trident.build.lambdas import Keep, Many, One, Peek, name_of
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
@@ -116,7 +117,7 @@ class TupleOperations(Groupings):
                 msg = f"{name}: a filter adds no fields. Omit {new!r}, or make it a Function"
                 raise TopologyError(msg)
             return self._row(
-                name, FilterStep(name, operation, inputs, arrow(self.node.schema)), self.node.schema
+                name, FilterStep(name, operation, inputs, arrow_schema(self.node.schema)), self.node.schema
             )
         added = new_fields(new, name)
         return self._of(function_node(self.node, name, operation, inputs, added, self.node.schema))
@@ -137,31 +138,11 @@ class TupleOperations(Groupings):
 
     def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Self:
         """Replace each tuple by one new tuple, a list of values; only the new fields remain."""
-        name = self._name_of(f"map({name_of(function)})")
-        return self._of(
-            function_node(
-                self.node,
-                name,
-                One(function),
-                self._names,
-                new_fields(fields, name),
-                StructType(),
-            )
-        )
+        return self._replace(One(function), fields, f"map({name_of(function)})")
 
     def flat_map(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]], fields: Fields) -> Self:
         """Replace each tuple by any number of new ones, a list of lists of values; only the new fields remain."""
-        name = self._name_of(f"flat_map({name_of(function)})")
-        return self._of(
-            function_node(
-                self.node,
-                name,
-                Many(function),
-                self._names,
-                new_fields(fields, name),
-                StructType(),
-            )
-        )
+        return self._replace(Many(function), fields, f"flat_map({name_of(function)})")
 
     def project(self, fields: Names) -> Self:
         """Keep only these fields, in this order."""
@@ -171,7 +152,12 @@ class TupleOperations(Groupings):
             msg = f"{called}: there are no fields. Name at least one"
             raise TopologyError(msg)
         schema = StructType([self.node.schema[name] for name in names])
-        return self._row(called, ProjectStep(arrow(schema)), schema)
+        return self._row(called, ProjectStep(arrow_schema(schema)), schema)
+
+    def _replace(self, function: Function, fields: Fields, operation: str) -> Self:
+        name = self._name_of(operation)
+        new = new_fields(fields, name)
+        return self._of(function_node(self.node, name, function, self._names, new, StructType()))
 
     def _row(self, name: str, step: Any, schema: StructType) -> Self:
         return self._of(RowNode(name, schema, (self.node,), step))

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, PersistentAggregateNode, TopologyNode
 from kinesis_trident.trident.errors import OperationError
 
@@ -58,7 +58,7 @@ class Partials:
     @property
     def schema(self) -> pa.Schema:
         """`fields` as an Arrow schema."""
-        return arrow(self.fields)
+        return arrow_schema(self.fields)
 
     @property
     def wanted(self) -> set[str]:

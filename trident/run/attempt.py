@@ -21,9 +21,9 @@ from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     JoinNode,
@@ -270,7 +270,7 @@ class Attempt:
     def _aggregate_rows(self, node: AggregateNode | PersistentAggregateNode, frame: DataFrame) -> DataFrame:
         keys = node.keys or ()
         aggregation = GroupAggregation(
-            node.operation, keys, node.inputs, node.aggregator, arrow(node.schema), self.facts.txid
+            node.operation, keys, node.inputs, node.aggregator, arrow_schema(node.schema), self.facts.txid
         )
         return frame.mapInArrow(Promptly(aggregation), node.schema)
 
@@ -353,7 +353,7 @@ class Attempt:
             {**self.facts.conf, OWNER: self.facts.owners.get(node)},
             self.facts.txid,
             partitions,
-            arrow(schema),
+            arrow_schema(schema),
             self._partials(node),
             None if check else node.metrics,
         )

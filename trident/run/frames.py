@@ -15,9 +15,9 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
 from kinesis_trident.trident.errors import OperationError
 
@@ -117,7 +117,7 @@ def check_fields(frame: DataFrame, node: TransformNode) -> DataFrame:
 def from_arrow(near: DataFrame, batches: Iterable[pa.RecordBatch], schema: StructType) -> DataFrame:
     """Make a DataFrame of rows computed in the driver, in the session of another one."""
     # PySpark refuses a column of structs without any batch.
-    kind = arrow(schema)
+    kind = arrow_schema(schema)
     rows = pa.Table.from_batches(list(batches) or [batch_of([], kind)], kind)
     return near.sparkSession.createDataFrame(rows, schema)
 

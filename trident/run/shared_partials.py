@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, functions as F, types as T
 
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.common.arrow_columns import numbers
-from kinesis_trident.trident.build.fields import arrow
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.run.arrow_aggregation import Groups, Partials, chunks
 
 _OF = "__of"
@@ -47,7 +47,7 @@ class SharedPartials:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the groups of all consumers; one may occur several times."""
         fields, places = self._layout()
-        schema = arrow(fields)
+        schema = arrow_schema(fields)
         groups = [Groups(one) for one in self.consumers]
         for chunk in chunks(batches):
             for i, one in enumerate(groups):

@@ -16,10 +16,10 @@ from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     Grouping,
@@ -139,7 +139,7 @@ class Sections:
             start = self._start if base is node else self._base
             return start(base, wanted, [] if raw else fields, anchored=anchored)
         schema = StructType(fields)
-        chain, needed = narrow_steps([*steps, ProjectStep(arrow(schema))], wanted)
+        chain, needed = narrow_steps([*steps, ProjectStep(arrow_schema(schema))], wanted)
         tuples = self._base(base, set(needed), [], anchored=True)
         return self._operator(
             node.operation, tuples, Pipeline(chain), schema, anchored=anchored, partials=partials
@@ -178,7 +178,7 @@ class Sections:
             return source.select(self._columns(wanted))
         if anchored or self._excluding:
             schema = StructType(list(fields))
-            everything = Pipeline((ProjectStep(arrow(schema)),))
+            everything = Pipeline((ProjectStep(arrow_schema(schema)),))
             tuples = source.select(self._columns(wanted))
             return self._operator(node.operation, tuples, everything, schema, anchored=anchored)
         return source.on(source.frame.select(*wanted))

@@ -11,7 +11,8 @@ from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.bolt.testing.local_columns import for_local_frames
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalFrame
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.graph import JoinNode
 from kinesis_trident.trident.run import frames
@@ -42,7 +43,7 @@ def _aggregate(
     fields = [frame.schema[key] for key in keys]
     single = frame.on_batches(StructType([*fields, StructField(name, value.dataType)]), change)
     schema = StructType([*fields, *added.fields])
-    groups = GroupAggregation("aggregate", keys, (name,), aggregator, arrow(schema), None)
+    groups = GroupAggregation("aggregate", keys, (name,), aggregator, arrow_schema(schema), None)
     moved = single.repartition(frame.getNumPartitions(), *keys) if keys else single.repartition(1)
     return moved.mapInArrow(groups, schema)
 
@@ -76,7 +77,7 @@ def _join(left: LocalFrame, right: LocalFrame, node: JoinNode) -> LocalFrame:
         )
         for a, b in pairs
     ]
-    return left.sparkSession.frame(node.schema, [[batch_of(rows, arrow(node.schema))]])
+    return left.sparkSession.frame(node.schema, [[batch_of(rows, arrow_schema(node.schema))]])
 
 
 @for_local_frames(frames.broadcast)

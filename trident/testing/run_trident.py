@@ -18,11 +18,12 @@ from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
 from kinesis_trident.bolt.testing.lives import life_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_bolts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.trident.build.graph import (
@@ -120,7 +121,7 @@ def _names(nodes: Iterable[TopologyNode]) -> dict[TopologyNode, str]:
 @contextmanager
 def _add_recorder(node: TopologyNode, name: str, recorder: Recorder) -> Iterator[TopologyNode]:
     """Add a consumer to a node that records its tuples."""
-    step = RecordStep(name, recorder, arrow(node.schema))
+    step = RecordStep(name, recorder, arrow_schema(node.schema))
     recording = RowNode(f"record {name}", node.schema, (node,), step)
     try:
         yield recording

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm import frames
 from kinesis_trident.bolt.testing import local_columns  # noqa: F401
-from kinesis_trident.bolt.testing.local_frames import LocalSession, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalSession
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 FIELDS = parse_schema(
     "text string, raw binary, yes boolean, a tinyint, b smallint, c int, d bigint, e float, f double, day date, "
@@ -39,7 +40,7 @@ ROWS = [
 @pytest.mark.parametrize("tasks", [7, 1_000_003])
 def test_rows_go_where_spark_sends_them(spark: SparkSession, tasks: int) -> None:
     here = LocalSession().frame(
-        FIELDS, [[pa.RecordBatch.from_pylist([_plain(row) for row in ROWS], arrow(FIELDS))]]
+        FIELDS, [[pa.RecordBatch.from_pylist([_plain(row) for row in ROWS], arrow_schema(FIELDS))]]
     )
     there = spark.createDataFrame(ROWS, FIELDS)
     expected, found = there, here

@@ -13,8 +13,9 @@ import pytest
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm import frames
 from kinesis_trident.bolt.testing.by_reference import ByReference
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.tracking.place import current_place
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.run import frames as trident_frames
 from kinesis_trident.trident.testing import run_trident  # noqa: F401
 
@@ -45,7 +46,7 @@ class Tag:
 
 
 def frame(*parts: list[tuple[int, str]]) -> LocalFrame:
-    kind = arrow(SCHEMA)
+    kind = arrow_schema(SCHEMA)
     made = [
         [pa.RecordBatch.from_pylist([{"n": n, "text": text} for n, text in part], kind)] for part in parts
     ]

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.tracking.tracked import Chain, Tracked
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 NUMBERS = StructType().add("number", "long").add("name", "string")
 TIMES = StructType().add("at", "timestamp")
@@ -31,18 +32,18 @@ class Base(LocalFrame):
 def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = [{"number": 2 * row["number"], "name": row["name"]} for row in batch.to_pylist()]
-        yield pa.RecordBatch.from_pylist(rows, arrow(NUMBERS))
+        yield pa.RecordBatch.from_pylist(rows, arrow_schema(NUMBERS))
 
 
 def timed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         at = [datetime.fromtimestamp(row["number"], UTC) for row in batch.to_pylist()]
-        yield pa.RecordBatch.from_pydict({"at": at}, arrow(TIMES))
+        yield pa.RecordBatch.from_pydict({"at": at}, arrow_schema(TIMES))
 
 
 @pytest.fixture
 def base() -> DataFrame:
-    rows = pa.RecordBatch.from_pydict({"number": [1, 2], "name": ["a", "b"]}, arrow(NUMBERS))
+    rows = pa.RecordBatch.from_pydict({"number": [1, 2], "name": ["a", "b"]}, arrow_schema(NUMBERS))
     Base.made = 0
     return cast(DataFrame, Base(LocalSession(), NUMBERS, 1, lambda: [[rows]]))
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
 from thorough import examples
 
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, TopologyNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run import arrow_aggregation
@@ -45,7 +45,7 @@ def made(aggregator: CombinerAggregator, keys: tuple[str, ...], schema: str) -> 
 
 
 def given_as(rows: Sequence[tuple[Any, ...]], schema: str, size: int) -> Iterator[pa.RecordBatch]:
-    fields = arrow(fields_of(schema))
+    fields = arrow_schema(fields_of(schema))
     for at in range(0, len(rows), size):
         columns = list(zip(*rows[at : at + size], strict=True))
         yield pa.RecordBatch.from_arrays(
@@ -126,7 +126,7 @@ def test_several_consumers_get_what_each_would_get_alone(monkeypatch: pytest.Mon
     @given(ROWS, st.integers(1, 20))
     def same(rows: list[tuple[Any, ...]], size: int) -> None:
         out = list(together(given_as(rows, schema, size)))
-        assert all(batch.schema == arrow(together.fields) for batch in out)
+        assert all(batch.schema == arrow_schema(together.fields) for batch in out)
         for i, step in enumerate(alone):
             own = [batch for batch in out if set(batch.column("__of").to_pylist()) == {i}]
             mine = [*together.groups(own, i)]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import (
     CombinerAggregator,
@@ -20,7 +21,6 @@ from kinesis_trident.trident import (
     TridentTopology,
     TridentTuple,
 )
-from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import partials_of
@@ -85,7 +85,7 @@ def updated(state: Counts, aggregator: CombinerAggregator, schema: StructType = 
         {},
         7,
         1,
-        arrow(schema),
+        arrow_schema(schema),
         Partials(("word",), None if function == "count" else "m", function, FIELDS),
     )
 
@@ -94,7 +94,8 @@ def given(*workers: Mapping[str | None, int | None]) -> list[pa.RecordBatch]:
     """Return what workers give of each group."""
     return [
         pa.RecordBatch.from_arrays(
-            [pa.array(list(one), pa.string()), pa.array(list(one.values()), pa.int64())], schema=arrow(FIELDS)
+            [pa.array(list(one), pa.string()), pa.array(list(one.values()), pa.int64())],
+            schema=arrow_schema(FIELDS),
         )
         for one in workers
     ]
