@@ -596,11 +596,13 @@ def database_sinks(database: str) -> Iterator[Callable[..., Sink]]:
         def make(*codes: str, **replaced: str) -> Sink:
             def connect(pauses: Mapping[str, Callable[[], None]]) -> Write:
                 names: dict[str, Any] = {}
+                # A second instead of a minute, after which the database ends the transaction of a paused driver. The
+                # others keep their minute: a loaded machine stands still for a second.
+                timeout = ", timeout=1" if pauses else ""
                 for code in codes:
                     assert code not in (MERGE, DATABASE) or EXAMPLE in code
-                    # A second instead of a minute, after which the database ends the older run's transaction.
-                    ours = code.replace("outcomes) as", "outcomes, timeout=1) as")
-                    ours = ours.replace('"updated_at")', '"amount", timeout=1)')
+                    ours = code.replace("outcomes) as", f"outcomes{timeout}) as")
+                    ours = ours.replace('"updated_at")', f'"amount"{timeout})')
                     for theirs, mine in ({EXAMPLE: _impatient(database)} | replaced).items():
                         ours = ours.replace(theirs, mine)
                     exec(ours, names)
@@ -646,7 +648,7 @@ def sink_of(
                 return folder_sink(FOLDER, spark, tmp_path)
             if kind in ("postgres", "mariadb"):
                 database = empty_database(kind, request, tmp_path)
-                by_tasks = {'"updated_at")': '"amount", timeout=1, bytes_by_driver=0)'}
+                by_tasks = {'"updated_at")': '"amount", bytes_by_driver=0)'}
                 return ending.enter_context(database_sinks(database))(MERGE.replace(*by_tasks.popitem()))
             return request.getfixturevalue(f"{kind}_sink")  # type: ignore[no-any-return]
 
