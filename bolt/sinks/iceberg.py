@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -90,7 +91,10 @@ def write_iceberg(
         # Before the executors write for nothing.
         commit.refuse_older(found)
         partitions = _partitions(found, where)
-        place = files_at or found.location()
+        # A location is no URI: its characters stand for themselves.
+        place = files_at or (
+            quote(found.location(), safe=":/") if "://" in found.location() else found.location()
+        )
         writer = FileWriter(place, f"data/{batch_folder(outcomes)}", schema, partitions, leaves_out=False)
         with outcomes.writing(f"{where} at {found.location()}"):
             files = df.mapInArrow(writer, WRITTEN).collect()

@@ -36,7 +36,11 @@ TABLE = "shop.orders"
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    made = load_catalog(type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    return make_catalog(tmp_path, tmp_path)
+
+
+def make_catalog(tmp_path: Path, warehouse: Path) -> Catalog:
+    made = load_catalog(type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{warehouse}")
     made.create_namespace("shop")
     return made
 
@@ -161,6 +165,15 @@ def test_a_table_partitioned_by_days_and_hours(spark: SparkSession, catalog: Cat
     for time in times:
         is_it = IsNull("at") if time is None else EqualTo("at", time.isoformat())
         assert len(table.scan(is_it).to_arrow()) == 2
+
+
+@pytest.mark.parametrize("folder", ["my warehouse", "a%20b"])
+def test_the_characters_of_a_location_stand_for_themselves(
+    spark: SparkSession, tmp_path: Path, folder: str
+) -> None:
+    catalog = make_catalog(tmp_path, tmp_path / folder)
+    write(orders(spark, "a"), batch(1), catalog)
+    assert names_in(catalog) == ["a"]
 
 
 def test_times_that_python_does_not_have_are_written(spark: SparkSession, catalog: Catalog) -> None:
