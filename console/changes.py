@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -270,7 +271,7 @@ def _refuse_unsettled(store: SourceStore) -> None:
         msg = (
             f"txid {batch.plan.txid} is not settled, and would move the shards once more. Start the query, and end it "
             "with kinesis_trident.stop(query), which settles its last batch; then change it. If it cannot finish: "
-            f"kinesis-trident checkpoints {store.layout.application} abandon-batch"
+            f"kinesis-trident checkpoints {shlex.quote(store.layout.application)} abandon-batch"
         )
         raise ConsoleError(msg)
 

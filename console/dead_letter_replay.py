@@ -146,8 +146,8 @@ def refuse_replayed(stores: Sequence[SourceStore], texts: Iterable[str]) -> None
     if before:
         msg = (
             f"{', '.join(before[:3])}{f' and {len(before) - 3} more' if len(before) > 3 else ''} was replayed before: "
-            f"kinesis-trident dead-letters {stores[0].layout.application} shows what came of it. --again delivers it "
-            "once more"
+            f"kinesis-trident dead-letters {shlex.quote(stores[0].layout.application)} shows what came of it. --again "
+            "delivers it once more"
         )
         raise ConsoleError(msg)
 
@@ -293,7 +293,8 @@ def ask_for_replay(
         application = stores[0].layout.application
         msg = (
             f"{count_noun(len(ids), 'record')} asked for already: the query takes it in with its next micro-batch, or "
-            f"once it is started. Until then kinesis-trident dead-letters {application} cancel withdraws it"
+            f"once it is started. Until then kinesis-trident dead-letters {shlex.quote(application)} cancel withdraws "
+            "it"
         )
         raise ConsoleError(msg)
     ids = wanted
@@ -382,7 +383,7 @@ def _refuse_strangers(store: SourceStore, ids: Sequence[MessageId], created: int
     if strangers:
         msg = (
             f"{', '.join(strangers)}: no such dead letter, and no such record waits. kinesis-trident dead-letters "
-            f"{layout.application} lists them"
+            f"{shlex.quote(layout.application)} lists them"
         )
         raise ConsoleError(msg)
 

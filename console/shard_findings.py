@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -26,7 +27,7 @@ _NAMED = 3
 
 def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[Finding]:
     """Find the shards that Kinesis refuses, that are blocked, or whose unread records expire."""
-    app = snapshot.layout.application
+    app = shlex.quote(snapshot.layout.application)
     refused: dict[str, dict[str, int]] = {}
     for shard in lags:
         sight = sight_of(snapshot, shard)
@@ -114,7 +115,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
 
 def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     """Find the records that failed, and the requests that nobody could read."""
-    app = snapshot.layout.application
+    app = shlex.quote(snapshot.layout.application)
     runs = [run for node in snapshot.inflight.values() for run in node.waiting]
     held = [run for run in runs if is_held_run(run)]
     waiting = [run for run in runs if run not in held]
@@ -222,7 +223,7 @@ def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
 def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limits) -> Iterator[Finding]:
     """Find the limits that are exceeded, and a lag that nobody knows."""
     numbers = totals(snapshot, now, lags)
-    app = snapshot.layout.application
+    app = shlex.quote(snapshot.layout.application)
     if limits.lag_ms is not None:
         to_read = {shard: lag.ms for shard, lag in lags.items() if is_read(snapshot, shard)}
         late = [shard for shard, ms in to_read.items() if ms is not None and ms > limits.lag_ms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,7 +110,8 @@ def checkpoints(
             return
         if value is None:
             what = "a position" if action is Action.SET else "a file, or the name of a backup"
-            msg = f"{action.value} needs {what}: kinesis-trident checkpoints {target.application} {action.value} ..."
+            app = shlex.quote(target.application)
+            msg = f"{action.value} needs {what}: kinesis-trident checkpoints {app} {action.value} ..."
             raise ConsoleError(msg)
         if action is Action.SET:
             changed = _set(store, shard, value, yes=yes, force=force)
@@ -231,8 +233,8 @@ def _load_copy(store: SourceStore, source: str, copies: Sequence[BackupNode]) ->
         return found
     if not copies:
         msg = (
-            f"{source} is neither a backup (kinesis-trident checkpoints {store.layout.application} backups) nor a "
-            "file that can be read"
+            f"{source} is neither a backup (kinesis-trident checkpoints {shlex.quote(store.layout.application)} "
+            "backups) nor a file that can be read"
         )
         raise ConsoleError(msg)
     for saved in copies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -152,7 +153,8 @@ def dead_letters(
             show(VIEWS["dead-letters"], target, as_json, watch, shard, limit)
         case LetterAction.SHOW:
             if not ids:
-                msg = f"show needs message ids. kinesis-trident dead-letters {target.application} lists them"
+                app = shlex.quote(target.application)
+                msg = f"show needs message ids. kinesis-trident dead-letters {app} lists them"
                 raise ConsoleError(msg)
             for letter in _letters(target, ids, folder, shard, yes=yes):
                 print(json_line(letter) if as_json else _render_letter(letter))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -50,7 +51,7 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
             f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
             f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "
             "deadLetter, or onExhausted=skip, and start again. Or fix the cause, put the record back with "
-            f"`kinesis-trident dead-letters {options.application_name} replay {key.source}:{run.first or run.last}`, "
-            "and start again"
+            f"`kinesis-trident dead-letters {shlex.quote(options.application_name)} replay "
+            f"{key.source}:{run.first or run.last}`, and start again"
         )
         raise ExhaustedError(msg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,14 @@ def test_nothing_is_wrong_with_a_query_that_waits_for_records() -> None:
     assert totals(HEALTHY, NOW).lag_ms == 0
     assert phase(HEALTHY, NOW) == ("no batch in hand; waits for records", None)
     assert codes(HEALTHY, lag_ms=5 * MINUTE, retrying=0, dead=0) == {}
+
+
+def test_commands_take_the_name_of_any_application() -> None:
+    layout = replace(HEALTHY.layout, application="bob's orders")
+    (found,) = find(replace(with_letters(), layout=layout), NOW)
+    commands = found.remedy.split("kinesis-trident ")[1:]
+    assert [shlex.split(one)[:2] for one in commands] == [["dead-letters", "bob's orders"]] * len(commands)
+    assert commands
 
 
 def lags_of(growth: float, minutes: int = 15) -> tuple[tuple[int, int], ...]:
