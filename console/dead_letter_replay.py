@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.codec import naming
+from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, ExternalNode, Replay
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
@@ -116,7 +116,7 @@ def replay_of(node: DeadLettersNode, record: DeadLetterRecord) -> Replay | None:
     # Only here, because it loads numpy, and the other commands must answer at once.
     from kinesis_trident.checkpoint.model.replays import mark_of_letter
 
-    with naming(f"the node of {record.message_id} below deadletters"):
+    with name_in_errors(f"the node of {record.message_id} below deadletters"):
         return mark_of_letter(node, record)
 
 
@@ -130,7 +130,7 @@ def replayed_ids(stores: Iterable[SourceStore]) -> set[str]:
                 from kinesis_trident.checkpoint.model.replays import find_replayed
                 from kinesis_trident.tracker.position_keys import KeyPositions
 
-                with naming(store.layout.deadletters_of(shard)):
+                with name_in_errors(store.layout.deadletters_of(shard)):
                     source = store.layout.key_of(shard).source
                     found.update(f"{source}:{position}" for position in KeyPositions(find_replayed(node)))
     return found

@@ -19,9 +19,9 @@ from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settl
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier
-from kinesis_trident.bolt.tracking.coverage import Total, Wiring, failures, uncovered
+from kinesis_trident.bolt.tracking.coverage import Total, Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merged
+from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merge_runs
 from kinesis_trident.bolt.tracking.spans import Range, Spans
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
@@ -195,9 +195,11 @@ class FrameBatch:
         """Return False: the rows are stored."""
         return False
 
-    def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
+    def find_uncovered(
+        self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]
+    ) -> list[tuple[str, str]]:
         """Return the operators, each with a partition whose rows it has not all seen."""
-        return [(name, str(partition)) for name, partition in uncovered(wiring, reports, self._totals)]
+        return [(name, str(partition)) for name, partition in find_uncovered(wiring, reports, self._totals)]
 
     def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
         """Return spans of partitions."""
@@ -212,7 +214,7 @@ class FrameBatch:
         Raises:
             NotCoveredError: an operator has not seen all rows.
         """
-        missing = self.uncovered(wiring, reports, pins)
+        missing = self.find_uncovered(wiring, reports, pins)
         if missing:
             msg = (
                 f"Start the query again: it reads batch {self.txid} again. The operator {missing[0][0]} did not see "
@@ -229,7 +231,7 @@ class FrameBatch:
     ) -> dict[str, tuple[NotDone, ...]]:
         """Return the rows that are not done, by partition, with their numbers as positions."""
         return {
-            str(partition): tuple(run.not_done() for run in merged(runs))
+            str(partition): tuple(run.not_done() for run in merge_runs(runs))
             for partition, runs in failed.items()
         }
 

@@ -104,14 +104,14 @@ def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt
         firsts = dict(zip(givens, np.cumsum([0, *(given.rows for given in givens)]).tolist(), strict=False))
         rows = np.array([firsts[one.given] + one._row for one in flat])
     before = np.concatenate([given.children_of(salt) for given in givens])
-    made = Anchors.concatenated(known).children(rows, salt, before[rows] + ranks_of(rows))
+    made = Anchors.concatenate(known).children(rows, salt, before[rows] + ranks_of(rows))
     after = before + np.bincount(rows, minlength=len(before))
     bounds = np.cumsum([given.rows for given in givens])[:-1]
     for given, counts in zip(givens, np.split(after, bounds), strict=True):
         given.children[salt] = counts
     if single:
         return made
-    return made.joined(np.array([1 if isinstance(some, HeldTuple) else len(some) for some in parents]))
+    return made.join(np.array([1 if isinstance(some, HeldTuple) else len(some) for some in parents]))
 
 
 def _no_anchors(count: int) -> Anchors:

@@ -48,7 +48,7 @@ class MarkDeliveries:
             marks = np.zeros(batch.num_rows, np.int32)
             attempts = values_of(batch.column("attempt"))
             for number, (delivery, records) in enumerate(self.known, 1):
-                here = OutcomeFilter(records).excluded(batch) & (attempts == delivery.attempt)
+                here = OutcomeFilter(records).find_excluded(batch) & (attempts == delivery.attempt)
                 marks[here & (marks == 0)] = number
             yield batch.append_column(DELIVERY, numbers(marks))
 

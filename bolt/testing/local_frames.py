@@ -217,16 +217,16 @@ class LocalFrame:
     def repartition(self, count: int, *names: str) -> LocalFrame:
         """Bring rows with the same values in these columns together; without any, spread the rows evenly."""
         if not names:
-            return self.moved(
+            return self.move(
                 count, lambda batch, first: [n % count for n in range(first, first + batch.num_rows)]
             )
-        return self.moved(count, lambda batch, _: partitions_of(batch, names, count))
+        return self.move(count, lambda batch, _: partitions_of(batch, names, count))
 
     def repartitionById(self, count: int, name: str) -> LocalFrame:
         """Bring each row to the partition whose number it holds."""
-        return self.moved(count, lambda batch, _: batch.column(name).to_pylist())
+        return self.move(count, lambda batch, _: batch.column(name).to_pylist())
 
-    def moved(self, count: int, choose: Callable[[pa.RecordBatch, int], Sequence[int]]) -> LocalFrame:
+    def move(self, count: int, choose: Callable[[pa.RecordBatch, int], Sequence[int]]) -> LocalFrame:
         """Bring each row to the partition that `choose(batch, number of its first row)` names."""
         kind = arrow_schema(self.schema)
 

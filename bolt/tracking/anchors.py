@@ -41,7 +41,7 @@ class Anchors:
         found: list[int] = self.roots[span].tolist()
         return found
 
-    def taken(self, rows: np.ndarray) -> Anchors:
+    def take(self, rows: np.ndarray) -> Anchors:
         """Return the anchors of these tuples, in this order."""
         if self.offsets is None:
             return Anchors(self.roots[rows], self.edges[rows])
@@ -56,12 +56,12 @@ class Anchors:
         """
         if numbers is None:
             numbers = ranks_of(rows)
-        taken = self.taken(rows)
+        taken = self.take(rows)
         if taken.offsets is not None:
             numbers = np.repeat(numbers, np.diff(taken.offsets))
         return Anchors(taken.roots, child_edges(taken.edges, salt, numbers), taken.offsets)
 
-    def joined(self, lengths: np.ndarray) -> Anchors:
+    def join(self, lengths: np.ndarray) -> Anchors:
         """Return the anchors of fewer tuples: the first joins the first `lengths[0]` of these, and so on.
 
         Edges of the same root are one: their XOR.
@@ -83,7 +83,7 @@ class Anchors:
         return Anchors(roots, edges, np.searchsorted(owners, np.arange(len(lengths) + 1)))
 
     @classmethod
-    def concatenated(cls, parts: Sequence[Anchors]) -> Anchors:
+    def concatenate(cls, parts: Sequence[Anchors]) -> Anchors:
         """Return the anchors of the tuples of all parts, one after the other."""
         if len(parts) == 1:
             return parts[0]

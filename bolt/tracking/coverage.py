@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports, merged
+from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports, merge_runs
 from kinesis_trident.bolt.tracking.spans import WHOLE
 from kinesis_trident.tracker.reasons import is_held
 
@@ -33,13 +33,13 @@ Wiring = Mapping[str, Sequence[str]]
 """Operators with the names of their inputs, ordered such that each comes after its inputs."""
 
 
-def uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> list[tuple[str, int]]:
+def find_uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> list[tuple[str, int]]:
     """Return each (operator, shard index) whose input was not fully judged; `turns` has the pins' totals by shard."""
     wholes = {(shard, WHOLE): total for shard, total in turns.items()}
     return [(operator, shard) for operator, (shard, _) in _find_missing(wiring, reports, wholes)]
 
 
-def lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[Part, str]:
+def find_lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[Part, str]:
     """Return the spans whose sums disagree, each with the first operator that did not get its full input.
 
     `spans` has the source's total of each.
@@ -119,9 +119,9 @@ def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
     A record that is held by one operator and failed in another has failed.
     """
     plain = [run._replace(first="", last="", prev=None) for run in runs]
-    failed = list(merged(run for run in plain if not is_held(run.reason)))
+    failed = list(merge_runs(run for run in plain if not is_held(run.reason)))
     found = list(failed)
-    for run in merged(run for run in plain if is_held(run.reason)):
+    for run in merge_runs(run for run in plain if is_held(run.reason)):
         at = run.first_ordinal
         for gap in failed:
             if gap.last_ordinal < at or gap.first_ordinal > run.last_ordinal:

@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.outcomes import outcome
-from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, uncovered
+from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merged
+from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merge_runs
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, NotDone, Pin, StatesNode
 from kinesis_trident.checkpoint.store.source_home import find_home
@@ -142,7 +142,9 @@ class CurrentBatch:
         """Return whether not all turns of the batch are in `pins`."""
         return any(shard not in pins for shard in self._plan.shards)
 
-    def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
+    def find_uncovered(
+        self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]
+    ) -> list[tuple[str, str]]:
         """Return the operators, each with a shard whose records it has not all seen, according to the reports.
 
         Initial values come from the pins, never from the rows.
@@ -150,7 +152,7 @@ class CurrentBatch:
         shards = self._plan.shards
         unread = [shard for shard in shards if shard not in pins]
         first = [operator for operator, inputs in wiring.items() if SOURCE in inputs]
-        missing = uncovered(wiring, reports, self._turns(pins))
+        missing = find_uncovered(wiring, reports, self._turns(pins))
         return [
             *((operator, shard) for operator in first for shard in unread),
             *((operator, shards[index]) for operator, index in missing),
@@ -181,7 +183,7 @@ class CurrentBatch:
         Raises:
             NotCoveredError: an operator has not seen all records of a shard.
         """
-        missing = self.uncovered(wiring, reports, pins)
+        missing = self.find_uncovered(wiring, reports, pins)
         if missing:
             self._not_covered(missing)
 
@@ -198,7 +200,9 @@ class CurrentBatch:
             NotOfThisBatchError: `refused` names a record that is not in the batch.
         """
         shards = self._plan.shards
-        pieces = {shards[index]: [run.not_done() for run in merged(runs)] for index, runs in failed.items()}
+        pieces = {
+            shards[index]: [run.not_done() for run in merge_runs(runs)] for index, runs in failed.items()
+        }
         sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
         return outcome(self._plan, sources, pins, pieces, refused)
 

@@ -45,7 +45,9 @@ class JudgedBatch(Protocol):
         """Return whether not all turns are in `pins`."""
         ...
 
-    def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
+    def find_uncovered(
+        self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]
+    ) -> list[tuple[str, str]]:
         """Return the operators, each with a shard whose records it has not all seen."""
         ...
 

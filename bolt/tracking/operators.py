@@ -32,7 +32,7 @@ class OutcomeFilter:
 
     not_done: Mapping[str, tuple[NotDone, ...]]
 
-    def excluded(self, batch: pa.RecordBatch) -> np.ndarray:
+    def find_excluded(self, batch: pa.RecordBatch) -> np.ndarray:
         """Return the rows of a batch that the verdict excludes, as booleans. Reads no column if it excludes none."""
         out = np.zeros(batch.num_rows, dtype=bool)
         if not any(self.not_done.values()):
@@ -119,7 +119,7 @@ class StepOperator:
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
         if self.verdict is not None and self.of_source:
-            taken = np.flatnonzero(~self.verdict.excluded(batch))
+            taken = np.flatnonzero(~self.verdict.find_excluded(batch))
         given = batch if len(taken) == batch.num_rows else batch.take(numbers(taken))
         if self.of_source:
             ledger.consume_records(anchors, batch.column(MESSAGE_ID), {})

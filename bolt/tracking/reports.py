@@ -94,11 +94,11 @@ class ReportParam(AccumulatorParam[Reports]):
         """Merge both sides' reports into `value1`."""
         for key, failed in value2.items():
             known = value1.get(key)
-            value1[key] = failed if known is None or known == failed else tuple(merged([*known, *failed]))
+            value1[key] = failed if known is None or known == failed else tuple(merge_runs([*known, *failed]))
         return value1
 
 
-def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
+def merge_runs(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
     """Yield the union of runs, sorted; overlapping ones become one, with the first one's reason.
 
     If several bolts hold some of the records, the reason names all of them.

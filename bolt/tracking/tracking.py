@@ -35,7 +35,15 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
-from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, intervals, lost, spans_of, whole
+from kinesis_trident.bolt.tracking.coverage import (
+    OPEN,
+    SOURCE,
+    are_placed,
+    find_lost,
+    intervals,
+    spans_of,
+    whole,
+)
 from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
@@ -179,7 +187,7 @@ class Tracking:
         """
         batch = self._batch
         pins, reports = batch.pins(), self._heard()
-        unheard = {operator for operator, _ in batch.uncovered(self._wiring, reports, pins)}
+        unheard = {operator for operator, _ in batch.find_uncovered(self._wiring, reports, pins)}
         if not ran:
             heard = {key.operator for key in reports}
             unheard |= {name for name, inputs in self._wiring.items() if OPEN in inputs and name not in heard}
@@ -194,7 +202,7 @@ class Tracking:
             # Only functions take the source's rows, and Spark saw that they need none: these records are done.
             pins = pins_of_read(self._rows, batch)
         failed = batch.failed(self._wiring, reports, pins)
-        missing = batch.uncovered(self._wiring, reports, pins)
+        missing = batch.find_uncovered(self._wiring, reports, pins)
         if missing:
             lost = self._find_lost(missing, pins)
             failed = batch.failed(self._wiring, self._heard(), pins)
@@ -265,7 +273,9 @@ class Tracking:
             given = spans_of(reports, _TAP)
             batch.require_covered(_TAPPING, whole(reports), pins)
             found = {
-                part: name for part, name in lost(self._wiring, reports, given).items() if part[1] != WHOLE
+                part: name
+                for part, name in find_lost(self._wiring, reports, given).items()
+                if part[1] != WHOLE
             }
             if not found:
                 # In this run nothing was lost, and it judged every record.

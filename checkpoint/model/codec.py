@@ -225,7 +225,7 @@ def _decoder_of(kind: type[Node]) -> msgspec.json.Decoder[Node]:
 
 
 @contextmanager
-def naming(path: str) -> Iterator[None]:
+def name_in_errors(path: str) -> Iterator[None]:
     """Name the node in the error when its fields are valid but its content makes no sense to the caller.
 
     Raises:

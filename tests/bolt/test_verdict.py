@@ -40,7 +40,7 @@ def test_a_record_is_left_out_if_a_run_holds_it(rows: list[tuple[str, int, int]]
             [("shardId", pa.string()), ("sequenceNumber", pa.string()), ("subSequenceNumber", pa.int64())]
         ),
     )
-    assert verdict.excluded(batch).tolist() == [
+    assert verdict.find_excluded(batch).tolist() == [
         out[sequence] if shard == SHARDS[0] else (sequence, sub) == (7, 1) for shard, sequence, sub in rows
     ]
 
@@ -58,4 +58,4 @@ def test_shards_of_several_streams_are_told_apart() -> None:
         }
     )
     verdict = OutcomeFilter({names[1]: (NotDone("7", "7", 1, "failed"),)})
-    assert verdict.excluded(batch).tolist() == [False, True, False]
+    assert verdict.find_excluded(batch).tolist() == [False, True, False]

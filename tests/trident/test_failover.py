@@ -108,9 +108,9 @@ def test_every_passing_error_asks_for_a_replay(redis_server: RedisServer, error:
     """A script gives the error, as the server would, and redis-py takes its code away from some."""
     client = configured(redis_server)
     store = RedisByteStore(client, "redis")
-    with pytest.raises(StoreUnavailableError), store.speaking(()):
+    with pytest.raises(StoreUnavailableError), store.convert_errors(()):
         client.eval("return redis.error_reply(ARGV[1])", 0, error)
-    with pytest.raises(StoreError, match="refused"), store.speaking(()):
+    with pytest.raises(StoreError, match="refused"), store.convert_errors(()):
         client.eval("return redis.error_reply(ARGV[1])", 0, "NOPERM this user has no permissions")
 
 

@@ -72,7 +72,7 @@ class Partials:
             yield from groups.add(chunk)
         yield from groups.end()
 
-    def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row a group from all its partial results; nothing for a group with only nulls.
 
         Raises:

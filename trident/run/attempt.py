@@ -393,7 +393,7 @@ class SharedUpdates:
 
     def planned(self, frame: DataFrame) -> DataFrame:
         """Return the frame of all updates, from the rows of all consumers: for `run`."""
-        return self.shared.moved(frame).mapInArrow(Promptly(self), NOTHING)
+        return self.shared.move(frame).mapInArrow(Promptly(self), NOTHING)
 
     def run(self, planned: DataFrame, consumer: int) -> bool:
         """Update the state of one consumer; return True if there was something to update it with."""

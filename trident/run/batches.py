@@ -195,7 +195,7 @@ class _Without:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the other rows."""
         for batch in batches:
-            yield batch.filter(booleans(~self.verdict.excluded(batch)))
+            yield batch.filter(booleans(~self.verdict.find_excluded(batch)))
 
 
 def _join(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:

@@ -55,7 +55,7 @@ class SharedPartials:
         for i, one in enumerate(groups):
             yield from (_tag(batch, i, places[i], schema) for batch in one.end())
 
-    def moved(self, frame: DataFrame) -> DataFrame:
+    def move(self, frame: DataFrame) -> DataFrame:
         """Bring each group of a consumer to one of its partitions, all consumers at once."""
         places = self._layout()[1]
         there = [i for i, count in enumerate(self.partitions) if count]

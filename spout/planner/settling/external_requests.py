@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.codec import naming
+from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
@@ -73,7 +73,7 @@ class Amender:
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: requests[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
                 taken = some if self._rules.buries else _leave_out_burials(shard, some)
-                with naming(self._layout.deadletters_of(shard)):
+                with name_in_errors(self._layout.deadletters_of(shard)):
                     taken, anew = sift_replays(shard, taken, state, letters)
                 tracker = self._tracker(shard, state)
                 tally, unreadable = apply_requests(shard, tracker, taken, now, self._rules)
@@ -106,7 +106,7 @@ class Amender:
             yield Amendment(shard, after, changed, Tally(timed_out=late))
 
     def _tracker(self, shard: str, state: ShardState) -> InflightRecordTracker:
-        with naming(self._layout.inflight_of(shard)):
+        with name_in_errors(self._layout.inflight_of(shard)):
             return self._rules.tracker_of(state)
 
     def _state_after(self, state: ShardState, tracker: InflightRecordTracker) -> ShardState:

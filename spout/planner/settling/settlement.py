@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.codec import misfit_error, naming
+from kinesis_trident.checkpoint.model.codec import misfit_error, name_in_errors
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -176,7 +176,7 @@ def _letters_after(
     for shard, result in done.items():
         before = node = shards.dead_letters.get(shard)
         if node is not None and node.replays:
-            with naming(layout.deadletters_of(shard)):
+            with name_in_errors(layout.deadletters_of(shard)):
                 node = settle_replays(node, result.inflight, result.turns, result.dead_lettered, txid)
         if result.dead_lettered:
             node = add_dead_letters(node, result.dead_lettered, rules.target)

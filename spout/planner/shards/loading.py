@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kinesis_trident.checkpoint.errors import StateMissingError
-from kinesis_trident.checkpoint.model.codec import naming
+from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import correct_due_times
@@ -66,6 +66,6 @@ def _positions(store: SourceStore, shard: str, txids: Sequence[int]) -> dict[int
             raise StateMissingError(msg)
     known = {}
     for txid, pin in found.items():
-        with naming(layout.pin_of(txid, shard)):
+        with name_in_errors(layout.pin_of(txid, shard)):
             known[txid] = unpack(*pin.positions if pin is not None else ())
     return known

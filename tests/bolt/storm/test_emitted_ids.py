@@ -27,7 +27,7 @@ def batch(first: int, several: bool) -> pa.RecordBatch:
     numbers = np.arange(first, first + EACH)
     anchors = Anchors(roots(5, 0, numbers), tuple_ids("lines", 7, "shardId-0", numbers))
     if several:
-        anchors = anchors.joined(np.array([3, 0] * (EACH // 3) + [0] * (EACH // 3)))
+        anchors = anchors.join(np.array([3, 0] * (EACH // 3) + [0] * (EACH // 3)))
     return pa.RecordBatch.from_arrays([pa.array(numbers), anchors.column()], ["number", ANCHORS])
 
 

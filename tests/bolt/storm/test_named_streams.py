@@ -15,7 +15,7 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.streams import STREAM, TARGET, StreamOutput
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
-from kinesis_trident.bolt.tracking.coverage import SOURCE, uncovered
+from kinesis_trident.bolt.tracking.coverage import SOURCE, find_uncovered
 from kinesis_trident.bolt.tracking.operators import Tag
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import roots, tuple_ids
@@ -97,8 +97,8 @@ def test_each_stream_that_is_taken_has_its_columns_and_its_report() -> None:
     took = next(key for key in heard.reports if key.operator == names[1])
     whole = took._replace(operator="on errors", rows=2, consumed=took.produced, emitted=0, produced=0)
     part = whole._replace(rows=1, consumed=edges[1][0])
-    assert uncovered(wiring, heard.reports | {whole: ()}, total) == []
-    assert uncovered(wiring, heard.reports | {part: ()}, total) == [("on errors", 0)]
+    assert find_uncovered(wiring, heard.reports | {whole: ()}, total) == []
+    assert find_uncovered(wiring, heard.reports | {part: ()}, total) == [("on errors", 0)]
 
 
 @pytest.mark.parametrize("tracked", [True, False])

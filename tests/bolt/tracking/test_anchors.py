@@ -40,7 +40,7 @@ def test_a_batch_has_the_anchors_that_were_put_in_whatever_slice_of_it(
     assert listed(anchors_of(batch)) == listed(anchors)
     assert listed(anchors_of(batch.slice(cut))) == listed(anchors)[cut:]
     rows = data.draw(st.lists(st.integers(0, len(tuples) - 1), max_size=8)) if tuples else []
-    taken = anchors_of(batch).taken(np.array(rows, dtype=np.int64))
+    taken = anchors_of(batch).take(np.array(rows, dtype=np.int64))
     assert listed(taken) == [listed(anchors)[row] for row in rows]
 
 

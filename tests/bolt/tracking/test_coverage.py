@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, salt_of
-from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, intervals, lost, uncovered
+from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, find_lost, find_uncovered, intervals
 from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger, ReportKey, Reports
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.tracker.acker.acker import Acker
@@ -42,34 +42,34 @@ def heard(*keys: ReportKey) -> Reports:
 
 def test_a_chain_is_covered_over_a_shuffle() -> None:
     halves = key("count", 5, 64, stage=1), key("count", 4, 13, stage=1, partition=1)
-    assert uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == []
-    assert uncovered(CHAIN, heard(SPLIT, halves[0]), TURNS) == [("count", 0)]
-    assert uncovered(CHAIN, heard(*halves), TURNS) == [("split", 0), ("count", 0)]
+    assert find_uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == []
+    assert find_uncovered(CHAIN, heard(SPLIT, halves[0]), TURNS) == [("count", 0)]
+    assert find_uncovered(CHAIN, heard(*halves), TURNS) == [("split", 0), ("count", 0)]
 
 
 def test_a_lost_or_doubled_tuple_is_not_covered() -> None:
     for wrong in (key("count", 8, 64 ^ 13), key("count", 10, 64 ^ 13), key("count", 9, 64)):
-        assert uncovered(CHAIN, heard(SPLIT, wrong), TURNS) == [("count", 0)]
+        assert find_uncovered(CHAIN, heard(SPLIT, wrong), TURNS) == [("count", 0)]
 
 
 def test_a_run_in_one_stage_does_not_complete_that_of_another() -> None:
     halves = key("count", 5, 64, stage=1), key("count", 4, 13, stage=2, partition=1)
-    assert uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == [("count", 0)]
+    assert find_uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == [("count", 0)]
 
 
 def test_a_task_that_ran_twice_and_said_the_same_counts_once_else_its_stage_does_not() -> None:
     one, other = key("count", 5, 64, stage=1), key("count", 4, 13, stage=1, partition=1)
-    assert uncovered(CHAIN, heard(SPLIT, one, other, one), TURNS) == []
+    assert find_uncovered(CHAIN, heard(SPLIT, one, other, one), TURNS) == []
     differs = key("count", 4, 12, stage=1, partition=1)
-    assert uncovered(CHAIN, heard(SPLIT, one, other, differs), TURNS) == [("count", 0)]
+    assert find_uncovered(CHAIN, heard(SPLIT, one, other, differs), TURNS) == [("count", 0)]
     again = key("count", 9, 77, stage=5)
-    assert uncovered(CHAIN, heard(SPLIT, one, other, differs, again), TURNS) == []
+    assert find_uncovered(CHAIN, heard(SPLIT, one, other, differs, again), TURNS) == []
 
 
 def test_an_operator_whose_runs_made_different_things_covers_what_took_either() -> None:
     second = key("split", 4, 0b1111, 8, 50, stage=3)
-    assert uncovered(CHAIN, heard(SPLIT, second, key("count", 8, 50, stage=4)), TURNS) == []
-    assert uncovered(CHAIN, heard(SPLIT, key("count", 8, 50, stage=4)), TURNS) == [("count", 0)]
+    assert find_uncovered(CHAIN, heard(SPLIT, second, key("count", 8, 50, stage=4)), TURNS) == []
+    assert find_uncovered(CHAIN, heard(SPLIT, key("count", 8, 50, stage=4)), TURNS) == [("count", 0)]
 
 
 def test_inputs_are_added_up() -> None:
@@ -77,19 +77,19 @@ def test_inputs_are_added_up() -> None:
     reports = heard(
         key("a", 4, 0b1111, 1, 3), key("b", 4, 0b1111, 2, 5), key("join", 3, 6), key("twice", 2, 0)
     )
-    assert uncovered(wiring, reports, TURNS) == []
+    assert find_uncovered(wiring, reports, TURNS) == []
 
 
 def test_what_nothing_came_to_needs_no_report() -> None:
     dropped = key("split", 4, 0b1111)
-    assert uncovered(CHAIN, heard(dropped), TURNS) == []
-    assert uncovered(CHAIN, {}, {0: (0, 0)}) == []
+    assert find_uncovered(CHAIN, heard(dropped), TURNS) == []
+    assert find_uncovered(CHAIN, {}, {0: (0, 0)}) == []
 
 
 def test_each_shard_is_summed_by_itself() -> None:
     turns = {0: (4, 0b1111), 1: (2, 9)}
     reports = heard(SPLIT, key("count", 9, 77), key("split", 2, 9, 2, 8, shard=1))
-    assert uncovered(CHAIN, reports, turns) == [("count", 1)]
+    assert find_uncovered(CHAIN, reports, turns) == [("count", 1)]
 
 
 def run(first: int, last: int, reason: str = "A") -> FailedRun:
@@ -122,7 +122,7 @@ def test_those_records_are_lost_whose_trees_storms_acker_does_not_see_done(
     reports: Reports = {}
     for stage, name in enumerate(names):
         came = [row for row in range(len(tuples.roots)) for _ in range(r.choice([1, 1, 1, 1, 1, 1, 0, 2]))]
-        taken = tuples.taken(np.array(came, dtype=np.int64))
+        taken = tuples.take(np.array(came, dtype=np.int64))
         most = 2 if name != names[-1] else 0
         parents = [row for row in range(len(came)) for _ in range(r.randint(0, most))]
         made = taken.children(np.array(parents, dtype=np.int64), salt_of(name))
@@ -134,5 +134,5 @@ def test_those_records_are_lost_whose_trees_storms_acker_does_not_see_done(
         tuples = made
     wiring = dict(zip(names, [(SOURCE,), *((name,) for name in names)], strict=False))
     open_roots = np.array(acker.tick(60_000), dtype=np.int64)
-    found = lost(wiring, reports, totals)
+    found = find_lost(wiring, reports, totals)
     assert sorted(span for _, span in found) == sorted(ordinal_of(open_roots).tolist())

@@ -148,17 +148,17 @@ def test_a_record_that_cannot_be_decoded_is_waited_for_by_nobody(store: SourceSt
 
 def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
-    assert batch.uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
+    assert batch.find_uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
     pins = {A: turns.pin(A)}
     assert batch.pins() == pins
     reports = turns.judged(A, 10)
-    assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
+    assert batch.find_uncovered(WIRING, reports, pins) == [("map", B)]
     with pytest.raises(
         NotCoveredError, match=f"it reads batch 7 again.*The operator map did not see every record of {B}"
     ):
         batch.require_covered(WIRING, reports, pins)
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
+    assert batch.find_uncovered(WIRING, reports, pins) == [("map", B)]
     batch.require_covered(WIRING, reports | turns.judged(B), pins)
 
 
@@ -168,13 +168,13 @@ def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turn
     fewer = turns.judged(B, rows=turns.turn(B, 1, segment(1, 3)))
     other = turns.judged(B, rows=turns.turn(B, 1, Segment([], 1), segment(1, 4)))
     elsewhere = turns.judged(B, rows=turns.turn(B, 0, segment(1, 4)))
-    assert batch.uncovered(WIRING, turns.judged(A) | fewer | other | elsewhere, pins) == [("map", B)]
+    assert batch.find_uncovered(WIRING, turns.judged(A) | fewer | other | elsewhere, pins) == [("map", B)]
 
 
 def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
     empty = msgspec.structs.replace(turns.pin(B), count=0, fresh=0, xor=0, last=None)
-    assert batch.uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
+    assert batch.find_uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
 
 
 def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
@@ -189,7 +189,7 @@ def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
     assert len(foreign) == 3
     other = turns.judged(B, 2, operator="other")
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    assert batch.uncovered(WIRING, other | turns.judged(A), pins) == [("map", B)]
+    assert batch.find_uncovered(WIRING, other | turns.judged(A), pins) == [("map", B)]
     assert batch.failed(WIRING, other, pins) == {}
 
 

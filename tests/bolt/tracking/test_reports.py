@@ -15,7 +15,7 @@ from kinesis_trident.bolt.tracking.reports import (
     ReportKey,
     ReportParam,
     Reports,
-    merged,
+    merge_runs,
 )
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
@@ -185,7 +185,7 @@ def test_a_record_that_failed_in_any_run_has_failed() -> None:
 
 def test_runs_that_know_the_record_before_and_runs_that_do_not_can_be_merged() -> None:
     knows, not_ = FailedRun(3, 3, "3", "3", "2", "A"), FailedRun(3, 3, "3", "3", None, "A")
-    assert len(list(merged([knows, not_]))) == 1
+    assert len(list(merge_runs([knows, not_]))) == 1
 
 
 def test_reports_on_other_things_stand_side_by_side() -> None:

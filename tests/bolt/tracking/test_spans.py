@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors
-from kinesis_trident.bolt.tracking.coverage import SOURCE, lost, spans_of, uncovered, whole
+from kinesis_trident.bolt.tracking.coverage import SOURCE, find_lost, find_uncovered, spans_of, whole
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.bolt.tracking.spans import WHOLE, Range, Spans
 from kinesis_trident.tracker.ids import roots, tuple_ids
@@ -55,14 +55,14 @@ def test_exactly_the_spans_of_records_lost_or_doubled_are_found(
     first.produce(made)
     numbers = sorted(given_)
     second.consume(
-        made.taken(np.array([at for at, n in enumerate(numbers) if n not in without - twice], dtype=int))
+        made.take(np.array([at for at, n in enumerate(numbers) if n not in without - twice], dtype=int))
     )
     second.consume(
-        made.taken(np.array([at for at, n in enumerate(numbers) if n in twice - without], dtype=int))
+        made.take(np.array([at for at, n in enumerate(numbers) if n in twice - without], dtype=int))
     )
     reports = {**source.reports(1), **first.reports(1), **second.reports(2)}
     wiring = {"first": (SOURCE,), "second": ("first",)}
-    found = lost(wiring, reports, spans_of(reports, "source"))
+    found = find_lost(wiring, reports, spans_of(reports, "source"))
     assert found == {(0, int(spans.of(0, np.array([n]))[0])): "second" for n in wrong}
     # Added up they say what a ledger without spans says.
     ledger = OperatorLedger("first", 7)
@@ -70,7 +70,7 @@ def test_exactly_the_spans_of_records_lost_or_doubled_are_found(
     ledger.produce(made)
     assert set(ledger.reports(1)) <= set(whole(reports))
     total = {0: (len(given_), int(np.bitwise_xor.reduce(read.edges)))}
-    assert bool(uncovered(wiring, whole(reports), total)) == bool(wrong)
+    assert bool(find_uncovered(wiring, whole(reports), total)) == bool(wrong)
 
 
 def test_a_failure_is_told_with_its_span_and_without_its_position() -> None:

@@ -194,7 +194,7 @@ def test_groups_go_where_spark_moves_them_by_their_keys(
     assert len(shared.fields) == 4, "consumers share columns: a number, a text, and one more number"
     rows = spark.createDataFrame([(f"k{n % 7}" if n % 5 else None, n) for n in range(50)], FIELDS)
     groups = rows.mapInArrow(shared, shared.fields).localCheckpoint()
-    moved = shared.moved(groups)
+    moved = shared.move(groups)
     assert moved.rdd.getNumPartitions() == sum(partitions)
     assert [shared.consumer_of(n) for n in range(sum(partitions))] == [
         (i, n) for i, count in enumerate(partitions) for n in range(count)

@@ -172,11 +172,11 @@ class MemcachedByteStore(ByteStore):
         pipelines: Iterable[tuple[bytes, int]],
         parse: Callable[[bytes, int], T],
     ) -> list[T]:
-        with self.speaking():
+        with self.convert_errors():
             return connection.ask(pipelines, parse)
 
     @contextmanager
-    def speaking(self) -> Iterator[None]:
+    def convert_errors(self) -> Iterator[None]:
         """Convert memcached's refusals to errors of a store; of a server that is gone, drop all connections."""
         try:
             yield
@@ -212,13 +212,13 @@ class _MemcachedExchange(Exchange[bytes]):
     def ask(self, names: Sequence[str]) -> list[bytes]:
         """See `Exchange.ask`."""
         encoded = wire_keys(names)
-        with self._store.speaking():
+        with self._store.convert_errors():
             self._connection.send(gets(encoded + self._guard))
         return encoded
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
         """See `Exchange.read`; a version is memcached's own cas."""
-        with self._store.speaking():
+        with self._store.convert_errors():
             values, cases = self._connection.answer(count + len(self._guard), found)
         if not self._guard:
             return values, cases, None
@@ -235,14 +235,14 @@ class _MemcachedExchange(Exchange[bytes]):
         """See `Exchange.write`; the guard is not checked again."""
         silent = None not in values
         said = b"k q" if silent else b"c"
-        with self._store.speaking():
+        with self._store.convert_errors():
             self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
         self._written.append((names, silent))
 
     def written(self, count: int) -> list[Version]:
         """See `Exchange.written`."""
         names, silent = self._written.popleft()
-        with self._store.speaking():
+        with self._store.convert_errors():
             if not silent:
                 return self._connection.answer(count, stored)
             lost = self._connection.answer(count, lambda answer, _: not_stored(answer))

@@ -175,7 +175,7 @@ class RedisByteStore(ByteStore):
     @contextmanager
     def exchange(self, guard: str | None) -> Iterator[Exchange[str]]:
         """See `ByteStore.exchange`."""
-        with self.speaking(()):
+        with self.convert_errors(()):
             connection = self._client.connection_pool.get_connection()
         try:
             yield RedisExchange(self, connection, guard, MAX_KEYS)
@@ -229,7 +229,7 @@ class RedisByteStore(ByteStore):
     def pipeline(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
         """Yield the answers to commands about some keys, several of which are in flight at a time."""
         while True:
-            with self.speaking(keys):
+            with self.convert_errors(keys):
                 burst = self._burst(islice(commands, _COMMANDS))
             if not burst:
                 return
@@ -267,7 +267,7 @@ class RedisByteStore(ByteStore):
             self._client.connection_pool.release(connection)
 
     @contextmanager
-    def speaking(self, keys: Iterable[str]) -> Iterator[None]:
+    def convert_errors(self, keys: Iterable[str]) -> Iterator[None]:
         """Convert Redis errors about these keys to errors of a store."""
         from redis import exceptions
 
@@ -382,11 +382,11 @@ class RedisExchange(Exchange[str]):
         return versions
 
     def _send(self, request: bytes) -> None:
-        with self._store.speaking(chain.from_iterable(self._asked)):
+        with self._store.convert_errors(chain.from_iterable(self._asked)):
             self._connection.send_packed_command([request])
 
     def _take(self) -> Any:
-        with self._store.speaking(chain.from_iterable(self._asked)):
+        with self._store.convert_errors(chain.from_iterable(self._asked)):
             return self._connection.read_response()
 
 
