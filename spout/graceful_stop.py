@@ -74,7 +74,7 @@ def stop(
     Raises:
         NotOurSourceError: the query does not read `kinesis-trident`, `stream` is missing under Spark Connect, or it
             is given with a topology.
-        StopTimeoutError: the batch did not end in time; the query keeps running.
+        StopTimeoutError: the batch did not end in time, or the query was not drained; it keeps running, and reading.
         StreamingQueryException: the current batch failed.
     """
     if isinstance(running, RunningQueries):
@@ -134,7 +134,8 @@ def _stop_gently(
     with ExitStack() as stack:
         requests = [_request(query, options, stack, drain=drain) for options in sources]
         if not _wait_until(query, requests, deadline):
-            msg = f"the current batch did not end within {timeout} s; the query keeps running. Stop it again"
+            what = "the query was not drained" if drain else "the current batch did not end"
+            msg = f"{what} within {timeout} s; the query keeps running. Stop it again"
             raise StopTimeoutError(msg)
         query.stop()
         if query.exception() is None:

@@ -119,6 +119,11 @@ class BatchPlanner:
         # What was split before then has children that hold records of then.
         self._listings.list_at_once()
 
+    def go_on(self) -> None:
+        """Drain no longer: read what comes."""
+        self.is_draining = False
+        self._tip.go_on()
+
     def note_request(self) -> None:
         """Take in, before the next plan, what another process has just asked for."""
         self._requested = True

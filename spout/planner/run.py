@@ -94,6 +94,7 @@ class SourceRun:
         self._wake = threading.Event()
         self._closed = False
         self._has_noted_end = False
+        self._drains_for = 0
         self._has_seen_offsets = bool(offsets)
 
         described = around.steady()
@@ -312,8 +313,7 @@ class SourceRun:
         while True:
             self._takeover.raise_if_replaced()
             planner = self._planner
-            if self._takeover.drain_asked and not planner.is_draining:
-                planner.drain()
+            self._follow_drains(planner)
             if self._takeover.stop_asked and not self._takeover.drain_asked:
                 self._store.stop.answer(self._state.shards.settled, self.epoch)
                 self._rest_until(deadline)
@@ -330,6 +330,23 @@ class SourceRun:
             if not planner.is_draining and self._around.steady() >= deadline:
                 return None
             self._rest_until(deadline)
+
+    def _follow_drains(self, planner: BatchPlanner) -> None:
+        """Drain for each request what is there by then, and read on once nobody asks for it any more."""
+        takeover = self._takeover
+        asked = takeover.drains
+        if (
+            takeover.drain_asked
+            and asked != self._drains_for
+            and (self._drains_for or not planner.is_draining)
+        ):
+            planner.drain()
+            self._drains_for = asked
+        elif self._drains_for and not (takeover.drain_asked or takeover.stop_asked):
+            log.info("nobody waits any longer for the run of epoch %d to drain: it reads on", self.epoch)
+            planner.go_on()
+            self._drains_for = 0
+            self._has_noted_end = False
 
     def partitions(self, start: Plan, end: Plan) -> list[TurnsPartition]:
         """Store the plan that Spark has logged and cut it into tasks.

@@ -72,6 +72,7 @@ class TakeoverWatch:
         replaced: a newer run was seen.
         stop_asked: the run was asked to plan nothing more.
         drain_asked: it was asked to drain before.
+        drains: how many times it was.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class TakeoverWatch:
         self.replaced = False
         self.stop_asked = False
         self.drain_asked = False
+        self.drains = 0
 
     def watch(self) -> None:
         """Begin to watch, once the run can be closed."""
@@ -149,12 +151,15 @@ class TakeoverWatch:
             self._on_replaced()
 
     def _on_stop_asked(self, request: StopNode | None) -> None:
-        self.drain_asked = request is not None and request.epoch == self.epoch and request.drain
+        drain_asked = request is not None and request.epoch == self.epoch and request.drain
+        self.drains += drain_asked and not self.drain_asked
+        self.drain_asked = drain_asked
         self.stop_asked = request is not None and request.epoch == self.epoch
         if self.stop_asked:
             self._ends_when_replaced = True
             self._wake.set()
         elif self._ends_when_replaced:
+            self._wake.set()
             # In a separate thread, because this one is kazoo's.
             self._client.handler.spawn(self._on_stop_withdrawn)
 

@@ -110,6 +110,32 @@ def test_stop_drains_first_where_that_is_asked(stage: Stage) -> None:
     assert ends(stage)[-1] in ("finished", "stopped")
 
 
+def test_a_query_that_was_not_drained_in_time_reads_on(stage: Stage) -> None:
+    taken, begun, allowed = Taken(), threading.Semaphore(0), threading.Semaphore(0)
+
+    def write(rows: DataFrame, txid: int) -> None:
+        begun.release()
+        assert allowed.acquire(timeout=PATIENCE)
+        taken(rows, txid)
+
+    stage.put(range(3))
+    query = stage.start(stage.parsed(maxRecordsPerTrigger=1), write)
+    assert begun.acquire(timeout=PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(stop, query, 5, drain=True)
+        stage.until(lambda: stage.zookeeper.exists(stage.layout.stop), "the request to stop")
+        allowed.release()
+        # The next batch is planned by a run that drains.
+        assert begun.acquire(timeout=PATIENCE)
+        with pytest.raises(StopTimeoutError, match=r"was not drained within 5 s; the query keeps running"):
+            stopping.result(PATIENCE)
+    stage.put(["later"])
+    allowed.release(100)
+    stage.until(lambda: taken.texts == ["0", "1", "2", "later"], "what came after the drain")
+    stop(query, PATIENCE)
+    assert ends(stage) == ["stopped"]
+
+
 def test_a_query_that_is_to_drain_ends_with_its_own_error(stage: Stage) -> None:
     stream = stage.load(streamName="missing")
     query = stream.writeStream.format("noop").option("checkpointLocation", stage.at("spark")).start()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from by_hand import Lives, SparkCheckpoint, numbers
+from kazoo.client import KazooClient
+from lives import eventually
 
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.engines import StartlessEngine
 from kinesis_trident.spout.errors import CheckpointMismatchError, OffsetError
 from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.testing import EmbeddedZooKeeper
 
 
 @pytest.fixture
@@ -81,3 +87,44 @@ def test_a_run_that_is_asked_to_drain_reads_on_before_it_ends(lives: Lives, kine
     asked = query.store.stop.get()
     assert asked is not None
     assert asked.settled == query.run.settled > 2
+
+
+def test_a_run_reads_on_once_nobody_asks_it_to_drain_any_more(
+    lives: Lives,
+    kinesis: MemoryKinesis,
+    zookeeper: EmbeddedZooKeeper,
+    make_client: Callable[..., KazooClient],
+) -> None:
+    """As `stop` does whose timeout is over; the next one drains what is there by then."""
+    query = lives.begin(kinesis)
+    takeover = query.run._takeover
+
+    def ask() -> KazooClient:
+        client = make_client(zookeeper.hosts)
+        SourceStore(client, query.run.layout).stop.ask(query.run.epoch, drain=True)
+        eventually(lambda: takeover.drain_asked, "the run sees the request")
+        return client
+
+    def end(client: KazooClient) -> None:
+        client.stop()
+        eventually(lambda: not takeover.stop_asked, "the run sees that it was withdrawn")
+
+    client = ask()
+    assert numbers(query.batch()) == [1, 2]
+    assert query.plan() is None
+    put(kinesis, 3)
+    assert query.plan() is None
+    end(client)
+    assert numbers(query.batch()) == [3]
+
+    client = ask()
+    query.plan()
+    put(kinesis, 4)
+    end(client)
+    # Between two batches nobody looks.
+    client = ask()
+    put(kinesis, 5)
+    rows = query.batch()
+    while query.plan() is not None:
+        rows += query.batch()
+    assert 4 in numbers(rows)

@@ -52,6 +52,12 @@ class TipWatch:
         """
         self._draining = True
         self._until = until
+        self._at_tip, self._beyond = set(), set()
+
+    def go_on(self) -> None:
+        """Read on after `stop_at_tip`."""
+        self._draining = False
+        self._at_tip, self._beyond = set(), set()
 
     def due_looks(self, positions: Mapping[str, Position], now: int) -> dict[str, Position]:
         """Return the shards of which it is not known whether they have more, and that may be looked at now.
