@@ -157,8 +157,11 @@ def test_what_needs_a_missing_server_is_listed_once_and_fails_in_ci(
         "PATH": str(tmp_path),
         "CI": ci,
         "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+        # Those that are not named here take longer to import than all else.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    options = ["-p", "server_fixtures", "-p", "no:cacheprovider", "-n", workers, "--dist", "loadfile"]
+    plugins = ["-p", "server_fixtures", "-p", "xdist", "-p", "no:cacheprovider"]
+    options = [*plugins, "-n", workers, "--dist", "loadfile"]
 
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, tmp_path],
