@@ -58,6 +58,10 @@ _END_PATIENCE = 10.0
 """Seconds to continue through empty answers that indicate neither the tip nor the end."""
 
 
+_PAGE_SECONDS = 2.0
+"""The longest wait after a refusal of tasks that share a shard: less than the 5 seconds that a full page blocks it."""
+
+
 class RangesPartition(InputPartition):
     """The ranges that one Spark task of a batch reads, in order."""
 
@@ -286,11 +290,19 @@ def _check_start(kinesis: Kinesis, part: ShardRange, records: pa.RecordBatch, lo
 
 
 def share_limits(options: SourceOptions, tasks: int) -> SourceOptions:
-    """Return the options with the limits of one of several tasks that read a shard at once."""
+    """Return the options with the limits of one of several tasks that read a shard at once.
+
+    They are refused now and then, because a page of one blocks the shard for the others: whoever waited for long would
+    leave its share to nobody.
+    """
+    longest = options.client_max_retry_interval
+    longest = min(longest, _PAGE_SECONDS) if tasks > 1 else longest
     return replace(
         options,
         min_fetch_period=options.min_fetch_period * tasks,
         max_fetch_rate=options.max_fetch_rate / tasks,
+        client_retry_interval=min(options.client_retry_interval, longest),
+        client_max_retry_interval=longest,
     )
 
 

@@ -278,7 +278,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     )
     tasks_per_shard: int = option(
         "tasksPerShard",
-        parsers.count(1, 32),
+        parsers.count(1, 8),
         "1",
         "For a batch (`spark.read`) only: the number of Spark tasks that read one shard at once, and share its limits "
         "(docs/backfill.md).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -28,6 +29,7 @@ from kinesis_trident.spout.pushed_filters import NO_FILTERS, OUT_OF_ORDER_MS, Pu
 from kinesis_trident.spout.shard_looks import cut_range, cut_ranges
 from kinesis_trident.spout.shard_pieces import PIECES_PER_TASK, Border, cut_at, find_borders
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, Quotas, ScriptedKinesis, aggregate
+from kinesis_trident.spout.testing.quotas import ShardQuota
 from kinesis_trident.tracker.records import RecordPosition
 
 A = "shardId-000000000000"
@@ -350,6 +352,41 @@ def test_tasks_together_keep_to_the_limits_of_a_shard(limits: dict[str, str], si
                 calls += 1
     most = min(seconds / given.min_fetch_period, seconds * given.max_fetch_rate / size)
     assert 0.9 * most <= calls <= most + tasks
+
+
+@pytest.mark.parametrize(("tasks", "factor"), [(1, 1.01), (2, 1.15), (4, 1.2), (8, 1.3)])
+@pytest.mark.parametrize("size", [1024, 20_000])
+def test_tasks_that_only_read_get_nearly_all_of_a_shard(tasks: int, factor: float, size: int) -> None:
+    """400 MB in full pages from a shard that refuses what exceeds its limits; none waits for long for an answer."""
+    given = SourceOptions.parse_batch({"streamName": "orders"})
+    share, quotas, rng = share_limits(given, tasks), Quotas(), Random(1)
+    shard, page = ShardQuota("orders"), min(10_000 * size, 10 * 2**20)
+    limits = share.min_fetch_period, share.max_fetch_rate
+    waits = share.client_retry_interval, share.client_max_retry_interval
+    budgets = [ShardBudget(*limits, *waits) for _ in range(tasks)]
+    left, answered = [400 * 2**20 // tasks] * tasks, [0.0] * tasks
+    calls = [(rng.random() / 5, task) for task in range(tasks)]
+    while calls:
+        now, task = heappop(calls)
+        if wait := budgets[task].wait(now):
+            heappush(calls, (now + wait + 1e-6, task))
+            continue
+        budgets[task].note_call()
+        end = now + 0.02
+        budgets[task].note_end(end)
+        try:
+            shard.read(quotas, int(now * 1000))
+        except ThrottledError:
+            budgets[task].note_refusal(end, rng)
+        else:
+            shard.note_answer(page, quotas, int(now * 1000))
+            budgets[task].note_answer(page, end)
+            left[task] -= page
+            assert end - answered[task] < given.read_timeout / 2
+            answered[task] = end
+        if left[task] > 0:
+            heappush(calls, (end, task))
+    assert max(answered) <= factor * 200
 
 
 def test_a_task_of_several_takes_its_share() -> None:

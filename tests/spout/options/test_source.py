@@ -281,7 +281,7 @@ def test_zookeeper_security() -> None:
         ({"spout": "storm"}, "opaque or transactional or nontransactional"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"shardsPerTask": "0"}, "auto, or a whole number of at least 1"),
-        ({"tasksPerShard": "33"}, "a whole number of at least 1 and at most 32"),
+        ({"tasksPerShard": "9"}, "a whole number of at least 1 and at most 8"),
         ({"tasksPerShard": "2"}, "tasksPerShard is for a batch"),
         ({"maxFetchRate": "0"}, "a positive number"),
         ({"maxFetchRate": "inf"}, "a positive number"),
