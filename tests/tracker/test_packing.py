@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -112,6 +113,9 @@ def packed(plain: bytes) -> str:
         packed(PLAIN.replace(b",0],", b",-1],")),
         packed(PLAIN.replace(b",0],", b",3],")),
         packed(PLAIN.replace(b'"4959', b'"x959')),
+        packed(PLAIN.replace(b'"4959', '"\u0664959'.encode())),
+        packed(re.sub(rb'"4959\d*",1', b'"",1', PLAIN)),
+        packed(PLAIN.replace(b'"4959', b'"' + b"4" * 80)),
         packed(b"[" * 100_000),
     ],
 )
@@ -120,6 +124,19 @@ def test_what_cannot_be_read_is_an_error(text: str) -> None:
         unpack(text)
     with pytest.raises(OrderError, match="cannot be read"):
         unpack_pieces(text)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "prev"), [("x", "8", "7"), ("8", "x", "7"), ("8", "8", "x"), ("8", "8", "")]
+)
+def test_a_position_that_is_none_is_an_error(first: str, last: str, prev: str) -> None:
+    row = [first, last, 1, prev]
+    with pytest.raises(OrderError, match="cannot be read"):
+        unpack(packed(msgspec.json.encode({"failures": [[]], "runs": [[*row, 1, 0, 0]]})))
+    with pytest.raises(OrderError, match="cannot be read"):
+        unpack_pieces(packed(msgspec.json.encode({"reasons": [""], "runs": {"a": [[*row, 0]]}})))
+    good = Run("", "8:1", prev="7")
+    assert unpack(pack([good])) == (good,)
 
 
 @given(at=st.integers(0, 2000), bits=st.integers(1, 255))
