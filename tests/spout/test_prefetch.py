@@ -11,6 +11,7 @@ from by_hand import Lives, Row, numbers
 from hypothesis import given, settings, strategies as st
 from model.zookeeper import MemoryZooKeeper
 from stepped import SlowKinesis, SteppedQuery
+from thorough import examples
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis import (
@@ -121,7 +122,7 @@ def test_calls_of_tasks_and_those_beside_them_share_a_second(kinesis: MemoryKine
     sizes=st.lists(st.sampled_from([1, 200, 3_000, 50_000, 400_000]), min_size=1, max_size=8),
     shards=st.integers(1, 6),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_memory_stays_within_the_bound(sizes: list[int], shards: int) -> None:
     time = FakeTime()
     kinesis = MemoryKinesis(shards=shards, clock=time.milliseconds)
@@ -392,7 +393,7 @@ def played(steps: list[Step], limits: dict[str, str], prefetch: str) -> list[tup
 
 
 @given(steps=st.lists(STEPS, min_size=1, max_size=8), limits=LIMITS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_records_are_those_without_it(steps: list[Step], limits: dict[str, str]) -> None:
     with_it, without = (played(steps, limits, prefetch) for prefetch in ("true", "false"))
     # Which records fail depends on the batch they come in: how often they do is no promise here.

@@ -18,6 +18,7 @@ from heard import Heard
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql import DataFrame
 from test_fusion import rows
+from thorough import examples
 
 from kinesis_trident.bolt.errors import OperatorError, WorkerDiedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
@@ -82,7 +83,7 @@ def search(numbers: set[int], cuts: list[int]) -> tuple[list[int], set[int]]:
     return out, dead
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sets(st.integers(1, 40), max_size=3), st.lists(st.integers(0, 40), max_size=2))
 def test_exactly_the_deadly_records_are_found(
     small_process: Executor, numbers: set[int], cuts: list[int]

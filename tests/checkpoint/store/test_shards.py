@@ -9,6 +9,7 @@ import pytest
 import samples
 from hypothesis import HealthCheck, given, settings, strategies as st
 from kazoo.client import KazooClient
+from thorough import examples
 
 from kinesis_trident.checkpoint.errors import CheckpointError, CheckpointMovedBackError, CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import encode
@@ -316,7 +317,7 @@ def test_a_bad_node_stops_reading_and_settling(
 
 
 @settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

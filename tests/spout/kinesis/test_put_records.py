@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from thorough import examples
 
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
@@ -51,7 +52,7 @@ def test_a_record_that_never_fits_is_an_error_before_anything_is_sent() -> None:
     assert sent == []
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.integers(0, 1200), st.randoms(use_true_random=False))
 def test_everything_arrives_and_what_was_refused_keeps_its_order(count: int, rng: Any) -> None:
     arrived: list[bytes] = []

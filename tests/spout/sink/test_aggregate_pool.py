@@ -15,6 +15,7 @@ import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from thorough import examples
 
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
@@ -79,7 +80,7 @@ def ours(payload: bytes) -> list[tuple[str, bytes]]:
     return list(zip(key.to_pylist(), data.to_pylist(), strict=True))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     st.lists(st.tuples(st.binary(max_size=300), KEYS), min_size=1, max_size=150),
     st.none() | st.integers(0, 2**128 - 1).map(str),
@@ -204,7 +205,7 @@ def write(
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.integers(1, 400),
     st.sampled_from([1, 5, 300]),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from thorough import examples
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
@@ -116,7 +117,7 @@ def at_once(_stop: threading.Event, _seconds: float) -> None:
     pass
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.integers(0, 2500),
     st.sampled_from([1, 3, 200]),
