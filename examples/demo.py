@@ -282,6 +282,8 @@ def show(
         watch(console, steps, client, base, job, len(records), page)
         steps.say("every order is acked or in the dead letter: SIGTERM asks the job to stop")
         code = job.end()
+        if code:
+            console.print(f"the job exited with code {code}:\n{job.tail()}", markup=False)
         console.print(take_progress(client, base).table, "")
         letters = dead_letters(output / "dead-letters")
         good = show_result(console, output, truth, letters) and code == 0

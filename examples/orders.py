@@ -84,11 +84,16 @@ def refused(place: Place) -> list[tuple[str, int, str]]:
     return [((one.data or b"").decode(), one.attempts, one.reasons[-1].reason) for one in letters]
 
 
-def run_until_asked(query: StreamingQuery) -> None:
-    """Wait for SIGTERM or Ctrl-C, then end the query after its current batch."""
+def take_signals() -> threading.Event:
+    """Return what SIGTERM and Ctrl-C set from now on, in place of an end at once."""
     asked_to_end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked_to_end.set())
+    return asked_to_end
+
+
+def run_until(asked_to_end: threading.Event, query: StreamingQuery) -> None:
+    """Wait for a request to end, then end the query after its current batch."""
     while query.isActive and not asked_to_end.wait(0.5):
         pass
     stop(query)
@@ -102,7 +107,9 @@ def main() -> None:
     options = {"maxRecordsPerTrigger": str(asked.records_per_batch)} if asked.records_per_batch else {}
     with place_of(asked) as place:
         if not place.kinesis:
-            run_until_asked(start(place, **options))
+            # Before the query begins: it may have done all that there is when `start` returns.
+            asked_to_end = take_signals()
+            run_until(asked_to_end, start(place, **options))
             return
         place.put((str(number), text) for number, text in enumerate(ORDERS))
         start(place, AVAILABLE_NOW, **options).awaitTermination()
