@@ -4,7 +4,8 @@ An operator has judged a shard if, in one of its runs, its input anchors are all
 operator on the source's rows, else the output of its inputs. (For an operator after a user's function nothing is
 known of its input: only its output is compared with the inputs downstream.) A run is one stage: the sums of its
 tasks' reports. One report alone may suffice, if one task had the whole shard. It does not matter how often the
-user's function made Spark compute a stage.
+user's function made Spark compute a stage. Or a run is all stages together: several stages that read a cached frame
+at once share its partitions, and each is computed in the stage that comes first.
 """
 
 from __future__ import annotations
@@ -147,17 +148,27 @@ def are_placed(runs: Iterable[FailedRun]) -> bool:
 
 def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]]]:
     """Return the possible totals of complete runs, by operator and part: sums of stages, and single tasks."""
-    stages: dict[tuple[str, Part, int], list[ReportKey]] = defaultdict(list)
+    stages: dict[tuple[str, Part], dict[int, list[ReportKey]]] = defaultdict(lambda: defaultdict(list))
     for key in reports:
-        stages[key.operator, (key.shard, key.span), key.stage].append(key)
+        stages[key.operator, (key.shard, key.span)][key.stage].append(key)
     found: dict[tuple[str, Part], set[tuple[Total, Total]]] = defaultdict(set)
-    for (operator, part, _), keys in stages.items():
-        pairs = [((key.rows, key.consumed), (key.emitted, key.produced)) for key in keys]
-        found[operator, part].update(pairs)
-        # A task ran twice with different reports: no sum of this stage can be trusted.
-        if len({key.partition for key in keys}) == len(keys):
-            found[operator, part].add((_sum(taken for taken, _ in pairs), _sum(made for _, made in pairs)))
+    for part, by_stage in stages.items():
+        runs = found[part]
+        sums: list[tuple[Total, Total]] = []
+        for keys in by_stage.values():
+            pairs = [((key.rows, key.consumed), (key.emitted, key.produced)) for key in keys]
+            runs.update(pairs)
+            # A task ran twice with different reports: no sum of this stage can be trusted.
+            if len({key.partition for key in keys}) == len(keys):
+                sums.append(_sum_pairs(pairs))
+        runs.update(sums)
+        if len(sums) == len(by_stage):
+            runs.add(_sum_pairs(sums))
     return found
+
+
+def _sum_pairs(pairs: Sequence[tuple[Total, Total]]) -> tuple[Total, Total]:
+    return _sum(taken for taken, _ in pairs), _sum(made for _, made in pairs)
 
 
 def _sum(parts: Iterable[Total]) -> Total:

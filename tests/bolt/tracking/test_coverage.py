@@ -52,9 +52,14 @@ def test_a_lost_or_doubled_tuple_is_not_covered() -> None:
         assert find_uncovered(CHAIN, heard(SPLIT, wrong), TURNS) == [("count", 0)]
 
 
-def test_a_run_in_one_stage_does_not_complete_that_of_another() -> None:
-    halves = key("count", 5, 64, stage=1), key("count", 4, 13, stage=2, partition=1)
-    assert find_uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == [("count", 0)]
+def test_stages_that_share_a_cached_frame_make_one_run_if_they_took_every_tuple_once() -> None:
+    halves = key("split", 2, 0b0011, 4, 13, stage=1), key("split", 2, 0b1100, 5, 64, stage=2, partition=1)
+    count = key("count", 9, 77, stage=3)
+    assert find_uncovered(CHAIN, heard(*halves, count), TURNS) == []
+    assert find_uncovered(CHAIN, heard(*halves, key("count", 4, 13, stage=3)), TURNS) == [("count", 0)]
+    # A third stage computed a part again: nobody knows which of both results the readers got.
+    again = key("split", 2, 0b1100, 5, 65, stage=4, partition=1)
+    assert find_uncovered(CHAIN, heard(*halves, again, count), TURNS) == [("split", 0), ("count", 0)]
 
 
 def test_a_task_that_ran_twice_and_said_the_same_counts_once_else_its_stage_does_not() -> None:
