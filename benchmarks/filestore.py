@@ -61,7 +61,7 @@ class _Batches(_Part):
         (self._folder / f"{pin.txid}-{shard}").write_bytes(pickle.dumps(pin))
         return pin, True
 
-    def finished(
+    def read_finished(
         self, txid: int, shards: list[str], *, judging: bool
     ) -> tuple[dict[str, Any], None, None, dict[str, int]]:
         paths = {shard: self._folder / f"{txid}-{shard}" for shard in shards}
@@ -83,7 +83,7 @@ class FileStore:
     def __getattr__(self, _part: str) -> _Part:
         return _Part()
 
-    def looking(self, _told: object) -> FileStore:
+    def open_for_looking(self, _told: object) -> FileStore:
         return self
 
 

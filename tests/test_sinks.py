@@ -659,7 +659,7 @@ UNFENCED = """
 from contextlib import contextmanager
 
 @contextmanager
-def begin_fenced(engine, outcomes, timeout):
+def begin_fenced(engine, outcomes, timeout=60):
     with engine.begin() as connection:
         yield connection
 """

@@ -33,7 +33,8 @@ def test_a_tenth_of_ten_shards_failing_stays_within_its_bounds(zookeeper: Embedd
         life.batch(0.1)
         written.append(life.wrote - before)
     life.settle()
-    assert life.waiting > 1_500
+    # The slower the machine, the more of them have come again.
+    assert life.waiting > 1_000
     assert life.offset <= 48 * KIB
     assert life.event <= 64 * KIB
     assert max(written) <= 1024 * KIB

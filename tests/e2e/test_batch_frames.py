@@ -104,7 +104,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 @needs_filters
 def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     ago = 7_200_000
-    left = set(Path(tempfile.gettempdir()).glob("kinesis-trident-*"))
+    left = set(Path(tempfile.gettempdir()).glob("kinesis-trident-filters-*"))
     with ScriptedKinesis(quotas=Quotas.none(), clock=lambda: int(time.time() * 1000) - ago) as kinesis:
         kinesis.create_stream("orders", 2)
         first, second = kinesis.shards("orders")
@@ -159,7 +159,7 @@ def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.Captu
         assert frame.filter(one).union(frame.filter(other)).count() == 240
         assert (frame.filter(one).count(), frame.count()) == (120, 240)
     # What is noted of a load is in a folder of Spark, which goes with the session.
-    assert set(Path(tempfile.gettempdir()).glob("kinesis-trident-*")) <= left
+    assert set(Path(tempfile.gettempdir()).glob("kinesis-trident-filters-*")) <= left
 
 
 def test_several_tasks_read_one_shard_each_record_once(spark: SparkSession) -> None:

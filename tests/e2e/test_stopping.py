@@ -133,7 +133,8 @@ def test_a_query_that_was_not_drained_in_time_reads_on(stage: Stage) -> None:
     allowed.release(100)
     stage.until(lambda: taken.texts == ["0", "1", "2", "later"], "what came after the drain")
     stop(query, PATIENCE)
-    assert ends(stage) == ["stopped"]
+    # Of the planning process that Spark ends, too, if it is quick enough to say so.
+    assert set(ends(stage)) == {"stopped"}
 
 
 def test_a_query_that_is_to_drain_ends_with_its_own_error(stage: Stage) -> None:

@@ -67,14 +67,14 @@ def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: 
     plan = query.planned()
     first, second = query.run.partitions(query.committed, plan)
     query.task(first)
-    look = query.store.batches.finished
+    look = query.store.batches.read_finished
 
-    def finished(*args: Any, **kinds: bool) -> Any:
+    def read_finished(*args: Any, **kinds: bool) -> Any:
         seen = look(*args, **kinds)
         assert numbers(query.task(second)) == [1, 3, 5, 7, 9]
         return seen
 
-    query.store.batches.finished = finished  # type: ignore[method-assign]
+    query.store.batches.read_finished = read_finished  # type: ignore[method-assign]
     settled = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert {shard: pin.count for shard, pin in settled.pins.items()} == {A: 5, B: 5}
 
