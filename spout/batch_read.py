@@ -102,10 +102,13 @@ class KinesisBatchReader(DataSourceReader):
         if options.max_partitions is not None and ranges:
             size = max(size, -(-len(ranges) // options.max_partitions))
             tasks = min(tasks, options.max_partitions // len(ranges))
-        if tasks > 1 and ranges:
-            return [RangesPartition(own) for own in cut_ranges(kinesis, options, ranges, self._now, tasks)]
+        dealt: Sequence[Sequence[ShardRange]] = (
+            cut_ranges(kinesis, options, ranges, self._now, tasks)
+            if tasks > 1
+            else [ranges[i : i + size] for i in range(0, len(ranges), size)]
+        )
         # Spark takes no partitions for one of its own kind.
-        return [RangesPartition(ranges[i : i + size]) for i in range(0, max(1, len(ranges)), size)]
+        return [RangesPartition(own) for own in dealt or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, an Arrow batch for each answer of Kinesis.
@@ -295,8 +298,9 @@ def share_limits(options: SourceOptions, tasks: int) -> SourceOptions:
     They are refused now and then, because a page of one blocks the shard for the others: whoever waited for long would
     leave its share to nobody.
     """
-    longest = options.client_max_retry_interval
-    longest = min(longest, _PAGE_SECONDS) if tasks > 1 else longest
+    if tasks == 1:
+        return options
+    longest = min(options.client_max_retry_interval, _PAGE_SECONDS)
     return replace(
         options,
         min_fetch_period=options.min_fetch_period * tasks,
