@@ -6,12 +6,13 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_before
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
 from kinesis_trident.spout.pushed_filters import OUT_OF_ORDER_MS, ShardRange
@@ -25,6 +26,9 @@ _AT_ONCE = 64
 
 _PAGES = 5
 """The answers of a look, if they are empty."""
+
+_FEW = 1000
+"""Records of a range that is not cut: one call reads them, and a cut would need one for each border and piece."""
 
 
 def try_again(options: SourceOptions) -> Retrying:
@@ -60,17 +64,19 @@ def cut_range(
 ) -> list[tuple[ShardRange, ...]]:
     """Return the pieces of each task for one shard, see `cut_ranges`; one task reads a shard that cannot be cut.
 
-    A shard that Kinesis refuses to show is not cut: whoever reads it says why.
+    Few records are not cut. Nor is a shard that Kinesis refuses to show: whoever reads it says why.
     """
     if part.last is not None or isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
         return [(part,)]
 
     def look(start: Position) -> Border | None:
-        return _look(kinesis, options, part, start)
+        records, _ = _look(kinesis, options, part, start, 1)
+        return _find_first(records)
 
     try:
-        first, until = look(part.start), now
-        if first is None or not first.arrival:
+        records, is_all = _look(kinesis, options, part, part.start, min(_FEW, options.max_records_per_fetch))
+        first, until = _find_first(records), now
+        if is_all or first is None or not first.arrival:
             return [(part,)]
         match part.end:
             case AtTimestamp(time):
@@ -94,17 +100,27 @@ def cut_range(
     return cut_at(part, borders, tasks)
 
 
-def _look(kinesis: Kinesis, options: SourceOptions, part: ShardRange, start: Position) -> Border | None:
-    """Return the first record from a position on; None if there is none, or only after many empty answers."""
+def _look(
+    kinesis: Kinesis, options: SourceOptions, part: ShardRange, start: Position, limit: int
+) -> tuple[pa.RecordBatch | None, bool]:
+    """Return the first records of a range from a position on, and whether they are all.
+
+    There are none if the range has none, or only after many empty answers.
+    """
     limiter = shard_limiter(options, part.stream, part.shard)
     cursor = ShardCursor(start)
     pager = Pager(kinesis, part.stream, part.shard, cursor, limiter, deaggregate=False, closed=part.closed)
     patient = try_again(options)
     for _ in range(_PAGES):
-        records = patient(pager.next, 1)
+        records = patient(pager.next, limit)
         assert records is not None
+        is_last = pager.drained or pager.at_tip
         if records.num_rows:
-            return Border(position_at(records, 0).sequence, arrival_at(records, 0))
-        if pager.drained or pager.at_tip:
+            return records, is_last or select_before(records, part.end).num_rows < records.num_rows
+        if is_last:
             break
-    return None
+    return None, True
+
+
+def _find_first(records: pa.RecordBatch | None) -> Border | None:
+    return None if records is None else Border(position_at(records, 0).sequence, arrival_at(records, 0))

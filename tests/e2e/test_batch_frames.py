@@ -179,7 +179,7 @@ def test_several_tasks_read_one_shard_each_record_once(spark: SparkSession) -> N
         frame = (
             spark.read.format("kinesis-trident")
             .options(streamName="orders", region="us-east-1", endpointUrl=kinesis.endpoint_url)
-            .options(tasksPerShard="4", minFetchPeriod="0ms")
+            .options(tasksPerShard="4", minFetchPeriod="0ms", maxRecordsPerFetch="100")
             .load()
         )
         assert frame.rdd.getNumPartitions() == 4

@@ -38,7 +38,9 @@ MOST = 2**62
 
 
 def options(**given: str) -> SourceOptions:
-    return SourceOptions.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms", **given})
+    return SourceOptions.parse_batch(
+        {"streamName": "orders", "minFetchPeriod": "0ms", "maxRecordsPerFetch": "40", **given}
+    )
 
 
 def read(
@@ -156,7 +158,7 @@ def test_each_record_is_in_one_piece(data: st.DataObject, rng: Random) -> None:
     early = 0
     time.sleep(2)
     now = time.milliseconds()
-    given = {"maxRecordsPerFetch": str(rng.choice([1, 3, 100]))}
+    given = {"maxRecordsPerFetch": str(rng.choice([1, 3, 10]))}
     start, end = (
         data.draw(st.sampled_from(["", "time", "number"])),
         data.draw(st.sampled_from(["", "time", "number"])),
@@ -220,7 +222,8 @@ class Day:
 
     def minutes(self, dealt: Sequence[Sequence[ShardRange]]) -> list[list[int]]:
         """Return the minutes that each task reads."""
-        return [[int(row["data"]) for row in read(self.kinesis, options(), own)] for own in dealt]
+        given = options(maxRecordsPerFetch="10000")
+        return [[int(row["data"]) for row in read(self.kinesis, given, own)] for own in dealt]
 
 
 def test_a_cut_shard_is_read_by_all_its_tasks_in_even_shares() -> None:
@@ -295,6 +298,23 @@ def test_nothing_is_cut_where_there_is_little_or_one_record_is_wanted() -> None:
     (one,) = day.cut(After(RecordPosition(day.sequences[-1])))
     assert one == (replace(one[0], tasks=1),)
     assert day.cut(ShardEnd()) == [(ShardRange("orders", A, ShardEnd(), one[0].end),)]
+
+
+@pytest.mark.parametrize(("records", "pieces"), [(999, 1), (1001, 16)])
+def test_few_records_are_not_cut(records: int, pieces: int) -> None:
+    """A page of a thousand is one call, and the end of the range may be in it, or the tip."""
+    day = Day()
+    for end in (At(RecordPosition(day.sequences[records])), AtTimestamp(day.arrivals[records])):
+        part, given = ShardRange("orders", A, TRIM_HORIZON, end), options(maxRecordsPerFetch="10000")
+        day.kinesis.calls.clear()
+        dealt = cut_range(day.kinesis, given, part, day.time.milliseconds(), 2)
+        assert sum(map(len, dealt)) == pieces
+        assert (day.kinesis.calls["get_records", A] == 1) == (pieces == 1)
+    start = At(RecordPosition(day.sequences[-records]))
+    dealt = cut_range(
+        day.kinesis, given, replace(part, start=start, end=ShardEnd()), day.time.milliseconds(), 2
+    )
+    assert sum(map(len, dealt)) == pieces
 
 
 def test_a_start_that_kinesis_refuses_leaves_the_shard_whole() -> None:
@@ -401,7 +421,8 @@ def test_a_task_of_several_takes_its_share() -> None:
 def reader(server: ScriptedKinesis, **given: str) -> KinesisBatchReader:
     where = {"streamName": "orders", "endpointUrl": server.endpoint_url, "region": "us-east-1"}
     return KinesisBatchReader(
-        SourceOptions.parse_batch(where | {"minFetchPeriod": "0ms"} | given), server.now
+        SourceOptions.parse_batch(where | {"minFetchPeriod": "0ms", "maxRecordsPerFetch": "40"} | given),
+        server.now,
     )
 
 
