@@ -3,16 +3,16 @@
 An operator has judged a shard if, in one of its runs, its input anchors are all the expected ones: the pin's for an
 operator on the source's rows, else the output of its inputs. (For an operator after a user's function nothing is
 known of its input: only its output is compared with the inputs downstream.) A run is one stage: the sums of its
-tasks' reports. One report alone may suffice, if one task had the whole shard. It does not matter how often the
-user's function made Spark compute a stage. Or a run is all stages together: several stages that read a cached frame
-at once share its partitions, and each is computed in the stage that comes first.
+tasks' reports. Where each came from equally many tasks, it counts once: it does not matter how often the user's
+function made Spark compute a stage, or a frame in one. Or a run is all stages together: several stages that read a
+cached frame at once share its partitions, and each is computed in the stage that comes first.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 
 from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports, merge_runs
 from kinesis_trident.bolt.tracking.spans import WHOLE
@@ -29,6 +29,9 @@ Total = tuple[int, int]
 
 Part = tuple[int, int]
 """A shard's index and a span of its turn (`bolt.tracking.spans`)."""
+
+_Content = tuple[int, tuple[Total, Total]]
+"""What a report says: the span, and the totals of input and output."""
 
 Wiring = Mapping[str, Sequence[str]]
 """Operators with the names of their inputs, ordered such that each comes after its inputs."""
@@ -147,24 +150,33 @@ def are_placed(runs: Iterable[FailedRun]) -> bool:
 
 
 def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]]]:
-    """Return the possible totals of complete runs, by operator and part: sums of stages, and single tasks."""
-    stages: dict[tuple[str, Part], dict[int, list[ReportKey]]] = defaultdict(lambda: defaultdict(list))
+    """Return the possible totals of complete runs, by operator and part: sums of one stage, and of all."""
+    stages: dict[tuple[str, int], dict[int, dict[int, set[_Content]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(set))
+    )
     for key in reports:
-        stages[key.operator, (key.shard, key.span)][key.stage].append(key)
+        content = key.span, ((key.rows, key.consumed), (key.emitted, key.produced))
+        stages[key.operator, key.shard][key.stage][key.partition].add(content)
     found: dict[tuple[str, Part], set[tuple[Total, Total]]] = defaultdict(set)
-    for part, by_stage in stages.items():
-        runs = found[part]
-        sums: list[tuple[Total, Total]] = []
-        for keys in by_stage.values():
-            pairs = [((key.rows, key.consumed), (key.emitted, key.produced)) for key in keys]
-            runs.update(pairs)
-            # A task ran twice with different reports: no sum of this stage can be trusted.
-            if len({key.partition for key in keys}) == len(keys):
-                sums.append(_sum_pairs(pairs))
-        runs.update(sums)
-        if len(sums) == len(by_stage):
-            runs.add(_sum_pairs(sums))
+    for (operator, shard), by_stage in stages.items():
+        sums: dict[int, list[tuple[Total, Total]]] = defaultdict(list)
+        for by_task in by_stage.values():
+            for span, pairs in _pairs_of(by_task.values()).items():
+                sums[span].append(_sum_pairs(pairs))
+        for span, of_stages in sums.items():
+            found[operator, (shard, span)] = {*of_stages, _sum_pairs(of_stages)}
     return found
+
+
+def _pairs_of(tasks: Iterable[set[_Content]]) -> Mapping[int, list[tuple[Total, Total]]]:
+    """Return the totals that count of a stage's tasks, by span."""
+    times = Counter(map(frozenset, tasks))
+    # A union of the user's may have computed the same tasks several times.
+    counted = times if len(set(times.values())) == 1 else times.elements()
+    pairs: dict[int, list[tuple[Total, Total]]] = defaultdict(list)
+    for span, pair in chain.from_iterable(counted):
+        pairs[span].append(pair)
+    return pairs
 
 
 def _sum_pairs(pairs: Sequence[tuple[Total, Total]]) -> tuple[Total, Total]:

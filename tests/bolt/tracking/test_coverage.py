@@ -71,6 +71,26 @@ def test_a_task_that_ran_twice_and_said_the_same_counts_once_else_its_stage_does
     assert find_uncovered(CHAIN, heard(SPLIT, one, other, differs, again), TURNS) == []
 
 
+def test_a_frame_that_a_stage_computes_several_times_counts_once() -> None:
+    splits = [SPLIT._replace(partition=number) for number in (0, 3)]
+    halves = [key("count", 5, 64, partition=number) for number in (0, 2)]
+    others = [key("count", 4, 13, partition=number) for number in (1, 3)]
+    assert find_uncovered(CHAIN, heard(*splits, *halves, *others), TURNS) == []
+    assert find_uncovered(CHAIN, heard(*splits, *halves, others[0]), TURNS) == [("count", 0)]
+
+
+def test_a_tuple_that_comes_again_in_another_task_is_not_covered_by_the_task_that_had_all() -> None:
+    count, again = key("count", 9, 77), key("count", 1, 5, partition=1)
+    splits = [SPLIT, SPLIT._replace(partition=1)]
+    assert find_uncovered(CHAIN, heard(*splits, count, again), TURNS) == [("count", 0)]
+    # The same in spans, of which the second came again as a whole.
+    spans = {(0, 0): (2, 0b0011), (0, 2): (2, 0b1100)}
+    first = key("split", 2, 0b0011, 8, 72)._replace(span=0), key("count", 8, 72)._replace(span=0)
+    second = key("split", 2, 0b1100, 1, 5)._replace(span=2), key("count", 1, 5)._replace(span=2)
+    elsewhere = [one._replace(partition=1) for one in (first[0], *second)]
+    assert find_lost(CHAIN, heard(*first, *second, *elsewhere), spans) == {(0, 2): "count"}
+
+
 def test_an_operator_whose_runs_made_different_things_covers_what_took_either() -> None:
     second = key("split", 4, 0b1111, 8, 50, stage=3)
     assert find_uncovered(CHAIN, heard(SPLIT, second, key("count", 8, 50, stage=4)), TURNS) == []

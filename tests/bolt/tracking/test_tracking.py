@@ -116,10 +116,15 @@ def test_no_job_is_run_besides_when_nothing_failed(
 UNEQUAL: dict[str, Callable[[DataFrame], DataFrame]] = {
     "lost": lambda rows: rows.where("text not in ('5 x 1', '6 x 2', '17 x 1')"),
     "doubled": lambda rows: rows.union(rows.where("text in ('5 x 1', '6 x 2', '17 x 1')")),
+    "doubled elsewhere": lambda rows: rows.union(
+        rows.where("text in ('5 x 1', '6 x 2', '17 x 1')").repartition(2)
+    ),
 }
 
 
-@pytest.mark.parametrize(("what", "limit"), [("lost", 24), ("doubled", 16_384)])
+@pytest.mark.parametrize(
+    ("what", "limit"), [("lost", 24), ("doubled", 16_384), ("doubled elsewhere", 16_384)]
+)
 def test_where_sums_disagree_only_the_records_concerned_are_not_done(
     in_hand: tuple[DataFrame, CurrentBatch],
     carrier: AccumulatorCarrier,
