@@ -203,16 +203,20 @@ class LocalFrame:
 
     def unionByName(self, other: LocalFrame, allowMissingColumns: bool = False) -> LocalFrame:
         """Return the rows of both; columns that only one has are null in the other's."""
-        kind = pa.unify_schemas(
-            [arrow_schema(self.schema), arrow_schema(other.schema)], promote_options="permissive"
+        schema = from_arrow_schema(
+            pa.unify_schemas(
+                [arrow_schema(self.schema), arrow_schema(other.schema)], promote_options="permissive"
+            )
         )
+        # Spark 4.0 lets the elements of every list be null.
+        kind = arrow_schema(schema)
 
         def made() -> list[Partition]:
             return [
                 [_widen(batch, kind) for batch in part] for part in (*self.partitions(), *other.partitions())
             ]
 
-        return self._compute_later(from_arrow_schema(kind), self._count + other._count, made)
+        return self._compute_later(schema, self._count + other._count, made)
 
     def repartition(self, count: int, *names: str) -> LocalFrame:
         """Bring rows with the same values in these columns together; without any, spread the rows evenly."""

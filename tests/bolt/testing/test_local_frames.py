@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm import frames
@@ -94,6 +95,14 @@ def test_rows_move_and_unite() -> None:
     assert rows(one.repartition(2)) == [[(1, "a"), (3, "a")], [(2, "b")]]
     assert rows(one.repartitionById(4, "n")) == [[], [(1, "a")], [(2, "b")], [(3, "a")]]
     assert rows(one.withColumnRenamed("n", "m").drop("text")) == [[(1,), (2,)], [(3,)]]
+
+
+def test_rows_move_after_a_union_by_name_also_with_lists_whose_elements_are_never_null() -> None:
+    schema = StructType([StructField("of", ArrayType(LongType(), containsNull=False))])
+    batch = pa.RecordBatch.from_pylist([{"of": [1, 2]}, {"of": None}], arrow_schema(schema))
+    lists = LocalSession().frame(schema, [[batch]])
+    united = lists.unionByName(frame([(3, "c")]), allowMissingColumns=True).repartition(1)
+    assert rows(united) == [[([1, 2], None, None), (None, None, None), (None, 3, "c")]]
 
 
 @pytest.mark.parametrize("module", [frames, trident_frames], ids=["bolts", "trident"])
