@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -346,7 +345,7 @@ def looked_for(reader: KinesisTridentReader, start: dict[str, Any]) -> dict[str,
     """Ask until there is a next batch, as Spark does."""
     found = Retrying(
         stop=stop_after_delay(60), wait=wait_none(), retry=retry_if_result(lambda end: end == start)
-    )(reader.latestOffset, start, ReadAllAvailable())
+    )(reader.latestOffset, start)
     assert isinstance(found, dict)
     return found
 
@@ -461,7 +460,7 @@ def test_a_stream_recreated_while_it_is_read_is_read_on_from_its_first_record(
         nonlocal start
         end = start
         while end == start:
-            end = reader.latestOffset(start, ReadAllAvailable())
+            end = reader.latestOffset(start)
         parts = reader.partitions(start, end)
         start = end
         return [

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import pytest
 from by_hand import Lives
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
@@ -273,7 +272,7 @@ def test_an_error_of_ours_shows_no_frames_of_ours(lives: Lives) -> None:
     newer = lives.begin(MemoryKinesis(), query.checkpoint)
     query.until_replaced()
     with pytest.raises(FencedError) as ended:
-        reader.latestOffset(offset_from_plan(query.run.initial()), ReadAllAvailable())
+        reader.latestOffset(offset_from_plan(query.run.initial()))
     frames = traceback.extract_tb(ended.tb)
     assert [frame.name for frame in frames] == ["test_an_error_of_ours_shows_no_frames_of_ours", "call"]
     newer.end()
