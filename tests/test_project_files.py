@@ -59,6 +59,17 @@ def test_the_workflow_begins_with_the_oldest_spark_that_is_allowed() -> None:
     assert constraints()["pyspark"].startswith(MATRIX["pyspark"][-1])
 
 
+def test_the_workflow_runs_the_oldest_and_the_newest_spark_with_a_newer_java_too() -> None:
+    more = [one["pyspark"] for one in MATRIX["include"] if one["java"] not in MATRIX["java"]]
+    assert more == [MATRIX["pyspark"][0], MATRIX["pyspark"][-1]]
+    (used,) = (
+        step["with"]["java-version"]
+        for step in WORKFLOW["jobs"]["tests"]["steps"]
+        if "setup-java" in step.get("uses", "")
+    )
+    assert used == "${{ matrix.java }}"
+
+
 def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
     steps: list[dict[str, Any]] = WORKFLOW["jobs"]["lowest"]["steps"]
     assert any("--resolution lowest-direct" in step.get("run", "") for step in steps)
