@@ -1,4 +1,4 @@
-"""docs/http.md as it stands: what a service refuses, or does not answer in time, comes back alone."""
+"""docs/http.md as it stands: what a service refuses, garbles or does not answer in time comes back alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
 
 
 class Customers(BaseHTTPRequestHandler):
-    """Knows all customers; one is always missing, one first fails, one never answers before the test ends."""
+    """Knows all customers; one is always missing, one first fails, one never answers before the test ends.
+
+    Of one it knows no name, and of another it gives no JSON.
+    """
 
     asked: ClassVar[Counter[str]] = Counter()
     over = threading.Event()
@@ -31,7 +34,8 @@ class Customers(BaseHTTPRequestHandler):
         if name == "hangs":
             self.over.wait(300)
         wrong = 404 if name == "missing" else 503 if name == "flaky" and self.asked[name] == 1 else None
-        body = b"" if wrong else json.dumps({"name": name.title()}).encode()
+        known = {"nameless": b"{}", "garbled": b"<html>"}
+        body = b"" if wrong else known.get(name, json.dumps({"name": name.title()}).encode())
         self.send_response(wrong or 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -51,7 +55,7 @@ def service() -> Iterator[str]:
 
 
 def test_the_page_enriches_a_stream(stage: Stage, service: str) -> None:
-    customers = ["ada", "ada", "bob", "missing", "flaky", "hangs"]
+    customers = ["ada", "ada", "bob", "missing", "flaky", "hangs", "nameless", "garbled"]
     stage.put(
         json.dumps({"order_id": str(number), "customer_id": name}) for number, name in enumerate(customers)
     )
@@ -85,5 +89,8 @@ def test_the_page_enriches_a_stream(stage: Stage, service: str) -> None:
     assert {order: letter.reasons[-1].reason for order, letter in letters.items()} == {
         "3": "customers.internal: HTTP 404",
         "5": "customers.internal: ReadTimeoutError",
+        "6": "customers.internal: KeyError",
+        "7": "customers.internal: JSONDecodeError",
     }
-    assert Customers.asked == {"ada": 1, "bob": 1, "missing": 2, "flaky": 2, "hangs": 2}
+    once, again = ("ada", "bob"), ("missing", "flaky", "hangs", "nameless", "garbled")
+    assert Customers.asked == dict.fromkeys(once, 1) | dict.fromkeys(again, 2)
