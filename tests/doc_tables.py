@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,6 @@ from kinesis_trident.spout.options import sink, source
 from kinesis_trident.spout.options.table import Option, other_options
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-OPTION_COLUMNS = ("option", "default", "also accepted as", "what it does")
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,22 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def option_row(option: Option) -> tuple[str, ...]:
-    default = f"`{option.default}`" if option.default is not None else ""
-    return f"`{option.key}`", default, quoted(option.aliases), option.sentence
+def linked(sentence: str) -> str:
+    """Return a sentence of the code whose pages, as in `docs/deploying.md, Memory`, are links of a page."""
+    return re.sub(
+        r"docs/([\w-]+)\.md(?:, (\w+))?",
+        lambda found: (
+            f"[{found[2] or found[1]}]({found[1]}.md{'#' * bool(found[2])}{(found[2] or '').lower()})"
+        ),
+        sentence,
+    )
+
+
+def option_row(option: Option) -> tuple[str, str, str]:
+    """Return an option's key, its sentence, and its default and other names."""
+    default = f"Default: `{option.default}`. " * (option.default is not None)
+    aliases = f"Also accepted as: {quoted(option.aliases)}." * bool(option.aliases)
+    return f"`{option.key}`", linked(option.sentence), (default + aliases).strip()
 
 
 OPTION_GROUPS = {
@@ -80,12 +93,11 @@ class OptionsByGroup(DocTable):
     def render(self) -> str:
         """Return the sections as Markdown."""
         lines = []
-        for key, default, aliases, sentence in self.rows:
+        for key, sentence, facts in self.rows:
             group = OPTION_GROUPS.get(key.strip("`"))
             lines += [f"## {group}", ""] if group else []
             lines += [f"### {key}", "", sentence, ""]
-            facts = [f"Default: {default}" * bool(default), f"Also accepted as: {aliases}" * bool(aliases)]
-            lines += [f"{'. '.join(filter(None, facts))}.", ""] if any(facts) else []
+            lines += [facts, ""] if facts else []
         return "\n".join(lines)
 
 
@@ -93,22 +105,22 @@ OPTIONS_TABLE = OptionsByGroup(
     "options.md",
     "options: rendered from spout/options/source.py",
     "end of options",
-    OPTION_COLUMNS,
+    (),
     [option_row(option) for option in source.TABLE],
 )
 WRITE_OPTIONS_TABLE = DocTable(
     "writing.md",
     "options: rendered from spout/options/sink.py",
     "end of options",
-    OPTION_COLUMNS,
-    [option_row(option) for option in sink.TABLE],
+    ("option", "what it does"),
+    [(key, f"{sentence} {facts}".strip()) for key, sentence, facts in map(option_row, sink.TABLE)],
 )
 OTHER_OPTIONS_TABLE = DocTable(
     "options.md",
     "other options: rendered from spout/options/other_connectors.toml",
     "end of other options",
     ("option elsewhere", "here"),
-    [(quoted(other.names), other.sentence) for other in other_options()],
+    [(quoted(other.names), linked(other.sentence)) for other in other_options()],
 )
 METRICS_TABLE = DocTable(
     "metrics.md",
