@@ -46,6 +46,12 @@ _END_PATIENCE = 10.0
 With a bound on arrival it continues for as long where its first read is refused: other shards rely on it to get on.
 """
 
+_FEW = 1000
+"""The records that the first call for several runs asks for at least: they take less time than another call."""
+
+_OTHERS = 2
+"""The same for each record of these runs: half of the records have failed where very many have."""
+
 _SAFETY_MS = 5 * 60 * 1000
 """Milliseconds that an idle AT_TIMESTAMP position stays behind: arrival times are approximate, and clocks differ."""
 
@@ -289,15 +295,16 @@ class ShardFetcher:
         pager = self._pager(ShardCursor(start_of(group[0])))
         last = group[-1].last_position
         count = size = 0
+        # A single run bounds the number of records to read.
+        most = _span(group[0]) if len(group) == 1 else _OTHERS * sum([run.count for run in group])
+        asked = most if len(group) == 1 else max(_FEW, most)
         given_up = self._clock() + _UNDECIDED
         while not self._is_finished(pager, last, given_up):
             # If it begins after the end of an aggregate, that comes first, however large, with none of its records.
             if max_bytes is not None and size >= max_bytes and count:
                 return False
-            # A single run bounds the number of records to read.
-            asked = min(self._limit, max(1, _span(group[0]) - count)) if len(group) == 1 else self._limit
             try:
-                records = self._next(pager, asked, throttled=patient or max_bytes is None)
+                records = self._next(pager, min(self._limit, asked), throttled=patient or max_bytes is None)
             except ThrottledError:
                 if max_bytes is None:
                     raise
@@ -307,6 +314,11 @@ class ShardFetcher:
             picker.offer(records.slice(0, count_through(records, last)))
             count += records.num_rows
             size += pager.page.size if pager.page else 0
+            if len(group) == 1:
+                asked = max(1, most - count)
+            elif pager.page is not None and pager.page.records.num_rows:
+                # At least a part of what was read: many calls cost more than some records.
+                asked = max(count // 2, _count_until(last, pager.page.records) or self._limit)
         return True
 
     def _subscription_pager(self, fan_out: FanOut, position: Position, closing: Closing) -> SubscriptionPager:
@@ -406,6 +418,12 @@ def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
     if isinstance(pager.position, AtTimestamp) and isinstance(start, AtTimestamp) and seen is not None:
         return AtTimestamp(max(start.time, seen - _SAFETY_MS))
     return pager.position
+
+
+def _count_until(last: RecordPosition, page: pa.RecordBatch) -> int:
+    """Estimate how many records are between a page and `last`, by its distance; 0 if the page does not tell."""
+    begins, ends = position_at(page, 0).sequence, position_at(page, -1).sequence
+    return -(-page.num_rows * (last.sequence - ends) * 9 // (8 * (ends - begins))) if begins < ends else 0
 
 
 def _span(run: Run) -> int:

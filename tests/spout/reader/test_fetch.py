@@ -634,6 +634,35 @@ def test_one_run_reads_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> N
     assert (served(found.records), asked) == ((70,), [50, 20])
 
 
+@pytest.mark.parametrize("every", [2, 7, 100])
+def test_a_range_reads_few_records_behind_its_end(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    rig = Rig()
+    positions = rig.put(*numbers(9000))
+    asked = limits_asked(monkeypatch)
+    runs = runs_of(positions, *[(at, at + 1) for at in range(0, 3000, every)])
+    found = rig.fetcher.fetch_due(runs, 1, None)
+    assert served(found.records) == (1,) * len(runs)
+    assert sum(asked) <= 4500
+    assert len(asked) <= 3
+
+
+def test_a_range_whose_end_is_more_dense_than_its_beginning_takes_few_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    stream = rig.kinesis._stream
+    positions = []
+    for at in range(40_000):
+        # As after hours in which the shard was nearly idle.
+        stream._sequence += 10**9 if at < 1000 else 0
+        positions += rig.put(b"%d" % at)
+    asked = limits_asked(monkeypatch)
+    found = rig.fetcher.fetch_due(runs_of(positions, (0, 1), (39_999, 40_000)), 1, None)
+    assert served(found.records) == (1, 1)
+    assert len(asked) <= 12
+    assert max(asked) == 10_000
+
+
 def test_bytes_end_a_range_and_the_rest_is_left_out() -> None:
     rig = Rig(page=2)
     positions = rig.put(*[b"x" * 100] * 20)
