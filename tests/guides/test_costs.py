@@ -19,7 +19,7 @@ def test_calls_and_bytes_follow_from_the_formulas() -> None:
     text = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
     assert f"{MONTH:,} s" in text
     (interval,) = (option.default for option in TABLE if option.key == "idlePollInterval")
-    assert (interval, IDLE_MS) == ("500ms", 500)
+    assert (interval, IDLE_MS) == ("400ms", 400)
     rows = {
         int(shards.replace(",", "")): figures.split(" | ")
         for shards, figures in re.findall(

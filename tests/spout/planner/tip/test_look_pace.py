@@ -54,8 +54,9 @@ def test_a_shard_that_was_never_looked_at_is_looked_at_now() -> None:
     assert LookPace().next_look("a", NOW) == NOW
 
 
-def test_an_idle_shard_is_looked_at_twice_a_second() -> None:
+def test_an_idle_shard_is_looked_at_with_half_of_its_calls() -> None:
     pace, now = LookPace(period=LIMITED), NOW
+    assert 2 * 1000 / IDLE_MS == 5
     for _ in range(5):
         assert look(pace, now, found=False) == now + IDLE_MS
         now += IDLE_MS
@@ -63,10 +64,12 @@ def test_an_idle_shard_is_looked_at_twice_a_second() -> None:
 
 def test_an_idle_shard_whose_calls_others_take_is_looked_at_once_a_second() -> None:
     pace, now = LookPace(period=LIMITED), NOW
-    look(pace, now, found=False)
-    pace.note_look("a", now + IDLE_MS, found=None)
-    assert pace.next_look("a", now + IDLE_MS) == now + IDLE_MS + SCARCE_MS
-    assert look(pace, now + IDLE_MS + SCARCE_MS, found=False) == now + 2 * IDLE_MS + SCARCE_MS
+    now = look(pace, now, found=False)
+    for gap in (2 * IDLE_MS, SCARCE_MS, SCARCE_MS):
+        pace.note_look("a", now, found=None)
+        now = pace.next_look("a", before := now)
+        assert now == before + gap
+    assert look(pace, now, found=False) == now + IDLE_MS
 
 
 def test_the_next_look_after_a_finding_comes_soon_and_ever_later_when_nothing_follows() -> None:
