@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
+from kinesis_trident.checkpoint.model.nodes import Plan, Subscribing, mark_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.source import SourceOptions
@@ -146,7 +146,7 @@ class BatchPlanner:
             pin = pins.get(shard)
             if pin is not None and pin.ahead is not None:
                 self._ahead[shard] = pin.ahead
-            if pin is not None and pin.reads:
+            if pin is not None and (pin.reads or pin.subscribing >= Subscribing.REFUSED):
                 self._polled[shard] = self._steady_ms()
         passed = self._now() - self._state.settled_at
         calls = {

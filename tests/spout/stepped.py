@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from itertools import count
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 from by_hand import Query, Row, SparkCheckpoint
 from model.inline import InlineExecutor
@@ -20,6 +20,7 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.fan_out import Subscriber
 from kinesis_trident.spout.testing import FakeTime
 
 __all__ = ["SlowKinesis", "SteppedQuery"]
@@ -66,6 +67,7 @@ class SteppedQuery(Query):
         kinesis: serves the records.
         time: of all that is waited for.
         zookeeper: that several lives may share.
+        consumer: the ARN with which `kinesis`, a client, subscribes; None to poll.
         options: of the format, beside those that each needs.
 
     Attributes:
@@ -79,6 +81,7 @@ class SteppedQuery(Query):
         time: FakeTime,
         zookeeper: MemoryZooKeeper | None = None,
         checkpoint: SparkCheckpoint | None = None,
+        consumer: str | None = None,
         **options: str,
     ) -> None:
         self.checkpoint = checkpoint or SparkCheckpoint()
@@ -86,7 +89,7 @@ class SteppedQuery(Query):
         self.time = time
         self.tasks: list[TurnsPartition] = []
         self.during: Callable[[], object] = lambda: None
-        self._subscriber = None
+        self._subscriber = cast(Subscriber, kinesis) if consumer else None
         self._most_records = None
         self._step: Callable[[], float | None] | None = None
         self._woken = Event()
@@ -106,6 +109,7 @@ class SteppedQuery(Query):
                 status_period=None,
                 beside=self._keep_step,
             ),
+            consumers={"orders": consumer} if consumer else None,
         )
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
         self._begin(None)
