@@ -10,10 +10,9 @@ from kazoo.client import KazooClient
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
-from kinesis_trident.console.moving.folder import Folder
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, ForeignTarget, System
 from kinesis_trident.console.moving.kcl import KclTarget, read_kcl
-from kinesis_trident.console.moving.offset_log import ends_in_folder, ends_in_table, read_offset_log
+from kinesis_trident.console.moving.offset_log import Folder, ends_in_folder, ends_in_table, read_offset_log
 from kinesis_trident.console.moving.places import STORM, Places
 from kinesis_trident.console.moving.storm import StormPaths, StormTarget, read_storm
 from kinesis_trident.console.moving.tables import Table, dynamodb_client

@@ -21,11 +21,10 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, lag_growth
 from kinesis_trident.console.finding import Finding, Level, Limits
-from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import lines_of, status_of, summary_of
+from kinesis_trident.console.status import find, lines_of, status_of, summary_of, worst
 from kinesis_trident.tracker.records import Failure
 
 MINUTE, HOUR = 60_000, 3_600_000

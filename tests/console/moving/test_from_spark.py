@@ -20,9 +20,8 @@ from moving_source import Command, Source
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.console.moving.folder import Folder
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
-from kinesis_trident.console.moving.offset_log import ends_in_folder, read_offset_log
+from kinesis_trident.console.moving.offset_log import Folder, ends_in_folder, read_offset_log
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
