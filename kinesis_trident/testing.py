@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     )
     from kinesis_trident.spout.testing.memory import MemoryKinesis as MemoryKinesis
     from kinesis_trident.spout.testing.quotas import Quotas as Quotas
-    from kinesis_trident.spout.testing.records import aggregate as aggregate
     from kinesis_trident.spout.testing.scripted import ScriptedKinesis as ScriptedKinesis
+    from kinesis_trident.spout.testing.shard import aggregate as aggregate
     from kinesis_trident.trident.testing.conformance import (
         BackingMapConformance as BackingMapConformance,
         Connect as Connect,

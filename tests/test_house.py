@@ -50,7 +50,7 @@ FLOORS = {
     "trident": [
         "errors",
         "state tuples",
-        "aggregators guarantees maps operations queries",
+        "aggregators guarantees maps operations",
         "order",
         "steps stores windowing",
         "build sketches",

@@ -67,10 +67,8 @@ if TYPE_CHECKING:
         Filter as Filter,
         FilterNull as FilterNull,
         Function as Function,
-        Negate as Negate,
-    )
-    from kinesis_trident.trident.queries import (
         MapGet as MapGet,
+        Negate as Negate,
         SnapshotGet as SnapshotGet,
         TupleCollectionGet as TupleCollectionGet,
     )
@@ -117,7 +115,7 @@ if TYPE_CHECKING:
         TridentCollector as TridentCollector,
         TridentTuple as TridentTuple,
     )
-    from kinesis_trident.trident.windowing.config import (
+    from kinesis_trident.trident.windowing.windows import (
         SlidingCountWindow as SlidingCountWindow,
         SlidingDurationWindow as SlidingDurationWindow,
         TumblingCountWindow as TumblingCountWindow,

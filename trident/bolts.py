@@ -21,7 +21,6 @@ from kinesis_trident.trident.state import ATTEMPT, MapState, StateFactory, State
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.stores.ownership import OWNER, Owner
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
-from kinesis_trident.trident.windowing.config import SlidingCountWindow, WindowConfig
 from kinesis_trident.trident.windowing.updater import (
     BUCKET,
     PANE,
@@ -30,6 +29,7 @@ from kinesis_trident.trident.windowing.updater import (
     TimeWindowUpdater,
     bucket_key,
 )
+from kinesis_trident.trident.windowing.windows import SlidingCountWindow, WindowConfig
 
 T = TypeVar("T")
 

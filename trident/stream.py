@@ -37,7 +37,7 @@ from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
 from kinesis_trident.trident.build.tuple_operations import TupleOperations
 from kinesis_trident.trident.build.windows import KeyedTuples, WindowOperations
-from kinesis_trident.trident.queries import MapGet, SnapshotGet
+from kinesis_trident.trident.operations import MapGet, SnapshotGet
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
 from kinesis_trident.trident.steps.emitting_steps import QueryStep

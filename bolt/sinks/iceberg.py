@@ -24,7 +24,6 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.columns import make_nullable, refuse_other_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.older_runs import refuse_older
 from kinesis_trident.bolt.sinks.table_files import (
     MARK,
@@ -33,6 +32,9 @@ from kinesis_trident.bolt.sinks.table_files import (
     Partition,
     batch_folder,
     bounds_of,
+    make_nullable,
+    refuse_other_columns,
+    refuse_partitions,
 )
 
 if TYPE_CHECKING:

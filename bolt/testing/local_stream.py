@@ -8,15 +8,15 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
-from kinesis_trident.bolt.testing.lives import Life
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -35,6 +35,26 @@ from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.reasons import is_held, is_held_run
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
+
+
+@dataclass
+class Life:
+    """The epoch of the current run and the txid of its newest batch, which rise; what was applied to each state."""
+
+    epoch: int = 0
+    txid: int = 0
+    applied: dict[str, int] = field(default_factory=dict)
+
+
+_LIVES: WeakKeyDictionary[object, dict[str, Life]] = WeakKeyDictionary()
+
+
+def life_of(topology: object, spout: str) -> Life:
+    """Begin a run of a topology: its batches go on from those of the run before, as its states do."""
+    life = _LIVES.setdefault(topology, {}).setdefault(spout, Life())
+    life.epoch += 1
+    return life
+
 
 _Given = tuple[Any, dict[str, Any]]
 """A tuple as it was given, and the columns that it tells."""

@@ -7,7 +7,7 @@ from collections import Counter
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.console.lag import is_read, retention_left, shard_lags, shard_skew, sight_of, trend
-from kinesis_trident.console.metrics.readings import Readings
+from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find
 

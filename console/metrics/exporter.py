@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.metrics.application import read_snapshot
-from kinesis_trident.console.metrics.readings import Readings
+from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target, stores_of
 from kinesis_trident.console.text import now_ms

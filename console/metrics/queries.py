@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
 from kinesis_trident.console.metrics.application import home_of, in_seconds, read_counts
-from kinesis_trident.console.metrics.readings import Readings
+from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.trident.topology import RunningTopology
 
 

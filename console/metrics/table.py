@@ -1,9 +1,13 @@
-"""The table of all metrics: names, kinds, labels, and where each can be had."""
+"""The table of all metrics (names, kinds, labels, and where each can be had), and readings of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
 
 COMMAND, LISTENER, TOPOLOGY = "command", "listener", "topology"
 
@@ -180,3 +184,32 @@ _BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
 def metric(name: str) -> Metric:
     """Return a metric by its name without `kinesis_trident_`."""
     return _BY_NAME[name]
+
+
+class Readings:
+    """The values of metrics, by their labels; what is unknown has no value."""
+
+    def __init__(self) -> None:
+        self._values: dict[Metric, dict[tuple[str, ...], float]] = {}
+
+    def set(self, name: str, value: float | None, *labels: str) -> None:
+        """Set a value, unless it is unknown. `name` as `metric` takes it; one label for each of the metric's."""
+        one = metric(name)
+        assert len(labels) == len(one.labels), (name, labels)
+        if value is not None:
+            self._values.setdefault(one, {})[labels] = value
+
+    def families(self) -> Iterator[Family]:
+        """Yield the metrics that have values, in the order of the table."""
+        for one in METRICS:
+            values = self._values.get(one)
+            if not values:
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            if one.kind == "counter":
+                family = CounterMetricFamily(one.name, one.sentence, labels=one.labels)
+            else:
+                family = GaugeMetricFamily(one.name, one.sentence, labels=one.labels)
+            for labels, value in sorted(values.items()):
+                family.add_metric(labels, value)
+            yield family

@@ -24,9 +24,9 @@ from kinesis_trident.spout.planner.reconciliation import (
     decide_without_outcome,
     past_in,
 )
-from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.settling.finished_batch import Origin
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.streams import RecreatedStreams
 
 log = logging.getLogger(__name__)
 

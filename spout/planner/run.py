@@ -38,10 +38,9 @@ from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import make_starting_plan
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.reconciliation import find_highest_epoch, past_in
-from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.sights import StatusNotes, progress_of
 from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.spout.planner.streams import Streams, describe_streams
+from kinesis_trident.spout.planner.streams import RecreatedStreams, Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, has_ended, prefer_fenced_error
 
 log = logging.getLogger(__name__)

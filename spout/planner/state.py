@@ -33,11 +33,10 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     TimedOut,
     Watcher,
 )
-from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
-from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, load_shards
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.tip.tips import TipNotes

@@ -19,8 +19,7 @@ from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling
 from kinesis_trident.spout.kinesis.put_records import put_pool
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.busy_shards import ShardPool
-from kinesis_trident.spout.sink.pacing import Pacing
-from kinesis_trident.spout.sink.targets import StreamTarget
+from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 
 _WAITING = 4
 """The threads for each lane: one sends, the others wait for busy shards of other streams."""

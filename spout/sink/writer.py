@@ -37,9 +37,8 @@ from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.columns import WriteColumns, entries_of, streams_of
 from kinesis_trident.spout.sink.described import described_stream
 from kinesis_trident.spout.sink.lanes import Lanes, Sent
-from kinesis_trident.spout.sink.pacing import Pacing
 from kinesis_trident.spout.sink.shard_map import ShardMap
-from kinesis_trident.spout.sink.targets import StreamTarget
+from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 
 if TYPE_CHECKING:
     import pyarrow as pa

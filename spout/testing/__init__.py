@@ -10,7 +10,7 @@ from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.spout.testing.faults import Cut, Refuse, Slow
 from kinesis_trident.spout.testing.memory import MemoryKinesis
 from kinesis_trident.spout.testing.quotas import Quotas
-from kinesis_trident.spout.testing.records import aggregate
 from kinesis_trident.spout.testing.scripted import ScriptedKinesis
+from kinesis_trident.spout.testing.shard import aggregate
 
 __all__ = ["Cut", "FakeTime", "MemoryKinesis", "Quotas", "Refuse", "ScriptedKinesis", "Slow", "aggregate"]

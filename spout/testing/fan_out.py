@@ -17,11 +17,9 @@ from msgspec import Struct
 
 from kinesis_trident.spout.kinesis import StreamMissingError
 from kinesis_trident.spout.testing import requests
-from kinesis_trident.spout.testing.listing import children
 from kinesis_trident.spout.testing.quotas import Quotas
-from kinesis_trident.spout.testing.records import record_json
-from kinesis_trident.spout.testing.shard import Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import HeldStream
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard, record_json
+from kinesis_trident.spout.testing.stream import HeldStream, children
 from kinesis_trident.spout.testing.tokens import RefusedError, cursor_for
 
 _MOST_CONSUMERS = 20

@@ -26,12 +26,10 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA
 from kinesis_trident.spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
-from kinesis_trident.spout.testing.listing import filter_shards
 from kinesis_trident.spout.testing.quotas import CallTimes, Quotas, ShardQuota
-from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.requests import ShardFilter
-from kinesis_trident.spout.testing.shard import Answer, Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import HeldStream
+from kinesis_trident.spout.testing.shard import Answer, Cursor, HeldShard, record_json
+from kinesis_trident.spout.testing.stream import HeldStream, filter_shards
 
 
 class MemoryKinesis:

@@ -20,11 +20,9 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.testing import requests
 from kinesis_trident.spout.testing.fan_out import HeldSubscription, StreamConsumers
-from kinesis_trident.spout.testing.listing import children, filter_shards, shard_json
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
-from kinesis_trident.spout.testing.records import record_json
-from kinesis_trident.spout.testing.shard import Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import CALLER, HeldStream
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard, record_json
+from kinesis_trident.spout.testing.stream import CALLER, HeldStream, children, filter_shards, shard_json
 from kinesis_trident.spout.testing.tokens import (
     GOOD_FOR_MS,
     RefusedError,

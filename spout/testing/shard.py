@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+from kinesis_trident.spout.kinesis.packing import Pack
 
 _ANSWER_BYTES = 10 * 2**20
 """Payload of one answer; a single record may be as large ("Quotas and limits" of Kinesis Data Streams)."""
@@ -116,3 +118,27 @@ class HeldShard:
         page = self.records[at:end]
         sizes = list(accumulate(map(len, map(_payload, page))))
         return page[: max(1, bisect_right(sizes, _ANSWER_BYTES))]
+
+
+def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
+    """Pack (data, partition key) pairs into the payload of one record, for `put` or PutRecords.
+
+    The format is the one that `spout.kinesis.aggregation` reads; repeated keys are stored once, as the KPL
+    does.
+    """
+    pack = Pack()
+    for data, key in records:
+        pack.add(data, key)
+    return pack.pack()
+
+
+def record_json(record: StoredRecord) -> dict[str, Any]:
+    """Return a record as in GetRecords and SubscribeToShard, with bytes for base64."""
+    found = {
+        "SequenceNumber": str(record.sequence),
+        "ApproximateArrivalTimestamp": record.arrival / 1000,
+        "Data": record.data,
+        "PartitionKey": record.key,
+        **record.members,
+    }
+    return {name: value for name, value in found.items() if value is not None}

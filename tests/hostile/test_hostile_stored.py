@@ -22,13 +22,13 @@ from kinesis_trident.trident.stores.dynamodb import DynamoDBByteStore
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer
 from kinesis_trident.trident.stores.sql import SqlByteStore
 from kinesis_trident.trident.stores.storemap import StoreMap
-from kinesis_trident.trident.windowing.panes import Arrival, Panes, advance, closed_windows
 from kinesis_trident.trident.windowing.updater import (
     CountWindowUpdater,
     OfCombiner,
     TimeWindowUpdater,
     _Update,
 )
+from kinesis_trident.trident.windowing.windows import Arrival, Panes, advance, closed_windows
 
 sa = pytest.importorskip("sqlalchemy")
 

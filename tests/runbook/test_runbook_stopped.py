@@ -40,7 +40,7 @@ from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChanged
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.task import TurnReader, read_turns
 from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
-from kinesis_trident.spout.testing.records import aggregate
+from kinesis_trident.spout.testing.shard import aggregate
 
 A = "shardId-000000000000"
 HOUR = 3600

@@ -52,7 +52,6 @@ from kinesis_trident.trident.order import ORDER, ORDER_FIELD
 from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.stores.key_text import encode_keys
 from kinesis_trident.trident.tuples import TridentTuple
-from kinesis_trident.trident.windowing.config import SlidingCountWindow, WindowConfig, window_of
 from kinesis_trident.trident.windowing.updater import (
     AT,
     BUCKET,
@@ -64,6 +63,7 @@ from kinesis_trident.trident.windowing.updater import (
     TimeWindowUpdater,
     Windowed,
 )
+from kinesis_trident.trident.windowing.windows import SlidingCountWindow, WindowConfig, window_of
 
 S = TypeVar("S")
 

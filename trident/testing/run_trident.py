@@ -17,9 +17,8 @@ from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
-from kinesis_trident.bolt.testing.lives import life_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
-from kinesis_trident.bolt.testing.local_stream import LocalStream
+from kinesis_trident.bolt.testing.local_stream import LocalStream, life_of
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_bolts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch

@@ -19,7 +19,7 @@ from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
-from kinesis_trident.trident.windowing.panes import Arrival, Closed, Panes, advance, closed_windows
+from kinesis_trident.trident.windowing.windows import Arrival, Closed, Panes, advance, closed_windows
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
 """The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""

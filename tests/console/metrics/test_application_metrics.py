@@ -10,8 +10,7 @@ from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, apart
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.checkpoint.model.run_status import RunCounts, Sight, StatusNode
 from kinesis_trident.console.metrics.application import read_snapshot
-from kinesis_trident.console.metrics.readings import Readings
-from kinesis_trident.console.metrics.table import METRICS
+from kinesis_trident.console.metrics.table import METRICS, Readings
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun
 

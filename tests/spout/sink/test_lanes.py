@@ -19,9 +19,8 @@ from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECOR
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.lanes import Lanes, Sent
-from kinesis_trident.spout.sink.pacing import Pacing
 from kinesis_trident.spout.sink.shard_map import ShardMap
-from kinesis_trident.spout.sink.targets import StreamTarget
+from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 from kinesis_trident.spout.testing import FakeTime
 
 if TYPE_CHECKING:

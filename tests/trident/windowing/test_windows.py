@@ -18,8 +18,14 @@ from kinesis_trident.trident import (
     TumblingCountWindow,
     TumblingDurationWindow,
 )
-from kinesis_trident.trident.windowing.config import window_of
-from kinesis_trident.trident.windowing.panes import Arrival, Closed, Panes, advance, closed_windows
+from kinesis_trident.trident.windowing.windows import (
+    Arrival,
+    Closed,
+    Panes,
+    advance,
+    closed_windows,
+    window_of,
+)
 
 SIZES = st.integers(1, 12).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size)))
 BATCHES = st.lists(
