@@ -105,15 +105,8 @@ class Session:
                 # A server before 3.6, which also closes the connection: it is asked once. Or a kazoo that sends only
                 # requests of its own.
                 _one_by_one.add(self.client)
-
-        def one(result: Any) -> Found | None:
-            try:
-                data, stat = result()
-            except NoNodeError:
-                return None
-            return Found(data, stat)
-
-        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths, fresh=fresh)
+        calls = [partial(self.client.get_async, path) for path in paths]
+        return self._ask(calls, _if_there(lambda found: Found(*found)), paths, fresh=fresh)
 
     def _read_many(self, paths: Sequence[str], fresh: bool, left: Callable[[], float]) -> list[Found | None]:
         synced = self._sync(paths) if fresh else None
@@ -138,26 +131,13 @@ class Session:
 
         `fresh`: as in `read`.
         """
-
-        def one(result: Any) -> list[str] | None:
-            try:
-                return list(result())
-            except NoNodeError:
-                return None
-
         calls = [partial(self.client.get_children_async, path) for path in paths]
-        return self._ask(calls, one, paths, fresh=fresh)
+        return self._ask(calls, _if_there(list[str]), paths, fresh=fresh)
 
     def acls(self, paths: Sequence[str]) -> list[list[Any] | None]:
         """Return the ACLs of the nodes at `paths`, None if there is none; one round trip of latency."""
-
-        def one(result: Any) -> list[Any] | None:
-            try:
-                return list(result()[0])
-            except NoNodeError:
-                return None
-
-        return self._ask([partial(self.client.get_acls_async, path) for path in paths], one, paths)
+        calls = [partial(self.client.get_acls_async, path) for path in paths]
+        return self._ask(calls, _if_there(lambda found: list(found[0])), paths)
 
     def set_acl(self, paths: Sequence[str], acl: Sequence[Any]) -> list[bool]:
         """Set an ACL on the nodes at `paths`; False where this login may not. Missing nodes are skipped."""
@@ -350,6 +330,18 @@ class Session:
         with self._lock:
             self.requests += requests
             self.written += written
+
+
+def _if_there(make: Callable[[Any], T]) -> Callable[[Callable[[], Any]], T | None]:
+    """Return what makes a value of the answer about a node; None if there is no such node."""
+
+    def one(answer: Callable[[], Any]) -> T | None:
+        try:
+            return make(answer())
+        except NoNodeError:
+            return None
+
+    return one
 
 
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:
