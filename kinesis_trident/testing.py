@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from kinesis_trident.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kinesis_trident.bolt.testing.given_tuples import Batches as Batches
-    from kinesis_trident.bolt.testing.results import (
+    from kinesis_trident.bolt.testing.given_tuples import (
+        Batches as Batches,
         FailedTuple as FailedTuple,
         TopologyResult as TopologyResult,
     )

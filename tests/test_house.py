@@ -50,7 +50,7 @@ FLOORS = {
     "trident": [
         "errors",
         "state tuples",
-        "aggregators guarantees maps operations",
+        "aggregators maps operations",
         "order",
         "steps stores windowing",
         "build sketches",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         TupleWindow as TupleWindow,
         WindowedBolt as WindowedBolt,
     )
+    from kinesis_trident.trident.build.checks import GuaranteeWarning as GuaranteeWarning
     from kinesis_trident.trident.errors import (
         BrokenBatchError as BrokenBatchError,
         ConflictError as ConflictError,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         TridentError as TridentError,
         ValueTooLargeError as ValueTooLargeError,
     )
-    from kinesis_trident.trident.guarantees import GuaranteeWarning as GuaranteeWarning
     from kinesis_trident.trident.maps.metering import StateMetrics as StateMetrics
     from kinesis_trident.trident.operations import (
         ArrowFunction as ArrowFunction,

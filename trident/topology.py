@@ -21,11 +21,10 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import source_of
 from kinesis_trident.trident.aggregators import MultiReducer
-from kinesis_trident.trident.build.checks import check_factory, check_places
+from kinesis_trident.trident.build.checks import GuaranteeWarning, check_factory, check_places, weakness
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields
 from kinesis_trident.trident.build.graph import SpoutNode, TopologyNode, UpdateNode
 from kinesis_trident.trident.build.merge_and_join import multi_reduce_node
-from kinesis_trident.trident.guarantees import GuaranteeWarning, weakness
 from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.run.state_metrics import count_updates, read_metrics

@@ -1,11 +1,12 @@
-"""Tuples given in place of a spout's records."""
+"""The tuples that a test gives to a topology, and what becomes of them."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.spout.reader.rows import SCHEMA
@@ -44,17 +45,17 @@ def record_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str, 
     known = _fields_of(name, scheme, given)
     data = known.get("data", b"")
     record = {"partitionKey": "", **known, "data": data.encode() if isinstance(data, str) else data}
-    for field, sql in scheme.items():
-        if field in record:
+    for column, sql in scheme.items():
+        if column in record:
             continue
         if "".join(sql.split()).casefold() == "".join(_TEXT.split()) and "data" in known:
-            record[field] = record["data"].decode(errors="replace")
+            record[column] = record["data"].decode(errors="replace")
         elif sql in record:
-            record[field] = record[sql]
+            record[column] = record[sql]
         else:
             msg = (
-                f"spout {name!r}: {given!r} does not tell the field {field!r}, which the spout computes by {sql!r}. "
-                f"Give a dict with its value, as in {{{field!r}: ...}}"
+                f"spout {name!r}: {given!r} does not tell the column {column!r}, which the spout computes by {sql!r}. "
+                f"Give a dict with its value, as in {{{column!r}: ...}}"
             )
             raise TopologyError(msg)
     return record
@@ -87,3 +88,46 @@ def _fields_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str,
         f"name, or a list with a value for each field of its scheme ({', '.join(scheme) or 'it has none'})"
     )
     raise TopologyError(msg)
+
+
+class FailedTuple(NamedTuple):
+    """A failed delivery of a spout's tuple.
+
+    `values` is the tuple as it was given. `attempt` counts its deliveries, from 1. `due`: when it is due again, in
+    epoch seconds; None if it is exhausted.
+    """
+
+    spout: str
+    values: Any
+    attempt: int
+    reason: str
+    due: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyResult:
+    """The result of `run_topology`.
+
+    Attributes:
+        emitted: the tuples that each component emitted, by its name: rows, which are tuples of the values with names.
+            Those of a named stream are under (component, stream).
+            A spout's are the given tuples, again for each delivery. An operation of Trident is named as in messages,
+            `each(Split)`, with `#2` for the second of its name; its tuples are without the columns of the source.
+        acked: the given tuples that are done, by the name of their spout, in the order in which they were.
+        held: those that bolts still hold at the end, by the name of their spout.
+        failed: all failed deliveries.
+        exhausted: those that were the last of their tuple: its retries are used up.
+        states: what the states hold that the topology updates, by their names: the value of each key, a tuple of the
+            group's values. The key of an aggregation of all tuples is empty.
+    """
+
+    emitted: Mapping[str | tuple[str, str], list[Any]] = field(default_factory=dict)
+    acked: Mapping[str, list[Any]] = field(default_factory=dict)
+    held: Mapping[str, list[Any]] = field(default_factory=dict)
+    failed: list[FailedTuple] = field(default_factory=list)
+    states: Mapping[str, dict[tuple[Any, ...], Any]] = field(default_factory=dict)
+
+    @property
+    def exhausted(self) -> list[FailedTuple]:
+        """The failed deliveries after which a tuple is not delivered again."""
+        return [one for one in self.failed if one.due is None]

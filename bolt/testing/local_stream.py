@@ -16,9 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
+from kinesis_trident.bolt.testing.given_tuples import FailedTuple, batches_of, record_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
-from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, InflightNode, Pin, Plan, StatesNode

@@ -30,9 +30,9 @@ from kinesis_trident.bolt.storm.topology import TopologyBuilder
 # Registers what frames of this process do.
 from kinesis_trident.bolt.testing import local_columns  # noqa: F401
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
+from kinesis_trident.bolt.testing.given_tuples import FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.local_stream import LocalStream, life_of
-from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing.clock import FakeTime

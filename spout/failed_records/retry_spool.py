@@ -27,8 +27,7 @@ import xxhash
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey, escape, unescape
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.folders import filesystem, replace
-from kinesis_trident.spout.failed_records.retry_ranges import Picker
-from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     copy_keys,

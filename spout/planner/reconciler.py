@@ -10,7 +10,7 @@ from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.offset_recovery import is_any_beyond, start_where_shards_stand
+from kinesis_trident.spout.planner.offsets import is_any_beyond, start_where_shards_stand
 from kinesis_trident.spout.planner.plan import add_waiting, keep_still_due
 from kinesis_trident.spout.planner.reconciliation import (
     Adopt,

@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import Refused
 from kinesis_trident.spout.data_loss import DataLossLog
 from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.offset_recovery import adopt_nodes
+from kinesis_trident.spout.planner.offsets import adopt_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
 from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from kinesis_trident.spout.failed_records.retry_ranges import (
     Picker,
+    RunRecords,
     check_runs,
     check_whole,
     gather,
     start_of,
 )
-from kinesis_trident.spout.failed_records.run_records import RunRecords
 from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter

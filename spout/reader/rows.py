@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.common.arrow_columns import numbers, repeated, values_of
-from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,

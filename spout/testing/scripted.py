@@ -21,8 +21,8 @@ from kinesis_trident.spout.testing.faults import Cut, Fault, FaultScript, Refuse
 from kinesis_trident.spout.testing.quotas import CallTimes, Quotas
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request, SeveredError
 from kinesis_trident.spout.testing.service import KinesisService, code_of, subject
-from kinesis_trident.spout.testing.signatures import Signatures
 from kinesis_trident.spout.testing.stream import CALLER, HeldStream
+from kinesis_trident.spout.testing.tokens import Signatures
 
 _JSON = "application/x-amz-json-1.1"
 _EVENT_STREAM = "application/vnd.amazon.eventstream"

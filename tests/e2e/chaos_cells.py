@@ -16,7 +16,7 @@ from servers import RedisServer
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
-from kinesis_trident.trident.guarantees import EXACTLY_ONCE
+from kinesis_trident.trident.build.checks import EXACTLY_ONCE
 
 pytestmark = [
     pytest.mark.long,

@@ -26,7 +26,7 @@ from matrix import SPOUTS, STATES
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.testing import ScriptedKinesis
-from kinesis_trident.trident.guarantees import EXACTLY_ONCE
+from kinesis_trident.trident.build.checks import EXACTLY_ONCE
 from kinesis_trident.trident.stores.redis import RedisState
 
 __all__ = ["CRASHES", "Cell", "Chaos", "Crash", "Outcome", "Point", "Victim", "deviations"]

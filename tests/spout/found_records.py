@@ -9,7 +9,7 @@ import pyarrow as pa
 from botocore.parsers import ResponseParserFactory
 from botocore.session import get_session
 
-from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.records import RecordPosition
 

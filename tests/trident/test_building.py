@@ -40,8 +40,8 @@ from kinesis_trident.trident import (
     TridentState,
     TridentTopology,
 )
+from kinesis_trident.trident.build.checks import EXACTLY_ONCE, weakness
 from kinesis_trident.trident.build.graph import RepartitionNode, RowNode
-from kinesis_trident.trident.guarantees import EXACTLY_ONCE, weakness
 from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState, StateType
 

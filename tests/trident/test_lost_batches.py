@@ -14,8 +14,8 @@ from server_fixtures import _program, empty_database
 from servers import RedisServer
 
 from kinesis_trident.trident import StateBehindError
+from kinesis_trident.trident.build.checks import weakness
 from kinesis_trident.trident.errors import StoreError
-from kinesis_trident.trident.guarantees import weakness
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
 from kinesis_trident.trident.stores.memcached import MemcachedState

@@ -17,9 +17,9 @@ from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
+from kinesis_trident.bolt.testing.given_tuples import FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.local_stream import LocalStream, life_of
-from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
 from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_bolts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.common.arrow_schemas import arrow_schema

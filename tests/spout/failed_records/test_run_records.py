@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import Slice
 
 COUNTS = st.lists(st.integers(-1, 3), max_size=20)

@@ -25,8 +25,7 @@ from kinesis_trident.spout.kinesis.remedies import Renewed, RequestClock
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request
-from kinesis_trident.spout.testing.signatures import Signatures
-from kinesis_trident.spout.testing.tokens import RefusedError
+from kinesis_trident.spout.testing.tokens import RefusedError, Signatures
 
 SHARD = "shardId-000000000000"
 CODES = ("ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kinesis_trident.spout.failed_records.run_records import RunRecords
+from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice, digest_of
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Retried, Segment, TurnRows
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, tag_of, tuple_ids, turn_of

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from kinesis_trident import BasicBolt, Bolt, KinesisSpout, TopologyBuilder, string_scheme
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
+from kinesis_trident.bolt.testing.given_tuples import FailedTuple
 from kinesis_trident.bolt.testing.local_frames import LocalSession
 from kinesis_trident.bolt.testing.local_stream import Life, LocalStream
-from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.testing import FakeTime, run_topology
