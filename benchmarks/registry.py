@@ -11,12 +11,12 @@ from uuid import UUID
 
 import fastavro
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from benchmarks.report import Section, best, publish, verdict
 from kinesis_trident.bolt.registry.formats import avro_decoder, json_decoder, protobuf_decoder
 from kinesis_trident.bolt.registry.glue import GlueDecoder, GlueStep, RegisteredSchema
 from kinesis_trident.bolt.steps.schemas import parse_schema
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
 RECORDS = 100_000
@@ -105,7 +105,7 @@ def _message(value: dict[str, object]) -> bytes:
 
 def main() -> None:
     """Measure, print, and write the section."""
-    schema = to_arrow_schema(parse_schema(COLUMNS), timezone="UTC")
+    schema = arrow_schema(parse_schema(COLUMNS))
     avro, texts, messages = records()
     decoder, plan = avro_decoder(json.dumps(AVRO))
     in_bulk = RegisteredSchema("Order", decoder, plan)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -36,6 +36,7 @@ from kinesis_trident.bolt.sinks.table_files import (
     refuse_other_columns,
     refuse_partitions,
 )
+from kinesis_trident.common.arrow_schemas import arrow_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -138,7 +139,7 @@ def _load_or_create(catalog: Catalog, df: DataFrame, name: str, partition_by: li
         found = catalog.load_table(name)
     except NoSuchTableError:
         refuse_partitions(df.schema, partition_by, where)
-        schema = to_arrow_schema(make_nullable(df.schema), timezone="UTC")
+        schema = arrow_schema(make_nullable(df.schema))
         with catalog.create_table_transaction(name, schema) as creating, creating.update_spec() as spec:
             for column in partition_by:
                 spec.add_field(column, IdentityTransform(), column)

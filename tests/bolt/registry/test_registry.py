@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from job_environment import REGION
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesis_trident import GlueDecoder
 from kinesis_trident.bolt.errors import FailedException, OperatorError, SchemaRegistryError
@@ -28,6 +27,7 @@ from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.testing.clock import FakeTime
 
@@ -256,11 +256,10 @@ def test_values_of_a_message_become_columns() -> None:
     empty = decoder(b"\1")
     assert (empty["order_id"], empty["discount"], empty["tags"], empty["state"]) == ("", None, [], "NEW")
     found = decoder(b"\1\x18\5\x22\1x\x22\1y\x2a\5\x0a\1k\x10\7\x32\2\x08\x0a\x38\1")
-    schema = to_arrow_schema(
+    schema = arrow_schema(
         parse_schema(
             "discount long, tags array<string>, counts map<string,int>, placed timestamp, state string"
-        ),
-        timezone="UTC",
+        )
     )
     rows = pa.RecordBatch.from_pylist([{name: found[name] for name in schema.names}], schema=schema)
     assert rows.to_pylist() == [

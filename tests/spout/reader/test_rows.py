@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice, digest_of
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Retried, Segment, TurnRows
@@ -49,7 +49,7 @@ def anchors(rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_schema_is_the_one_that_spark_expects() -> None:
-    assert to_arrow_schema(SCHEMA, timezone="UTC").equals(ARROW_SCHEMA)
+    assert arrow_schema(SCHEMA).equals(ARROW_SCHEMA)
 
 
 def test_rows_have_all_columns() -> None:
