@@ -36,6 +36,7 @@ DIAGRAMS = [
 ]
 
 DEFINED = {
+    "FencedError": "#fencederror",
     "delta": "sinks.html",
     "postgres": "sinks.html",
     "retryLimit": "#retrylimit",
@@ -173,6 +174,10 @@ def test_a_browser_finds_a_word_and_asks_nobody_else(site: Path, chromium: Path,
                 view.goto(f"{address}/{path}.html")
                 view.screenshot(path=tmp_path / f"{path.replace('/', '-')}-phone.png")
                 assert view.evaluate("document.documentElement.scrollWidth") <= 390, path
+            view.goto(f"{address}/how-it-works.html")
+            view.locator("a:has(.diagram)").first.click()
+            # Enlarged: it is not shrunk to the width of the phone.
+            assert view.locator("svg").first.bounding_box()["width"] > 780  # type: ignore[index]
             browser.close()
         server.shutdown()
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []

@@ -19,8 +19,15 @@ DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 RUNBOOK = "runbook.md"
-BOOSTS = {"sinks.md": 4, "options.md": 4, "project/CHANGELOG.md": 0.1, "architecture.md": 0.5}
-"""How much more, or less, a page counts in the search: where a thing is defined comes first."""
+BOOSTS = {
+    "sinks.md": 4,
+    "options.md": 4,
+    "runbook": 2,
+    "examples": 0.5,
+    "architecture.md": 0.5,
+    "project": 0.1,
+}
+"""How much more, or less, a page or a folder counts in the search: where a thing is defined comes first."""
 
 
 def anchor_of(heading: str) -> str:
@@ -75,8 +82,12 @@ def cell_text(cell: dict[str, Any]) -> str:
 
 @cache
 def draw(source: str) -> str:
-    """Return the SVG of a diagram; it needs no network and no browser."""
-    return mermaidx.render(source, theme="neutral").svg()
+    """Return the SVG of a diagram; it needs no network and no browser.
+
+    Opened by itself it has its own width, so that it is larger than in the page also on a phone.
+    """
+    drawn = mermaidx.render(source, theme="neutral").svg()
+    return re.sub(r'width="100%"(?=[^>]*max-width: ([\d.]+)px)', r'width="\1"', drawn, count=1)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -120,7 +131,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     markdown = DIAGRAM.sub(image, markdown)
     markdown = re.sub(r"\]\(runbook\.md#([\w-]+)\)", lambda found: f"]({place_of(found[1])})", markdown)
-    if page.file.src_uri in BOOSTS:
-        page.meta["search"] = {"boost": BOOSTS[page.file.src_uri]}
+    if boost := BOOSTS.get(page.file.src_uri.partition("/")[0]):
+        page.meta["search"] = {"boost": boost}
     markdown = re.sub(r"\]\(\.\./examples/(\w+)\.(?:py|ipynb)\)", r"](examples/\1.md)", markdown)
     return re.sub(rf"\]\(\.\./({'|'.join(PROJECT)})\.md", r"](project/\1.md", markdown)
