@@ -18,7 +18,7 @@ from kinesis_trident.spout.kinesis.rate_limit import Used
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-PROTOCOL = 13
+PROTOCOL = 14
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -45,7 +45,7 @@ class ShardTurn:
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `used`:
     what was used up of its limits when the partition was made. `cursor`: what a look at `start` has left.
     `known_until`: a time up to which no record behind `start` was lost, in epoch milliseconds by the server's clock; 0
-    if unknown.
+    if unknown. `is_held`: as in `FanOut`.
     """
 
     shard: str
@@ -58,6 +58,7 @@ class ShardTurn:
     used: Used = _NOTHING
     cursor: ShardCursor | None = None
     known_until: int = 0
+    is_held: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         # One by one, to pickle thousands of runs takes as long as to plan them.

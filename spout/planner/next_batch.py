@@ -316,6 +316,7 @@ class BatchPlanner:
                 used=self._pace.budget(shard).report_usage(now),
                 cursor=cursors.get(shard),
                 known_until=state.keeper.find_known_until(shard, state.shards),
+                is_held=state.consumers.is_held(shard, self._now()),
             )
             for index, shard in enumerate(plan.shards)
             if not state.streams.is_recreated(shard)

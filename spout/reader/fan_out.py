@@ -22,6 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
+from kinesis_trident.spout.kinesis.record_batches import select_from
 from kinesis_trident.spout.positions import After, Position
 from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.polling import ShardCalls, ShardPager
@@ -106,11 +107,20 @@ class SubscriptionPager(ShardPager):
         assert self._events is not None
         self._events.leave()
 
-    def go_on(self, closing: Closing, calls: ShardCalls) -> None:
-        """Begin the next turn of the shard with the subscription that was kept open."""
+    def go_on(self, position: Position, closing: Closing, calls: ShardCalls) -> None:
+        """Begin the next turn of the shard with the subscription that was kept open.
+
+        Its events up to `position` other processes have read meanwhile.
+        """
         assert self._events is not None
         self._closing, self._calls = closing, calls
         self._start, self.page = self._resume, None
+        if _is_before(self.position, position):
+            self.position = self._start = position
+            self._left = None
+        elif self._left is not None:
+            page, records = self._left
+            self._left = page, select_from(records, position)
         self._given = False
         self._earlier = self._events.waiting
         self._events.use()
@@ -202,22 +212,29 @@ class SubscriptionPager(ShardPager):
         self._free = self._clock() + full_jitter(self._failures, self._rng)
 
 
+def _is_before(one: Position, other: Position) -> bool:
+    return isinstance(one, After) and isinstance(other, After) and one.record < other.record
+
+
 class OpenSubscriptions:
     """The subscriptions of a process that are open and that no turn uses now. Thread-safe.
 
-    Spark gives a shard to whichever worker process is free. Where its subscription is with another one, or at another
-    position, a new one takes its place.
+    Spark gives a shard to whichever worker process is free: the turns of a shard may be read by several in turns.
     """
 
     def __init__(self) -> None:
         self._pagers: dict[tuple[object, ...], tuple[Position, SubscriptionPager]] = {}
 
+    def __contains__(self, key: tuple[object, ...]) -> bool:
+        """Return whether there is one of a shard, though it may have ended."""
+        return key in self._pagers
+
     def take(self, key: tuple[object, ...], position: Position) -> SubscriptionPager | None:
-        """Return the one of a shard, if it goes on at this position."""
+        """Return the one of a shard, if its events go on at this position, or before."""
         at, pager = self._pagers.pop(key, (None, None))
-        if pager is None:
+        if at is None or pager is None:
             return None
-        if at == position and pager.may_stay_open:
+        if pager.may_stay_open and (at == position or _is_before(at, position)):
             return pager
         pager.close()
         return None
@@ -241,12 +258,16 @@ def open_subscriptions() -> OpenSubscriptions:
 
 @dataclass(frozen=True, slots=True)
 class FanOut:
-    """A consumer's ARN and its subscriber, which push new records, and the subscriptions that stay open."""
+    """A consumer's ARN and its subscriber, which push new records, and the subscriptions that stay open.
+
+    `is_held`: a process of this query began a subscription less than 5 seconds ago, and Kinesis refuses another one.
+    """
 
     subscriber: Subscriber
     consumer: str
     kept: OpenSubscriptions = field(default_factory=OpenSubscriptions)
     most: int = 2**25
+    is_held: bool = False
 
 
 SILENCE = 30.0

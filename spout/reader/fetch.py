@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.spout.failed_records.retry_ranges import (
     Picker,
     RunRecords,
@@ -156,17 +157,24 @@ class ShardFetcher:
     def _read_pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn | None:
         """Read a turn from a subscription, which stays open; None if another reader has the subscription."""
         key = (*self._place, fan_out.consumer, self._shard)
+        is_elsewhere = fan_out.is_held and key not in fan_out.kept
         pager = fan_out.kept.take(key, position)
         closing = Closing(self._kinesis, self._stream, self._shard, known=self._closed)
-        if pager is None:
-            pager = self._subscription_pager(fan_out, position, closing)
+        if pager is not None:
+            pager.go_on(position, closing, self.calls)
+        elif is_elsewhere:
+            self.calls.subscribing = Subscribing.REFUSED
+            return None
         else:
-            pager.go_on(closing, self.calls)
+            pager = self._subscription_pager(fan_out, position, closing)
         try:
             turn = self._read_turn(pager, position, bounds)
         except BaseException:
             pager.close()
             raise
+        if fan_out.is_held and self.calls.subscribing == Subscribing.TAKEN:
+            # By the one that this query has begun.
+            self.calls.subscribing = Subscribing.REFUSED
         if pager.may_stay_open:
             fan_out.kept.keep(key, turn.end, pager)
         else:

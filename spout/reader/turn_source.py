@@ -71,6 +71,7 @@ class TurnSource:
                 partition.consumers[key.stream],
                 open_subscriptions(),
                 self._options.max_fetch_bytes_per_task // _BUFFERED,
+                turn.is_held,
             )
         limiter = shard_limiter(self._options, key.stream, key.shard)
         limiter.begin_turn(partition.txid, turn.used, partition.told, partition.layout.base)

@@ -82,3 +82,5 @@ def test_what_another_worker_would_be_pushed_a_look_brings(workers: Workers) -> 
         if workers.time.now > begun + 20:
             break
     assert sum(reads) <= 1
+    # The worker that has no subscription asks for one every five seconds, and so does the one that has just lost it.
+    assert workers.server.calls["SubscribeToShard", A] <= 2 * 5

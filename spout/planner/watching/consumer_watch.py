@@ -46,6 +46,11 @@ class ConsumerWatch:
             turns = {shard: pin.subscribing for shard, pin in event.finished.pins.items() if pin.subscribing}
             self.note_batch(turns, event.now)
 
+    def is_held(self, shard: str, now: int) -> bool:
+        """Return whether a turn of this query, or one that took its place, has subscribed less than 5 seconds ago."""
+        begun = self._begun.get(shard)
+        return begun is not None and now - begun < _HELD_MS
+
     def note_batch(self, turns: Mapping[str, int], now: int) -> None:
         """Note how the turns of a batch subscribed, by shard, and when it was settled, in epoch milliseconds."""
         if self._first is None:

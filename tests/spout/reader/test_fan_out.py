@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from thorough import examples
 
 from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.spout.kinesis import (
@@ -67,10 +68,13 @@ class Rig:
             rng=random.Random(3),
         )
 
-    def fetcher(self, *, pushed: bool = True, kept: OpenSubscriptions | None = None) -> ShardFetcher:
+    def fetcher(
+        self, *, pushed: bool = True, kept: OpenSubscriptions | None = None, is_held: bool = False
+    ) -> ShardFetcher:
         """A fetcher in a process of its own, or in the one that has kept subscriptions open."""
         limiter = ShardLimiter(ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep)
-        fan_out = FanOut(self.client, self.consumer, kept or OpenSubscriptions()) if pushed else None
+        kept = kept or OpenSubscriptions()
+        fan_out = FanOut(self.client, self.consumer, kept, is_held=is_held) if pushed else None
         return ShardFetcher(
             self.client,
             "orders",
@@ -249,6 +253,76 @@ def test_a_turn_is_polled_while_another_process_has_the_subscription(rig: Rig) -
     assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (3, 1)
     with pytest.raises(InUseError, match=rf"stream 'orders', shard {SHARD}.*in one application only"):
         rig.pager().next(60)
+
+
+def test_a_turn_does_not_ask_for_a_subscription_that_would_be_refused(rig: Rig) -> None:
+    rig.put(b"a")
+    end = rig.next_turn(TRIM_HORIZON).end
+    rig.put(b"b")
+    fetcher = rig.fetcher(is_held=True)
+    assert payloads(fetcher.fetch_new(end, PLENTY).batches) == [b"b"]
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (1, 1)
+    assert fetcher.calls.subscribing == Subscribing.REFUSED
+
+
+def test_a_subscription_goes_on_after_turns_of_other_processes(rig: Rig) -> None:
+    position: Position = TRIM_HORIZON
+    for number in range(6):
+        rig.put(b"%d" % number)
+        turn = (
+            rig.fetcher(is_held=True).fetch_new(position, PLENTY) if number % 3 else rig.next_turn(position)
+        )
+        assert payloads(turn.batches) == [b"%d" % number]
+        position = turn.end
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (1, 4)
+
+
+def test_who_is_taken_over_by_its_own_query_meets_no_stranger(rig: Rig) -> None:
+    rig.put(b"a")
+    end = rig.next_turn(TRIM_HORIZON).end
+    rig.server.advance(5)
+    rig.put(b"b")
+    end = rig.fetcher().fetch_new(end, PLENTY).end
+    rig.put(b"c")
+    fetcher = rig.fetcher(kept=rig.kept, is_held=True)
+    assert payloads(fetcher.fetch_new(end, PLENTY).batches) == [b"c"]
+    assert fetcher.calls.subscribing == Subscribing.REFUSED
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(1, 5)), max_size=20),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+)
+@settings(
+    max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_every_record_comes_once_whoever_reads_the_turns(
+    endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, SourceOptions],
+    steps: list[tuple[int, bool, int]],
+    aggregates: list[int],
+) -> None:
+    """The process that has the subscription reads turns of a few records, and so does one that polls."""
+    rig = fresh(*endpoint)
+    written: list[bytes] = []
+    found: list[bytes] = []
+    position: Position = TRIM_HORIZON
+    for puts, pushed, bound in [*steps, (1, True, 10**6), (1, True, 10**6)]:
+        for put in range(puts):
+            size = aggregates[put % len(aggregates)]
+            some = [b"%d" % (len(written) + number) for number in range(size)]
+            rig.put(aggregate([(data, "k") for data in some]) if size > 1 else some[0])
+            written += some
+        if len(found) < len(written):
+            kept = rig.kept if pushed else None
+            turn = rig.fetcher(kept=kept, is_held=not pushed).fetch_new(position, Bounds(bound, 10**9, 60))
+            position = turn.end
+            found += payloads(turn.batches)
+    while len(found) < len(written):
+        turn = rig.next_turn(position)
+        position = turn.end
+        found += payloads(turn.batches)
+    assert found == written
+    assert rig.calls("SubscribeToShard") == 1
 
 
 def test_a_turn_that_is_read_twice_is_polled_the_second_time_and_waits_for_nothing(rig: Rig) -> None:

@@ -32,7 +32,8 @@ class Consumer:
         """A batch of the query, whose turn is in a process, that was read and settled at these times."""
         turn = Subscribing.NOT
         if self.by != process:
-            turn = Subscribing.BEGUN if self.begin(process, read) else Subscribing.REFUSED
+            may_begin = not self.watch.is_held(SHARD, read)
+            turn = Subscribing.BEGUN if may_begin and self.begin(process, read) else Subscribing.REFUSED
         self.watch.note_batch({SHARD: turn}, settled)
 
 
