@@ -168,7 +168,9 @@ def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turn
     fewer = turns.judged(B, rows=turns.turn(B, 1, segment(1, 3)))
     other = turns.judged(B, rows=turns.turn(B, 1, Segment([], 1), segment(1, 4)))
     elsewhere = turns.judged(B, rows=turns.turn(B, 0, segment(1, 4)))
-    assert batch.find_uncovered(WIRING, turns.judged(A) | fewer | other | elsewhere, pins) == [("map", B)]
+    assert batch.find_uncovered(WIRING, turns.judged(A) | fewer | other, pins) == [("map", B)]
+    # What saw other rows of A besides does not cover A.
+    assert batch.find_uncovered(WIRING, turns.judged(A) | elsewhere, pins) == [("map", A), ("map", B)]
 
 
 def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) -> None:
