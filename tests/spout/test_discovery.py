@@ -37,12 +37,23 @@ class Hide:
 
 sys.meta_path.insert(0, Hide())
 
-from pyspark.serializers import read_int
-from pyspark.sql.worker.lookup_data_sources import _main
+from pyspark.serializers import SpecialLengths, read_int, write_int, write_with_length
+from pyspark.sql.worker import lookup_data_sources
 from pyspark.worker_util import pickleSer
 
-found = io.BytesIO()
-_main(io.BytesIO(), found)
+given, found = io.BytesIO(), io.BytesIO()
+if hasattr(lookup_data_sources, "_main"):
+    lookup_data_sources._main(given, found)
+else:
+    # In Spark 4.0 and 4.1 the JVM's greeting comes first: Python's version, no files, no broadcasts.
+    write_with_length("{}.{}".format(*sys.version_info).encode(), given)
+    write_with_length(os.getcwd().encode(), given)
+    write_int(0, given)
+    given.write(bytes([0]))
+    write_int(0, given)
+    write_int(SpecialLengths.END_OF_STREAM, given)
+    given.seek(0)
+    lookup_data_sources.main(given, found)
 found.seek(0)
 answers = {}
 for _ in range(read_int(found)):
