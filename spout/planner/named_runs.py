@@ -8,6 +8,7 @@ not fit, the offset has the position from which a shard is then read again. Pure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
@@ -28,7 +29,10 @@ _NAME = 64
 """Bytes of a shard's entry: its name of any kind, and the JSON around it."""
 
 _SAMPLE = 32
-"""The number of runs of a shard whose size tells that of the others; larger chunks take less a run."""
+"""The number of runs of a shard whose size tells that of the others."""
+
+_AMPLE = 1.1
+"""The part of an estimated size that is room enough."""
 
 _MANY = 4_000
 """The number of runs that never fits, however well they compress."""
@@ -69,7 +73,14 @@ def take_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> d
 
     If not even one of each fits, lists take turns by the number `turn`.
     """
-    kept = {key: drop_reasons(some) for key, some in _take_roughly_fitting(runs, most).items()}
+    held = {key: some for key, some in runs.items() if some}
+    if sum(map(len, held.values())) > len(held) * _SAMPLE:
+        # Most of thousands do not fit into an offset, or all of them into a node: they are not packed to learn that.
+        share = most / _estimate_size(held)
+        if share > _AMPLE:
+            return {key: drop_reasons(some) for key, some in held.items()}
+        held = {key: some[: max(_SAMPLE, math.ceil(len(some) * share))] for key, some in held.items()}
+    kept = {key: drop_reasons(some) for key, some in held.items()}
     while (size := sum(map(_size, kept.values()))) > most and (len(kept) > 1 or _max_length(kept) > 1):
         share = 0.9 * most / size
         if _max_length(kept) > 1:
@@ -82,20 +93,14 @@ def take_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> d
     return kept
 
 
-def _take_roughly_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int) -> dict[Key, tuple[Run, ...]]:
-    """Return the first runs of each list, up to twice as many as a sample says that fit.
-
-    Most of thousands do not fit into an offset, and are not packed to see that.
-    """
-    held = {key: some for key, some in runs.items() if some}
-    count = sum(map(len, held.values()))
-    if count <= len(held) * _SAMPLE:
-        return held
-    sample = [drop_reasons(some[:_SAMPLE]) for some in held.values()]
-    share = 2 * most / sum(map(_size, sample)) * sum(map(len, sample)) / count
-    if share >= 1:
-        return held
-    return {key: some[: max(_SAMPLE, int(len(some) * share))] for key, some in held.items()}
+def _estimate_size(held: Mapping[Key, tuple[Run, ...]]) -> float:
+    """Return the bytes of all runs, estimated by some of each list, of which none is empty."""
+    begins = _size(drop_reasons(next(iter(held.values()))[:1]))
+    size = 0.0
+    for some in held.values():
+        sample = drop_reasons(some[:: max(1, len(some) // _SAMPLE)])
+        size += begins + (_size(sample) - begins) * (len(some) - 1) / max(1, len(sample) - 1)
+    return size
 
 
 def take_fitting_shards(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tuple[Run, ...]]:

@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.spout.planner.named_runs import add_reasons, due_bytes, take_fitting, waiting_bytes
+from kinesis_trident.spout.planner import named_runs
+from kinesis_trident.spout.planner.named_runs import (
+    STORED_BYTES,
+    add_reasons,
+    drop_reasons,
+    due_bytes,
+    take_fitting,
+    waiting_bytes,
+)
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, make_plan, make_starting_plan
 from kinesis_trident.spout.positions import TRIM_HORIZON, At, parse_position
+from kinesis_trident.tracker.packing import pack
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
 NOW = 1_700_000_000_000
@@ -122,6 +131,32 @@ def test_what_fits_is_the_first_of_each_and_no_list_is_left_out_for_ever(
     for number in range(2 * len(wanted)):
         seen |= take_fitting(runs, most, turn + number).keys()
     assert seen == wanted
+
+
+def test_few_of_thousands_of_runs_are_packed_to_learn_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[int] = []
+
+    def pack_and_note(runs: tuple[Run, ...]) -> str:
+        packed.append(len(runs))
+        return pack(runs)
+
+    monkeypatch.setattr(named_runs, "pack", pack_and_note)
+    runs = {key: failed(900, key) for key in range(10)}
+    assert take_fitting(runs, STORED_BYTES, 1) == {key: drop_reasons(some) for key, some in runs.items()}
+    assert sum(packed) < 900
+    packed.clear()
+    kept = take_fitting(runs, 32 * 1024, 1)
+    assert 0.8 * 32 * 1024 < sum(map(named_runs._size, kept.values())) <= 32 * 1024
+    assert sum(packed) < 5 * sum(map(len, kept.values()))
+
+
+def test_runs_that_grow_longer_behind_the_first_ones_are_bounded_too() -> None:
+    long = tuple(
+        Run(str(last), str(last), 10**9, attempt=4, due=NOW)
+        for last in range(10**128, 10**128 + 10**7, 10**4)
+    )
+    some = failed(100)
+    assert sum(map(named_runs._size, take_fitting({"a": (*some, *long)}, 16 * 1024, 1).values())) <= 17 * 1024
 
 
 def test_exhausted_runs_are_given_their_reasons_back() -> None:
