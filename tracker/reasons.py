@@ -133,15 +133,11 @@ class FewReasons:
     def limit_reasons(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Return runs with the reasons of their failures in the form in which they are kept."""
         # Records that fail together share their failures, mostly as the same object.
-        alike: dict[int, tuple[Failure, ...]] = {}
-        found = []
-        for run in runs:
-            failures = run.failures
-            kept = alike.get(id(failures))
-            if kept is None:
-                kept = alike[id(failures)] = self._limit_failures(failures)
-            found.append(run if kept is failures else msgspec.structs.replace(run, failures=kept))
-        return tuple(found)
+        alike = {id(run.failures): run.failures for run in runs}
+        kept = {key: self._limit_failures(failures) for key, failures in alike.items()}
+        if all(kept[key] is failures for key, failures in alike.items()):
+            return tuple(runs)
+        return tuple([msgspec.structs.replace(run, failures=kept[id(run.failures)]) for run in runs])
 
     def _limit_failures(self, failures: tuple[Failure, ...]) -> tuple[Failure, ...]:
         known = self._failures.get(failures)

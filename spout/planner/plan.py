@@ -37,7 +37,7 @@ class ShardState:
     """The settled state of one shard: its two nodes, and its start position if it has none yet.
 
     `turns`: the positions of the rows of the batches that `inflight` names, by txid. `position`: the start of the next
-    turn.
+    turn. `retrying`: the number of records that wait for a retry; `held`: that of all that are read and not done.
     """
 
     start: Position
@@ -45,11 +45,16 @@ class ShardState:
     inflight: InflightNode | None = None
     turns: Mapping[int, Keys] = field(default_factory=dict, compare=False)
     position: Position = field(init=False, compare=False, repr=False)
+    retrying: int = field(init=False, compare=False, repr=False)
+    held: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Used several times per plan, for very many shards.
+        # Used several times per plan, for very many shards, and of very many runs.
         at = parse_position(self.checkpoint.position) if self.checkpoint else self.start
+        retrying = sum([run.count for run in self.waiting])
         object.__setattr__(self, "position", at)
+        object.__setattr__(self, "retrying", retrying)
+        object.__setattr__(self, "held", retrying + self.unacked + sum([run.count for run in self.dead]))
 
     @property
     def begun(self) -> bool:
@@ -82,14 +87,6 @@ class ShardState:
     def unacked(self) -> int:
         """Return the number of records that are not acked yet."""
         return sum(run.count for run in self.pending)
-
-    @property
-    def held(self) -> int:
-        """Return the number of records that are read and not done."""
-        node = self.inflight
-        if node is None or not (node.waiting or node.dead or node.pending):
-            return 0
-        return self.unacked + sum(run.count for run in _unfinished_runs(self))
 
     @property
     def resume(self) -> RecordPosition | None:
