@@ -14,7 +14,7 @@ from model.__main__ import main
 from model.families import FAMILIES
 from model.story import play
 
-SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "12"))
+SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "8"))
 """Of each family; `make long` and `make chaos` play others."""
 
 _FIRST = {"lagging-reader": 30}

@@ -134,7 +134,7 @@ def _count(shard: Arrivals, piece: ShardRange) -> int:
     return sum(first <= one.sequence < last for one in shard.records)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), st.randoms(use_true_random=False))
 def test_each_record_is_in_one_piece(data: st.DataObject, rng: Random) -> None:
     """Arrival times decrease within the bound, or are unknown; there are aggregates, and empty answers."""
