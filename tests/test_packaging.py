@@ -184,11 +184,15 @@ def test_the_wheel_holds_each_module_once_below_the_import_name_and_nothing_else
     assert faults(wheel.name, files_of(wheel), wheel.stat().st_size, our_files()) == []
 
 
+@pytest.mark.long
 def test_the_wheel_from_the_sdist_is_the_one_from_the_checkout(built: Path, wheel: Path) -> None:
+    """`make release` checks both archives too."""
     assert files_of(only(built, "*.whl")) == files_of(wheel)
 
 
+@pytest.mark.long
 def test_the_sdist_holds_the_package_once(built: Path) -> None:
+    """`make release` checks both archives too."""
     sdist = only(built, "*.tar.gz")
     assert faults(sdist.name, files_of(sdist), sdist.stat().st_size, our_files()) == []
 
@@ -261,6 +265,7 @@ def test_discovery_from_an_editable_install(source: Path, job: Path, tmp_path: P
     assert Path(where).is_relative_to(source)
 
 
+@pytest.mark.long
 def test_without_the_discovery_module_nothing_is_found(wheel: Path, job: Path, tmp_path: Path) -> None:
     """The tests above can fail."""
     python = clean_environment(tmp_path / "venv")

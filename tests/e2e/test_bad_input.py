@@ -166,7 +166,9 @@ def plan_one(options: SourceOptions, start: Plan | None) -> Plan:
     return offset
 
 
+@pytest.mark.long
 def test_damaged_nodes_stop_the_start_with_their_path(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/test_bad_nodes.py."""
     with_state(stage)
     options = SourceOptions.parse(stage.options())
     offset = plan_one(options, None)

@@ -14,6 +14,7 @@ import pytest
 from harness import PATIENCE, run_script
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
+from thorough import cases
 
 from kinesis_trident import reliable
 from kinesis_trident.bolt.tracking import tracking
@@ -66,14 +67,16 @@ def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]
 
 @pytest.mark.parametrize(
     ("shards", "options", "most", "tasks"),
-    [
+    cases(
         (2, {"maxRecordsPerTrigger": 4}, {}, {1, 2}),
-        # The size of the first batch is unknown, so it has a task for each shard that has records.
-        (9, {}, {}, {5, 6, 7, 8, 9}),
-        (2, {}, {"_MOST_TASKS": 0}, {0}),
         (2, {}, {"_MOST_BYTES": 1000}, {0}),
-    ],
-    ids=["small", "large", "too many tasks", "too large tasks"],
+        long=(
+            # The size of the first batch is unknown, so it has a task for each shard that has records.
+            (9, {}, {}, {5, 6, 7, 8, 9}),
+            (2, {}, {"_MOST_TASKS": 0}, {0}),
+        ),
+    ),
+    ids=["small", "too large tasks", "large", "too many tasks"],
 )
 def test_a_batch_is_read_where_its_functions_run(
     make_stage: Callable[..., Stage],

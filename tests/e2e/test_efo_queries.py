@@ -127,9 +127,11 @@ THEIRS, OURS = (
 )
 
 
+@pytest.mark.long
 def test_a_query_with_a_consumer_of_another_account_goes_on_after_a_restart(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
 ) -> None:
+    """Without Spark this is in tests/spout/test_scripted_source.py."""
     with ScriptedKinesis(
         owner="999988887777", quotas=Quotas(None, None, None, None, resubscribe_ms=300)
     ) as kinesis:

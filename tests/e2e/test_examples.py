@@ -114,8 +114,12 @@ def test_word_count(stage: Stage, printed: Callable[..., list[str]], tmp_path: P
     assert {word: int(count) for count, word in map(str.split, lines)} == counts
 
 
+@pytest.mark.long
 def test_trident_word_count(printed: Callable[..., list[str]], redis_server: RedisServer) -> None:
-    """On servers of its own, and a Redis; one of the sentences fails at first."""
+    """On servers of its own, and a Redis; one of the sentences fails at first.
+
+    test_trident_document.py counts words in a Redis too.
+    """
     truth = Counter(" ".join(trident_word_count.SENTENCES).split())
     most = [f"{count} {word}" for word, count in sorted(truth.items(), key=lambda pair: (-pair[1], pair[0]))]
     # A database of its own: without a prefix its keys would be among those of other tests.
@@ -141,7 +145,7 @@ def test_orders(place: Callable[..., Place]) -> None:
 
 @pytest.mark.long
 def test_clickstream(place: Callable[..., Place]) -> None:
-    """test_trident_word_count runs a topology of states too, test_kinesis_local.py reads through reshards."""
+    """test_trident_document.py has a topology of states too, tests/spout/test_scripted_source.py the reshards."""
     here = place("clicks")
     clickstream.count_through_a_reshard(here)
     assert here.kinesis is not None

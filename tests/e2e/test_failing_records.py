@@ -11,7 +11,6 @@ import pytest
 from older_spark import needs_reports
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
-from thorough import cases
 from typer.testing import CliRunner
 
 from kinesis_trident.console.cli import app as console
@@ -123,8 +122,10 @@ def test_the_query_stops_at_an_exhausted_record_and_goes_on_with_a_dead_letter(s
     assert (letter.message_id, letter.attempts) == (poison, 2)
 
 
-@pytest.mark.parametrize("running", cases(True, long=(False,)))
+@pytest.mark.long
+@pytest.mark.parametrize("running", [True, False])
 def test_a_dead_letter_is_replayed_with_a_fresh_count(stage: Stage, running: bool) -> None:
+    """Without Spark this is in tests/console/test_dead_letter_replay.py."""
     mended = stage.folder / "mended"
     taken = Taken()
 

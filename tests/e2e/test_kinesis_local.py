@@ -162,8 +162,10 @@ def every_round(first: int, end: int) -> dict[str, list[int]]:
     return {key: list(range(first, end)) for key in KEYS}
 
 
+@pytest.mark.long
 @on("kinesis_local")
 def test_splits_and_merges_under_load(reshard_stage: Stage) -> None:
+    """tests/spout/test_scripted_source.py does the same, without Spark."""
     source, seen = Resharded(reshard_stage.client, reshard_stage.stream), Seen()
     stream = reshard_stage.load(describeShardInterval="200ms")
     query = reshard_stage.start_plain(stream, seen)

@@ -1,7 +1,6 @@
 """Whole queries on three ZooKeeper servers of which one lags: the query's processes there, its driver at another one.
 
-tests/spout/test_lagging_servers.py has the same for plain queries and for acks of other processes, without Spark, in
-each run.
+tests/spout/test_lagging_servers.py has the same for plain queries and for acks of other processes, without Spark.
 """
 
 from __future__ import annotations

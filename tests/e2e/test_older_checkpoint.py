@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended, error_of, start_available_now
-from thorough import cases
 
 
-@pytest.mark.parametrize("begun_since", cases(True, long=(False,)))
+@pytest.mark.long
+@pytest.mark.parametrize("begun_since", [True, False])
 def test_a_skipped_batch_is_not_written_under_the_txid_of_another_one(
     stage: Stage, begun_since: bool
 ) -> None:
-    """`begun_since`: the other run left a batch unfinished, which ZooKeeper holds as the newest."""
+    """`begun_since`: the other run left a batch unfinished, which ZooKeeper holds as the newest.
+
+    Without Spark this is in tests/spout/restarts/test_other_checkpoints.py.
+    """
     written: list[tuple[int, list[str]]] = []
 
     def breaks(rows: DataFrame, txid: int) -> None:
@@ -47,8 +50,12 @@ def test_a_skipped_batch_is_not_written_under_the_txid_of_another_one(
     assert written == [(1, ["one"]), (2, ["two"]), (3, ["three"])]
 
 
+@pytest.mark.long
 def test_the_last_file_of_a_checkpoint_is_torn(stage: Stage) -> None:
-    """What the guarantees say to remove is removed: of a batch in hand, and of one that was settled."""
+    """What the guarantees say to remove is removed: of a batch in hand, and of one that was settled.
+
+    Without Spark this is in tests/model/test_restores.py.
+    """
     written: list[tuple[int, list[str]]] = []
 
     def breaks(rows: DataFrame, txid: int) -> None:

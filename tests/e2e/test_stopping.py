@@ -207,10 +207,14 @@ def test_a_query_stopped_by_spark_replays_the_batch_in_hand(
     assert taken.texts == ["one", "three", "two"]
 
 
+@pytest.mark.long
 def test_a_query_that_changes_its_kind_with_a_batch_in_hand_takes_each_record_once(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """First to a plain query and then back, each time once the sink has the batch: it replaces by txid."""
+    """First to a plain query and then back, each time once the sink has the batch: it replaces by txid.
+
+    tests/model/test_kinds.py changes each kind to each other one at each step, without Spark.
+    """
     taken = Taken()
 
     def die(rows: DataFrame, txid: int) -> None:

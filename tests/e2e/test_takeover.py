@@ -142,6 +142,7 @@ def test_a_driver_that_slept_changes_nothing(
     assert not stage.inflight_of().waiting
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", cases("reliable", long=("foreach_batch",)))
 def test_a_driver_that_slept_inside_its_write_is_refused_by_the_database(
     stage: Stage, pause: Pause, kind: str
@@ -207,12 +208,16 @@ def test_a_driver_that_slept_inside_spark_s_file_sink_adds_nothing(stage: Stage,
     assert stage.output() == ["one", "two"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batches_before", cases(1, long=(0,)))
 @pytest.mark.parametrize("kind", cases("reliable", long=("foreach_batch",)))
 def test_a_driver_that_slept_before_its_batch_writes_nothing(
     stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, kind: str, batches_before: int
 ) -> None:
-    """It wakes to a batch of the newer run, whose txid it must not write under: a folder would be replaced."""
+    """It wakes to a batch of the newer run, whose txid it must not write under: a folder would be replaced.
+
+    tests/bolt/test_stale_batch.py refuses such a batch without Spark.
+    """
     read_plan = CurrentBatch.newest
     armed = threading.Event()
 

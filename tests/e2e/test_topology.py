@@ -138,8 +138,12 @@ def contents(factory: MemoryMapState, *keys: Any) -> list[Any]:
     return list(factory.make_state({}, 0, 1).multi_get([(key,) for key in keys]))
 
 
+@pytest.mark.long
 def test_a_record_that_fails_in_one_branch_is_in_no_state_of_the_batch(stage: Stage) -> None:
-    """The other branches have aggregated it by then: each is computed again without it."""
+    """The other branches have aggregated it by then: each is computed again without it.
+
+    tests/trident/run/test_one_read.py has a batch of which some fail, in branches too.
+    """
     stage.put(["good", "flaky", "good", "other"])
     topology = TridentTopology(stage.spark)
     stream = lines(stage, topology, retryBackoff="1ms..2ms x2")

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
-from thorough import cases
 
 from kinesis_trident import (
     BasicBolt,
@@ -148,7 +147,9 @@ def set_bolts(builder: TopologyBuilder, stage: Stage) -> None:
     builder.set_bolt("ends", Ends(), 2).shuffle_grouping("cases").shuffle_grouping("aggregate")
 
 
+@pytest.mark.long
 def test_storms_integration_cases(stage: Stage) -> None:
+    """Without Spark each is in tests/bolt/storm, test_bolt_task.py and test_held_again.py; below are trees on Spark."""
     texts = [
         # 2 + 4 + 1 + 1 tuples, aggregated by 3: 2 are left over.
         *("acking 2", "acking 4", "acking 1 a", "acking 1 b"),
@@ -192,12 +193,12 @@ def test_storms_integration_cases(stage: Stage) -> None:
     assert not any(node.waiting for node in stage.store.shards.inflight().values())
 
 
-@pytest.mark.parametrize(
-    "off", cases({"ackers": 0}, long=({"tracking": False},)), ids=["no ackers", "spout untracked"]
-)
+@pytest.mark.parametrize("off", [{"ackers": 0}, {"tracking": False}], ids=["no ackers", "spout untracked"])
+@pytest.mark.long
 def test_without_tracking_a_record_is_done_when_it_was_emitted(
     make_stage: Callable[..., Stage], off: dict[str, Any]
 ) -> None:
+    """Without Spark a bolt without tracking is in tests/bolt/storm/test_bolt_task.py."""
     stage = make_stage()
     names = stage.put(["self", "self flaky", "self never", "silent", "branch", "loose"], 0)
     builder = builder_of(stage, **off)

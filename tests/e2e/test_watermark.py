@@ -15,6 +15,7 @@ from doc_blocks import PAGES, blocks_of
 from harness import PATIENCE, Job
 from pyspark.sql import DataFrame, functions as F
 from stage import AVAILABLE_NOW, Stage, ended, start_available_now
+from thorough import cases
 
 from kinesis_trident import Acks, Outcomes, reliable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -80,7 +81,7 @@ def backlog() -> Iterator[Backlog]:
         yield Backlog(kinesis, hourly)
 
 
-@pytest.mark.parametrize("skew", ["2h", "off"])
+@pytest.mark.parametrize("skew", cases("2h", long=("off",)))
 def test_a_watermark_drops_nothing_of_shards_in_step(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
@@ -104,10 +105,12 @@ def test_a_watermark_drops_nothing_of_shards_in_step(
     assert (counted == backlog.hourly, dropped > 0) == ((True, False) if skew == "2h" else (False, True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("skew", ["2h", "off"])
 def test_no_tuple_is_late_for_the_windows_of_trident(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, backlog: Backlog, app: str, tmp_path: Path, skew: str
 ) -> None:
+    """tests/spout/test_in_step.py has no late row, and tests/trident/windowing the windows, both without Spark."""
     stream = backlog.load(spark, zookeeper, app, skew)
     topology = TridentTopology(spark)
     topology.new_stream("orders", stream).tumbling_window(

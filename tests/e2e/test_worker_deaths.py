@@ -77,7 +77,9 @@ def test_a_function_of_reliable(stage: Stage) -> None:
     assert shown == len(TEXTS) + 3
 
 
+@pytest.mark.long
 def test_a_bolt_behind_a_shuffle(stage: Stage) -> None:
+    """The search for the record is that above; tests/bolt/tracking/test_isolation.py has it without Spark."""
     stage.put(TEXTS)
     builder = TopologyBuilder(stage.spark)
     builder.set_spout("texts", spout(stage))

@@ -1,4 +1,7 @@
-"""An ensemble whose servers lag: what another process has made durable counts, whichever server is asked."""
+"""An ensemble whose servers lag: what another process has made durable counts, whichever server is asked.
+
+The families `lagging...` of tests/model/test_model.py play it without servers.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 
-LAGS = cases(0, long=(250,), chaos=(50, 1000))
+LAGS = cases(0, 250, chaos=(50, 1000))
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 RECORDS = 31
 

@@ -9,6 +9,7 @@ import pytest
 from by_hand import Lives
 from model.zookeeper import MemoryZooKeeper
 from stepped import SteppedQuery
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.common.per_process import PerProcess
@@ -75,7 +76,7 @@ def calls_of(kinesis: MemoryKinesis) -> int:
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize(("prefetch", "processes"), [("false", 3), ("true", 3), ("true", 1)])
+@pytest.mark.parametrize(("prefetch", "processes"), cases(("false", 3), ("true", 1), long=(("true", 3),)))
 def test_nothing_is_refused(time: FakeTime, prefetch: str, processes: int) -> None:
     """10,000 calls of each were played so; where tasks counted only what they knew themselves, a fifth was refused."""
     rng = random.Random(0)

@@ -211,7 +211,7 @@ def test_a_batch_is_read_once_and_a_function_called_once_a_tuple(
     check(states, Counter(NUMBERS * len(SHARDS)))
 
 
-@pytest.mark.parametrize("shape", [four_states, branches, moved])
+@pytest.mark.parametrize("shape", cases(branches, long=(four_states, moved)))
 def test_what_fails_is_in_no_state(
     spark: SparkSession,
     zookeeper: EmbeddedZooKeeper,

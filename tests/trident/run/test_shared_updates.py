@@ -17,6 +17,7 @@ from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 from samples_topology import a_stream
+from thorough import cases
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -186,7 +187,7 @@ OWN = (
 )
 
 
-@pytest.mark.parametrize("partitions", [(3, 4, 1), (3, 0, 1), (0, 5, 0)])
+@pytest.mark.parametrize("partitions", cases((3, 4, 1), (3, 0, 1), long=(((0, 5, 0),),)))
 def test_groups_go_where_spark_moves_them_by_their_keys(
     spark: SparkSession, partitions: tuple[int, ...]
 ) -> None:

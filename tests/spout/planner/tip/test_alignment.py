@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
+from thorough import cases
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
@@ -190,7 +191,7 @@ def test_no_row_is_late(
 
 @pytest.mark.parametrize(
     ("bound", "turn", "speed"),
-    [(HOUR, 12 * MINUTE, 0.9), (5 * MINUTE, 2 * MINUTE, 0.86), (5 * MINUTE, 4 * MINUTE, 0.86)],
+    cases((HOUR, 12 * MINUTE, 0.9), (5 * MINUTE, 4 * MINUTE, 0.86), long=((5 * MINUTE, 2 * MINUTE, 0.86),)),
 )
 def test_a_thousand_shards_stay_in_step_at_the_speed_of_the_fullest(
     bound: int, turn: int, speed: float
