@@ -28,7 +28,9 @@ def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Fin
         about_shards(snapshot, lags, now),
         about_limits(snapshot, lags, now, limits) if limits else (),
     )
-    found = [replace(one, sentence=_sentence(one.sentence)) for part in parts for one in part]
+    found = [
+        replace(one, sentence=one.sentence[:1].upper() + one.sentence[1:]) for part in parts for one in part
+    ]
     rank = {Level.CRITICAL: 0, Level.UNKNOWN: 1, Level.WARNING: 2, Level.NOTE: 3}
     return sorted(found, key=lambda one: rank[one.level])
 
@@ -38,10 +40,6 @@ def worst(findings: Sequence[Finding]) -> Level:
     levels = {one.level for one in findings}
     order = (Level.CRITICAL, Level.UNKNOWN, Level.WARNING)
     return next((level for level in order if level in levels), Level.NOTE)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 Document = dict[str, Any]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.checkpoint.model.run_status import Lag
 from kinesis_trident.console.dead_letter_replay import replay_of
 from kinesis_trident.console.lag import retention_left, shard_lags, totals
@@ -73,7 +73,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 "position": node.position if node else lineage.start if lineage else None,
                 "txid": node.txid if node else None,
                 **_lag(snapshot, shard, lags),
-                "inflight": waiting + dead + _count_unacked(held) + (pin.fresh if pin else 0),
+                "inflight": waiting + dead + _count(held.pending if held else ()) + (pin.fresh if pin else 0),
                 "retrying": waiting,
                 "dead_lettered": letters.count if letters else 0,
                 "connected": owner is not None,
@@ -302,11 +302,7 @@ def _pending_row(shard: str, run: PendingRun) -> Row:
     }
 
 
-def _count_unacked(held: InflightNode | None) -> int:
-    return sum(run.count for run in held.pending) if held else 0
-
-
-def _count(runs: tuple[Run, ...]) -> int:
+def _count(runs: Sequence[Run | PendingRun]) -> int:
     return sum(run.count for run in runs)
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 Method = Callable[Concatenate["KinesisTridentReader", Parameters], Returned]

@@ -16,7 +16,6 @@ from kinesis_trident.spout.positions import TRIM_HORIZON
 
 log = logging.getLogger(__name__)
 
-
 OTHER_WAYS = (
     Option(
         "startingTimestamp",

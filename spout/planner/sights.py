@@ -60,12 +60,6 @@ def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str
     }
 
 
-def retention_ms(state: SourceState, shard: str) -> int | None:
-    """Return the retention of a shard's stream in milliseconds; None if the stream is not read now."""
-    info = state.streams.info_of(shard)
-    return info.retention_hours * 3_600_000 if info is not None else None
-
-
 def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> StatusNode:
     """Return the status: the shards with something unread, unknown or refused by name, and all others together."""
     drained = {shard for shard, node in state.shards.lineage.items() if node.state == "drained"}
@@ -145,8 +139,8 @@ def progress_of(state: SourceState, layout: Layout, looks: Mapping[str, Look], n
 
 def _sight_of(state: SourceState, shard: str, lag: Lag, look: Look | None, now: int) -> dict[str, Any]:
     """Return the lag of a shard, when its end was last looked at, and what is left until unread records expire."""
-    retention, sight = retention_ms(state, shard), sight_of(state.shards.active[shard], look)
-    left = None if retention is None or lag.ms is None else max(0, retention - lag.ms)
+    info, sight = state.streams.info_of(shard), sight_of(state.shards.active[shard], look)
+    left = None if info is None or lag.ms is None else max(0, info.retention_hours * 3_600_000 - lag.ms)
     refused = {} if sight.refused is None else {f"{sight.why}Ms": max(0, now - sight.refused)}
     return {"behindMs": lag.ms, "seenAt": lag.seen_at, "retentionLeftMs": left, **refused}
 
