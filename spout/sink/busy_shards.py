@@ -16,8 +16,7 @@ import numpy as np
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.put_pools import RequestBound, is_refused
-from kinesis_trident.spout.sink.aggregates import ROW_BYTES, Aggregation, pack_rows
-from kinesis_trident.spout.sink.shard_map import KnownShards, ShardMap
+from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation, KnownShards, ShardMap, pack_rows
 
 log = logging.getLogger(__name__)
 

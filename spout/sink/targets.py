@@ -12,9 +12,8 @@ import numpy as np
 from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS, Filling, RequestBound
 from kinesis_trident.spout.kinesis.put_records import Send
-from kinesis_trident.spout.sink.aggregates import ROW_BYTES, Aggregation
 from kinesis_trident.spout.sink.busy_shards import BusyShards
-from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation, ShardMap
 
 _SHARD_BYTES = 256 * 2**10
 """Bytes of a request for each shard, as in the KPL: more would be a burst, which the shard refuses in part."""

@@ -32,12 +32,11 @@ from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
 from kinesis_trident.spout.kinesis.put_pools import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.aggregates import Aggregation
 from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.columns import WriteColumns, entries_of, streams_of
 from kinesis_trident.spout.sink.described import described_stream
 from kinesis_trident.spout.sink.lanes import Lanes, Sent
-from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 
 if TYPE_CHECKING:

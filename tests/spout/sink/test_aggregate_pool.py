@@ -32,9 +32,8 @@ from kinesis_trident.spout.kinesis.put_records import put_pool
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.aggregates import Aggregation
 from kinesis_trident.spout.sink.busy_shards import BusyShards, ShardPool
-from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, Refuse, ScriptedKinesis
 from kinesis_trident.spout.testing.stream import HeldStream

@@ -18,11 +18,10 @@ from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.kinesis.put_pools import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.aggregates import Aggregation
 from kinesis_trident.spout.sink.busy_shards import BusyShards, ShardPool
 from kinesis_trident.spout.sink.described import DescribedStream
 from kinesis_trident.spout.sink.lanes import Lanes
-from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, ScriptedKinesis
