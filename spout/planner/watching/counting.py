@@ -54,9 +54,7 @@ class RunCounter:
             else:
                 letters = sum(letter.count for letter in after.dead_lettered)
                 dead = sum(run.count for run in node.dead)
-                held = (
-                    dead + sum([run.count for run in node.waiting]) + sum([run.count for run in node.pending])
-                )
+                held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
                 # A replay that was asked for brings records back, and never makes these numbers smaller.
                 counts.acked += max(0, was + fresh - held - letters)
                 counts.exhausted += max(0, dead + letters - _count_dead(state))
