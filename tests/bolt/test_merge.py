@@ -95,7 +95,6 @@ def expect(table: dict[str, tuple[int, set[int]]], rows: list[Row]) -> dict[str,
     return merged
 
 
-@ONE
 def test_of_each_key_the_newest_row_stays_whatever_comes_again(engine: sa.Engine) -> None:
     schema = StructType().add("order_id", StringType()).add("version", IntegerType()).add("n", IntegerType())
     arrow = pa.schema([("order_id", pa.string()), ("version", pa.int32()), ("n", pa.int32())])
