@@ -83,6 +83,7 @@ class SubscriptionPager(ShardPager):
         # Events that had arrived when the turn began and are still to be taken; below 0 after a later one.
         self._earlier = 0
         self._given = False
+        self._overtaken = False
         self._failures = 0
         self._free = -math.inf
         self.in_use = False
@@ -115,7 +116,8 @@ class SubscriptionPager(ShardPager):
         assert self._events is not None
         self._closing, self._calls = closing, calls
         self._start, self.page = self._resume, None
-        if _is_before(self.position, position):
+        self._overtaken = _is_before(self.position, position)
+        if self._overtaken:
             self.position = self._start = position
             self._left = None
         elif self._left is not None:
@@ -131,6 +133,9 @@ class SubscriptionPager(ShardPager):
         if part is None:
             part = self._next_event(self._clock() + patience)
         self._given = self._given or (part is not None and part.num_rows > 0)
+        if self._overtaken and not self._given and self.page is not None and self.page.records.num_rows:
+            # What others have read arrives late: it does not show the tip either.
+            self._earlier = max(self._earlier, 0)
         return part
 
     def _next_event(self, deadline: float) -> pa.RecordBatch | None:

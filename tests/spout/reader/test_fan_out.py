@@ -277,6 +277,21 @@ def test_a_subscription_goes_on_after_turns_of_other_processes(rig: Rig) -> None
     assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (1, 4)
 
 
+def test_what_another_process_has_read_before_it_is_pushed_does_not_end_a_turn(rig: Rig) -> None:
+    rig.put(b"a")
+    end = rig.next_turn(TRIM_HORIZON).end
+    rig.server.script(EVENT, Slow(0.5))
+    rig.put(b"b")
+    end = rig.fetcher(is_held=True).fetch_new(end, PLENTY).end
+    with ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(rig.next_turn, end)
+        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.01), retry=retry_if_result(bool))(
+            lambda: rig.server.faults_left
+        )
+        rig.put(b"c")
+        assert payloads(turn.result().batches) == [b"c"]
+
+
 def test_who_is_taken_over_by_its_own_query_meets_no_stranger(rig: Rig) -> None:
     rig.put(b"a")
     end = rig.next_turn(TRIM_HORIZON).end
