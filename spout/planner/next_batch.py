@@ -38,8 +38,8 @@ from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
 
 _TOGETHER_MS = 10
 
-_IN_USE_MS = 5_000
-"""Milliseconds for which the subscription to a shard that a turn had to poll is probably another reader's."""
+_MOVES_MS = 60_000
+"""Milliseconds after a polled turn in which another one of the shard may be read where its subscription is not."""
 
 
 class BatchPlanner:
@@ -189,7 +189,7 @@ class BatchPlanner:
         """Look at shards, as `TipProbe.look`."""
         closed, most = self._state.shards.closed, kept_bytes(len(positions))
         pushed = self._options.consumer_mode == "efo"
-        since = self._steady_ms() - _IN_USE_MS
+        since = self._steady_ms() - _MOVES_MS
         questions = {}
         for shard, position in positions.items():
             limit = min(self._options.max_records_per_fetch, self._sizes.count_fitting(shard, most))

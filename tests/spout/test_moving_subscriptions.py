@@ -32,11 +32,11 @@ class Workers:
     processes: tuple[OpenSubscriptions, OpenSubscriptions] = field(
         default_factory=lambda: (OpenSubscriptions(), OpenSubscriptions())
     )
-    batches: int = 0
+    turn: int = 0
 
     def open_subscriptions(self) -> OpenSubscriptions:
         """Those of the process that reads the batch in hand."""
-        return self.processes[self.batches % 2]
+        return self.processes[self.turn % 2]
 
     def batch(self, number: int) -> int:
         """Read a record that has just been put, in a batch of a tenth of a second; return the calls of its turn."""
@@ -48,7 +48,6 @@ class Workers:
         assert pin is not None
         self.time.sleep(0.1)
         self.query.commit()
-        self.batches += 1
         return pin.reads
 
 
@@ -78,9 +77,21 @@ def test_what_another_worker_would_be_pushed_a_look_brings(workers: Workers) -> 
     """For twenty seconds, in which each process may subscribe every five, only the first such turn calls."""
     begun, reads = workers.time.now, []
     for number in count():
+        workers.turn += 1
         reads.append(workers.batch(number))
         if workers.time.now > begun + 20:
             break
     assert sum(reads) <= 1
     # The worker that has no subscription asks for one every five seconds, and so does the one that has just lost it.
     assert workers.server.calls["SubscribeToShard", A] <= 2 * 5
+
+
+def test_a_look_brings_the_records_also_where_a_subscription_has_moved_seldom(workers: Workers) -> None:
+    """The worker without the subscription reads a turn in a quarter of a minute: it does not wait for a call."""
+    begun, reads = workers.time.now, []
+    for number in count():
+        workers.turn = int((workers.time.now - begun) % 15 > 14)
+        reads.append(workers.batch(number))
+        if workers.time.now > begun + 50:
+            break
+    assert sum(reads) <= 1
