@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from doc_page import ROOT
 from guide import Unfinished, page
-from older_spark import needs_filters
+from older_spark import needs_available_now, needs_filters
 
 from kinesis_trident.testing import ScriptedKinesis
 
@@ -25,6 +25,7 @@ def read(folder: Path, pattern: str) -> list[str]:
     return sorted(line for path in folder.glob(pattern) for line in path.read_text().splitlines())
 
 
+@needs_available_now
 def test_a_reshard(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: ScriptedKinesis) -> None:
     guide = page("resharding", tmp_path, hosts, kinesis)
     guide.check()
@@ -33,6 +34,7 @@ def test_a_reshard(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: Scr
     assert read(tmp_path, "texts/txid=*/epoch=*/*.txt") == later + [f"orders {number}" for number in range(3)]
 
 
+@needs_available_now
 def test_several_streams(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: ScriptedKinesis) -> None:
     page("several-streams", tmp_path, hosts, kinesis).check()
     for stream in ("orders", "payments"):
@@ -51,6 +53,7 @@ def test_a_backfill(spark: SparkSession, tmp_path: Path, hosts: str, kinesis: Sc
         assert sorted(row.json for row in rows) == [f"orders {number}" for number in range(3)]
 
 
+@needs_available_now
 def test_a_login(
     spark: SparkSession,
     tmp_path: Path,

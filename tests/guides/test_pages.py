@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from doc_blocks import PAGES, blocks_of
 from guide import Orders, Unfinished, page
+from older_spark import needs_available_now, needs_registration
 from pyspark.errors import PySparkException
 
 from kinesis_trident import Acks
@@ -131,6 +132,7 @@ def test_pages_that_load_and_write(
         assert new == {("ann", b"a pen"), ("bob", b"two pads")}
 
 
+@needs_registration
 def test_deploying(spark: SparkSession, tmp_path: Path, hosts: str) -> None:
     guide = page("deploying", tmp_path, hosts)
     guide.check()
@@ -171,6 +173,7 @@ def test_commands_over_http(tmp_path: Path) -> None:
     assert printed == shown
 
 
+@needs_available_now
 def test_a_job_against_the_endpoint(
     spark: SparkSession, tmp_path: Path, zookeeper: EmbeddedZooKeeper, app: str
 ) -> None:

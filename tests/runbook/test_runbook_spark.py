@@ -14,6 +14,7 @@ import pytest
 from command_line import Command
 from lives import eventually
 from night import Night, entry
+from older_spark import needs_workers_without_daemon
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
@@ -156,6 +157,7 @@ def test_a_planning_process_that_is_killed(
     assert seen == [b"1", b"2"]
 
 
+@needs_workers_without_daemon
 @entry("SparkException")
 def test_a_python_worker_that_starts_too_late(
     night: Night,
