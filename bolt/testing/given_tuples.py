@@ -54,7 +54,7 @@ def record_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str, 
             record[column] = record[sql]
         else:
             msg = (
-                f"spout {name!r}: {given!r} does not tell the column {column!r}, which the spout computes by {sql!r}. "
+                f"spout {name!r}: {given!r} does not tell the field {column!r}, which the spout computes by {sql!r}. "
                 f"Give a dict with its value, as in {{{column!r}: ...}}"
             )
             raise TopologyError(msg)
