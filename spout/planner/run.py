@@ -103,6 +103,11 @@ class SourceRun:
         self.layout = layout = self._store.layout
         self._streams = Streams(kinesis, layout, infos, described)
         before = self._store.open_for_looking(lambda _: None).epochs.owner()
+        # One that only settles what another run has finished ends as that one did.
+        is_finished = relieved is not None and any(
+            end.epoch == relieved and end.how == "finished" for end in self._store.ends.runs()
+        )
+        self._usual_end: How = "finished" if is_finished else "stopped"
         self._take_over(offsets, relieved)
         self._takeover = TakeoverWatch(
             self._store,
@@ -428,7 +433,7 @@ class SourceRun:
         ):
             self.note_end("interrupted", f"txid {planned.txid} was not finished, or not settled")
         else:
-            self.note_end("stopped")
+            self.note_end(self._usual_end)
         self.close()
 
     def note_end(self, how: How, why: str = "") -> None:
