@@ -54,13 +54,12 @@ def quoted(names: Iterable[str]) -> str:
 
 def linked(sentence: str) -> str:
     """Return a sentence of the code whose pages, as in `docs/deploying.md, Memory`, are links of a page."""
-    return re.sub(
-        r"docs/([\w-]+)\.md(?:, (\w+))?",
-        lambda found: (
-            f"[{found[2] or found[1]}]({found[1]}.md{'#' * bool(found[2])}{(found[2] or '').lower()})"
-        ),
-        sentence,
-    )
+
+    def link(found: re.Match[str]) -> str:
+        page, heading = found.groups()
+        return f"[{heading}]({page}.md#{heading.lower()})" if heading else f"[{page}]({page}.md)"
+
+    return re.sub(r"docs/([\w-]+)\.md(?:, (\w+))?", link, sentence)
 
 
 def option_row(option: Option) -> tuple[str, str, str]:
