@@ -238,8 +238,9 @@ class ShardLimiter:
         The wall clocks of two machines differ: a call that is allowed too early may be refused, and is tried again.
         """
         with self._lock:
-            at = self.clock() - max(0.0, self.wall() - (told + 1) / 1000)
-            self._budget.begin_turn(turn, used, at, home)
+            # The wall clock first: a pause between the two makes the calls of others younger, not older.
+            ago = max(0.0, self.wall() - (told + 1) / 1000)
+            self._budget.begin_turn(turn, used, self.clock() - ago, home)
 
     def wait_of_all(self) -> float:
         """See `ShardBudget.wait_of_all`."""

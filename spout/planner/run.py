@@ -384,7 +384,9 @@ class SourceRun:
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
             whole = add_reasons(plan, self._state.shards.dead)
-            tasks = tasks_of(self._work_of(plan), self._planner.turns(whole), plan.tasks)
+            turns = self._planner.turns(whole)
+            # Its time is taken after what the turns say of calls, for a pause between must not make them older.
+            tasks = tasks_of(self._work_of(plan), turns, plan.tasks)
             self._planner.prefetch(plan)
             return tasks
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
+from itertools import count, product
 
 import pytest
 from by_hand import Lives, Query, Row, numbers
@@ -13,7 +14,7 @@ from stepped import SteppedQuery
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import StreamRecreatedError
-from kinesis_trident.spout.kinesis.rate_limit import Used, shard_limiter
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter, Used, shard_limiter
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.turn_source import TurnSource
@@ -89,6 +90,43 @@ def test_a_task_counts_the_look_before_it(zookeeper: EmbeddedZooKeeper, app: str
         assert limiter.acquire(patience=0)
         limiter.note_end()
     assert not limiter.acquire(patience=0)
+
+
+class PausedClock:
+    """A clock that stands still, but for a pause of 50 ms after the glance number `pause_after`, from 0."""
+
+    def __init__(self) -> None:
+        self.now = 5.0
+        self.pause_after = -1
+
+    def __call__(self) -> float:
+        glance = self.now
+        self.now += 0.05 if self.pause_after == 0 else 0.0
+        self.pause_after -= 1
+        return glance
+
+
+def test_no_pause_makes_the_calls_of_another_process_older(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    clock, kinesis = PausedClock(), MemoryKinesis()
+    kinesis.put(A, b"1")
+    options = Lives(zookeeper.hosts, app).parsed(minFetchPeriod="200ms")
+    run = SourceRun(options, kinesis, connect(options.zookeeper), Surroundings(clock=clock, steady=clock))
+    looked = clock.now
+    try:
+        plan = run.latest(run.initial(), None)
+        assert plan is not None
+        for planning, reading in product(range(-1, 3), range(3)):
+            clock.pause_after = planning
+            (part,) = run.partitions(run.initial(), plan)
+            limiter = ShardLimiter(ShardBudget(0.2, math.inf), clock=clock, wall=clock)
+            clock.pause_after = reading
+            limiter.begin_turn(part.txid, part.turns[0].used, part.told)
+            for _ in range(4):
+                assert limiter.acquire(patience=0)
+                limiter.note_end()
+            assert clock.now + limiter.wait_of_all() >= looked + 1
+    finally:
+        run.close()
 
 
 def test_an_idle_shard_is_looked_at_as_often_as_the_option_says(start: Start) -> None:
