@@ -238,6 +238,19 @@ class EndsNote(Note[RunEndsNode]):
 
         self._nodes.update(self._path, RunEndsNode, add, epoch)
 
+    def forget(self, epoch: int) -> None:
+        """Remove the note of the run of `epoch`, which goes on.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+
+        def remove(node: RunEndsNode | None) -> RunEndsNode | None:
+            left = tuple(end for end in node.ends if end.epoch != epoch) if node is not None else ()
+            return node if node is None or left == node.ends else RunEndsNode(ends=left)
+
+        self._nodes.update(self._path, RunEndsNode, remove, epoch)
+
     def runs(self) -> tuple[RunEnd, ...]:
         """Return how the last runs ended, the newest last."""
         node = self.get()

@@ -349,8 +349,9 @@ class SourceRun:
         elif self._drains_for and not (takeover.drain_asked or takeover.stop_asked):
             log.info("nobody waits any longer for the run of epoch %d to drain: it reads on", self.epoch)
             planner.go_on()
-            self._drains_for = 0
-            self._has_noted_end = False
+            if self._has_noted_end:
+                self._store.ends.forget(self.epoch)
+            self._drains_for, self._has_noted_end = 0, False
 
     def partitions(self, start: Plan, end: Plan) -> list[TurnsPartition]:
         """Store the plan that Spark has logged and cut it into tasks.

@@ -114,8 +114,11 @@ def test_a_run_reads_on_once_nobody_asks_it_to_drain_any_more(
     assert query.plan() is None
     put(kinesis, 3)
     assert query.plan() is None
+    assert [run.how for run in query.store.ends.runs()] == ["finished"]
     end(client)
     assert numbers(query.batch()) == [3]
+    # It has not ended: if it is killed, it is not one that has read everything.
+    assert query.store.ends.runs() == ()
 
     client = ask()
     query.plan()
