@@ -37,14 +37,14 @@ class SteadyClock:
         self._wall = wall
         self._steady = steady
         self._lock = threading.Lock()
-        self._read_at = steady()
-        self._latest = wall()
+        # The wall clock first, here and below: a pause between the two would make this one fast, for ever.
+        self._latest, self._read_at = wall(), steady()
 
     def __call__(self) -> int:
         """The time."""
         with self._lock:
-            read_at = self._steady()
-            self._latest = max(self._wall(), self._latest + read_at - self._read_at)
+            wall, read_at = self._wall(), self._steady()
+            self._latest = max(wall, self._latest + read_at - self._read_at)
             self._read_at = read_at
             return int(self._latest * 1000)
 

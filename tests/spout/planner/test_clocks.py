@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from by_hand import Lives, SparkCheckpoint, numbers
@@ -30,6 +31,22 @@ def test_time_goes_on_at_least_as_fast_as_the_steady_clock(steps: list[tuple[flo
         now = clock()
         assert now >= before + int(passed * 1000) - 1
         assert now >= int((steady + offset) * 1000)
+
+
+@pytest.mark.parametrize("paused", range(6))
+def test_a_pause_between_two_glances_does_not_make_the_clock_fast(paused: int) -> None:
+    now, glances = 1000.0, count()
+
+    def glance() -> float:
+        nonlocal now
+        seen = now
+        now += HOUR if next(glances) == paused else 0
+        return seen
+
+    clock = SteadyClock(glance, glance)
+    for _ in range(3):
+        clock()
+    assert clock() == now * 1000
 
 
 def triggers(interval: int, count: int, *, slow: Callable[[int], int] = lambda _: 0) -> list[float]:
