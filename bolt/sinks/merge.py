@@ -180,8 +180,7 @@ def _engine(url: sa.URL) -> sa.Engine:
     def create() -> sa.Engine:
         created = sa.create_engine(url, pool_pre_ping=True, **how)
         if _is_mysql(url):
-            # It takes what is written into a TIMESTAMP for a time of this zone.
-            sa.event.listen(created, "connect", _use_utc)
+            sa.event.listen(created, "connect", _prepare_mysql)
         return created
 
     try:
@@ -191,9 +190,11 @@ def _engine(url: sa.URL) -> sa.Engine:
         raise SinkError(msg) from error
 
 
-def _use_utc(connection: Any, _record: object) -> None:
+def _prepare_mysql(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
-        cursor.execute("SET time_zone = '+00:00'")
+        # What is written into a TIMESTAMP it takes for a time of this zone. One that is not strict cuts texts that are
+        # too long: two keys would become one.
+        cursor.execute("SET time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
 
 
 def _is_mysql(url: sa.URL) -> bool:

@@ -184,7 +184,16 @@ class MergeTables:
         )
         is_new = target[self.key[0]].is_(None)
         ours, theirs = ([of[name] for name in self.order_by] for of in (rows.c, target))
-        is_newer = sa.or_(*(column.is_(None) for column in theirs), sa.tuple_(*ours) > sa.tuple_(*theirs))
+        # Column by column, as null is the oldest: rows of before a column was added to the order have none in it.
+        is_newer = sa.or_(
+            *(
+                sa.and_(
+                    *map(operator.eq, ours[:index], theirs[:index]),
+                    sa.or_(theirs[index].is_(None), ours[index] > theirs[index]),
+                )
+                for index in range(len(ours))
+            )
+        )
         counts = (
             sa.select(
                 *(rows.c[name] for name in self.columns),

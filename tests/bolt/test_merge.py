@@ -144,6 +144,18 @@ def test_late_and_duplicate_events_change_nothing(
     assert rows_of(engine) == [("a", 2, 1.0), ("b", 3, 3.0)]
 
 
+def test_a_column_that_joins_the_order_later_decides_only_between_rows_that_are_equal_before(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    """Rows of before have none in it: those are the oldest."""
+    merge(orders(spark, ("a", 5, 1.0), ("b", 5, 1.0), ("c", 5, 1.0)), batch(1), database)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE orders ADD COLUMN change_no INTEGER")
+    rows = orders(spark, ("a", 4, 2.0), ("b", 5, 2.0), ("c", 6, 2.0)).selectExpr("*", "1 change_no")
+    merge_into(rows, batch(2), database, "orders", key="order_id", order_by=["version", "change_no"])
+    assert rows_of(engine) == [("a", 5, 1.0), ("b", 5, 2.0), ("c", 6, 2.0)]
+
+
 def batch_table(engine: sa.Engine) -> sa.Table:
     (name,) = (name for name in sa.inspect(engine).get_table_names() if name.startswith("kt_orders"))
     return sa.Table(name, sa.MetaData(), autoload_with=engine)
@@ -321,6 +333,31 @@ def test_keys_are_compared_as_the_table_compares_them(
     merge(orders(spark, ("a", 1, 1.0), ("A", 2, 1.0), ("é", 1, 1.0), ("😀", 1, 1.0)), outcomes, database)
     assert rows_of(engine) == [("A", 2, 1.0), ("a", 1, 1.0), ("é", 1, 1.0)]
     assert "Incorrect string value" in outcomes.message_ids["m3"]
+
+
+@MARIADB
+def test_a_text_that_is_too_long_fails_whatever_the_server_makes_of_it(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    """One that is not strict cuts it, and two keys would become one."""
+    with engine.begin() as connection:
+        mode = connection.exec_driver_sql("SELECT @@GLOBAL.sql_mode").scalar()
+        connection.exec_driver_sql(
+            "CREATE TABLE orders (order_id VARCHAR(3) PRIMARY KEY, version INT, amount FLOAT)"
+        )
+        connection.exec_driver_sql("SET GLOBAL sql_mode = 'NO_ENGINE_SUBSTITUTION'")
+    try:
+        outcomes = batch(1)
+        merge(
+            orders(spark, ("abcd", 1, 1.0), ("abce", 2, 1.0), ("z", 1, 1.0), ("y", 1, 1e300)),
+            outcomes,
+            database,
+        )
+        assert rows_of(engine) == [("z", 1, 1.0)]
+        assert "too long" in outcomes.message_ids["m0"]
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET GLOBAL sql_mode = %s", (mode,))
 
 
 @MARIADB
