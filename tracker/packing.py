@@ -1,11 +1,13 @@
 """Packs very many runs of records into a text for JSON: base64 of zlib of JSON. Pure.
 
-In that JSON a run is an array: `[first, last, count, prev, attempt, due, failures]`, and in an outcome
-`[first, last, count, prev, reason]`. The last item is an index into the `failures`, or the `reasons`, that stand before
-all runs: records that fail together share them. One by one they would take half of the space, and after reading most
-of the memory.
+In that JSON the runs of a shard are columns, `[head, first, last, count, prev, attempt, due, failures]`, and in an
+outcome `[head, first, last, count, prev, reason]`. Columns of positions are texts with spaces in between, without the
+`head`, the digits that all of them begin with: `=` is a first record that is also the last one, `-` no record before.
+The last column has indexes into the `failures`, or the `reasons`, that stand before all runs: records that fail
+together share them. Version 3 had rows in place of columns: such JSON is twice as long, and takes twice the time to
+compress.
 
-Release 1.0.0 packed runs in chunks, as columns: `unpack_chunks` reads them.
+Release 1.0.0 packed runs in chunks, as columns of bytes: `unpack_chunks` reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Annotated, TypeAlias
+from operator import attrgetter, ne
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -35,9 +38,6 @@ from kinesis_trident.tracker.records import (
 Runs: TypeAlias = Sequence[Run] | Mapping[str, Sequence[Run]] | Mapping[str, Sequence[NotDone]]
 """The runs of one shard, or of several by shard, or those of an outcome."""
 
-_DEFLATE = 4, zlib.DEFLATED, 11, 5, zlib.Z_FILTERED
-"""Digits of positions are random: matches of three or four of them, which other strategies take, cost a fifth more."""
-
 _MOST_TIMES = 300
 """The limit of what a text unpacks to, in lengths of the text: runs take 4 to 40, those with 16 failures each whose
 reasons are control characters, six bytes each in JSON, up to 250, and zeros 770."""
@@ -45,33 +45,27 @@ reasons are control characters, six bytes each in JSON, up to 250, and zeros 770
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The beginning of a row; its positions are checked all together (`_check_positions`)."""
+_Head = Annotated[str, msgspec.Meta(max_length=129)]
 
-    first: str
-    last: str
-    count: Number
-    prev: str | None
+_RunColumns = tuple[_Head, str, str, list[Number], str, list[Number], list[Time], list[_Index]]
+_PieceColumns = tuple[_Head, str, str, list[Number], str, list[_Index]]
 
-
-class _RunRow(_Row, array_like=True, frozen=True, gc=False):
-    attempt: Number
-    due: Time
-    failures: _Index
-
-
-class _PieceRow(_Row, array_like=True, frozen=True, gc=False):
-    reason: _Index
+_RunRow = tuple[str, str, Number, str | None, Number, Time, _Index]
+_PieceRow = tuple[str, str, Number, str | None, _Index]
 
 
 class _PackedRuns(msgspec.Struct, frozen=True):
+    """`columns`, or of version 3 `runs`; the same below."""
+
     failures: tuple[tuple[Failure, ...], ...]
-    runs: list[_RunRow] | dict[str, list[_RunRow]]
+    columns: _RunColumns | dict[str, _RunColumns] | None = None
+    runs: list[_RunRow] | dict[str, list[_RunRow]] | None = None
 
 
 class _PackedPieces(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
-    runs: dict[str, list[_PieceRow]]
+    columns: dict[str, _PieceColumns] | None = None
+    runs: dict[str, list[_PieceRow]] | None = None
 
 
 _PLAIN = frozenset(range(1, 130))
@@ -86,29 +80,41 @@ _piece_decoder = msgspec.json.Decoder(_PackedPieces)
 
 def pack(runs: Runs) -> str:
     """Return runs as a text."""
-    shared: dict[Hashable, int] = {}
+    lists: list[Sequence[Any]] = list(runs.values()) if isinstance(runs, Mapping) else [runs]
+    is_outcome = any(isinstance(run, NotDone) for some in lists for run in some[:1])
+    name = "reasons" if is_outcome else "failures"
+    value_of = attrgetter("reason" if is_outcome else "failures")
     # Records that fail together share their failures, mostly as the same object: the others are compared.
-    known: dict[int, int] = {}
+    alike = {id(value): value for some in lists for value in map(value_of, some)}
+    shared: dict[Hashable, int] = {}
+    indexes = {key: shared.setdefault(value, len(shared)) for key, value in alike.items()}
 
-    def index(value: Hashable) -> int:
-        at = known.get(id(value))
-        if at is None:
-            at = known[id(value)] = shared.setdefault(value, len(shared))
-        return at
+    def columns(some: Sequence[Any]) -> list[Any]:
+        fates = [] if is_outcome else [[run.attempt for run in some], [run.due for run in some]]
+        return [*_columns_of(some), *fates, [indexes[id(value)] for value in map(value_of, some)]]
 
-    def rows(some: Sequence[Run] | Sequence[NotDone]) -> list[tuple[object, ...]]:
-        return [
-            (run.first, run.last, run.count, run.prev, index(run.reason))
-            if isinstance(run, NotDone)
-            else (run.first, run.last, run.count, run.prev, run.attempt, run.due, index(run.failures))
-            for run in some
-        ]
+    packed = [columns(some) for some in lists]
+    of_all = dict(zip(runs, packed, strict=True)) if isinstance(runs, Mapping) else packed[0]
+    # Levels that look for more matches find few among the digits of positions, which are random.
+    data = zlib.compress(_encoder.encode({name: list(shared), "columns": of_all}), 1)
+    return base64.b64encode(data).decode()
 
-    packed = {shard: rows(some) for shard, some in runs.items()} if isinstance(runs, Mapping) else rows(runs)
-    name = "reasons" if any(isinstance(value, str) for value in shared) else "failures"
-    deflate = zlib.compressobj(*_DEFLATE)
-    data = deflate.compress(_encoder.encode({name: list(shared), "runs": packed}))
-    return base64.b64encode(data + deflate.flush()).decode()
+
+def _columns_of(some: Sequence[Any]) -> list[Any]:
+    """Return the columns of the positions and counts of runs."""
+    firsts, lasts, prevs = (list(map(attrgetter(name), some)) for name in ("first", "last", "prev"))
+    texts = [*lasts, *filter(None, firsts), *filter(None, prevs)]
+    low, high = min(texts, default=""), max(texts, default="")
+    # A digit of each stays at least: a first record without any is not known.
+    begin = low[:-1]
+    at = next((at for at, two in enumerate(zip(begin, high, strict=False)) if ne(*two)), len(begin))
+    return [
+        low[:at],
+        " ".join(["=" if first == last else first[at:] for first, last in zip(firsts, lasts, strict=True)]),
+        " ".join([last[at:] for last in lasts]),
+        [run.count for run in some],
+        " ".join(["-" if prev is None else prev[at:] for prev in prevs]),
+    ]
 
 
 def unpack(text: str) -> tuple[Run, ...] | dict[str, tuple[Run, ...]]:
@@ -119,22 +125,11 @@ def unpack(text: str) -> tuple[Run, ...] | dict[str, tuple[Run, ...]]:
     """
     with _explain_errors(text):
         packed = _run_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
-        failures = packed.failures
-        _check_positions([packed.runs] if isinstance(packed.runs, list) else packed.runs.values())
-
-        def runs(rows: list[_RunRow]) -> tuple[Run, ...]:
-            return tuple(
-                [
-                    Run(
-                        row.first, row.last, row.count, row.prev, row.attempt, row.due, failures[row.failures]
-                    )
-                    for row in rows
-                ]
-            )
-
-        if isinstance(packed.runs, list):
-            return runs(packed.runs)
-        return {shard: runs(rows) for shard, rows in packed.runs.items()}
+        found: dict[Any, tuple[Run, ...]] = {
+            shard: tuple(map(Run, *columns, map(packed.failures.__getitem__, indexes)))
+            for shard, (*columns, indexes) in _columns_in(packed).items()
+        }
+        return found.get(None, found)
 
 
 def unpack_pieces(text: str) -> dict[str, tuple[NotDone, ...]]:
@@ -145,27 +140,64 @@ def unpack_pieces(text: str) -> dict[str, tuple[NotDone, ...]]:
     """
     with _explain_errors(text):
         packed = _piece_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
-        reasons = packed.reasons
-        _check_positions(packed.runs.values())
         return {
-            shard: tuple(
-                [NotDone(row.first, row.last, row.count, reasons[row.reason], row.prev) for row in rows]
-            )
-            for shard, rows in packed.runs.items()
+            shard: tuple(map(NotDone, *columns, map(packed.reasons.__getitem__, indexes), prevs))
+            for shard, (*columns, prevs, indexes) in _columns_in(packed).items()
         }
 
 
-def _check_positions(lists: Iterable[Sequence[_Row]]) -> None:
-    """Check the positions of rows: one by one that would take most of the time of unpacking.
+def _columns_in(packed: _PackedRuns | _PackedPieces) -> dict[Any, list[Sequence[Any]]]:
+    """Return the first and last records, counts, records before and other columns by shard; None is a single one.
+
+    Raises:
+        ValueError: they are none.
+    """
+    some: Any = packed.runs if packed.columns is None else packed.columns
+    if some is None:
+        msg = "it holds no runs"
+        raise ValueError(msg)
+    expand = _expand_rows if packed.columns is None else _expand_columns
+    found = {shard: expand(one) for shard, one in (some if isinstance(some, dict) else {None: some}).items()}
+    for columns in found.values():
+        if len(set(map(len, columns))) > 1:
+            msg = "columns are of several lengths"
+            raise ValueError(msg)
+        firsts, lasts, _, prevs, *_ = columns
+        _check_positions(firsts, lasts, prevs)
+    return found
+
+
+def _expand_columns(packed: Sequence[Any]) -> list[Sequence[Any]]:
+    head, firsts, lasts, counts, prevs, *others = packed
+    if not lasts:
+        return [[], [], counts, [], *others]
+    lasts = [head + last for last in lasts.split(" ")]
+    firsts = [
+        last if first == "=" else first and head + first
+        for first, last in zip(firsts.split(" "), lasts, strict=True)
+    ]
+    return [
+        firsts,
+        lasts,
+        counts,
+        [None if prev == "-" else head + prev for prev in prevs.split(" ")],
+        *others,
+    ]
+
+
+def _expand_rows(rows: Sequence[Any]) -> list[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * 7
+
+
+def _check_positions(firsts: Sequence[str], lasts: Sequence[str], prevs: Sequence[str | None]) -> None:
+    """Check the positions of runs: one by one that would take most of the time of unpacking.
 
     Raises:
         ValueError: one is none.
     """
-    texts: list[str] = []
-    for rows in lists:
-        texts += [row.last for row in rows]
-        texts += [row.first for row in rows if row.first]
-        texts += [row.prev for row in rows if row.prev is not None]
+    texts = [first for first, last in zip(firsts, lasts, strict=True) if first and first is not last]
+    texts += lasts
+    texts += [prev for prev in prevs if prev is not None]
     # Nearly always they are plain sequence numbers; of bytes only ASCII's are digits.
     are_plain = "".join(texts).encode().isdigit() and set(map(len, texts)) <= _PLAIN
     if not are_plain and not all(map(_is_position, texts)):

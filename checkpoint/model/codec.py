@@ -4,8 +4,9 @@ A node that cannot be read is an error, never another value or a default: a chec
 silently lose or repeat records. So are fields that contradict each other, which their types cannot show.
 
 A field with up to `FEW` runs is plain JSON; with more it is a text (`tracker.packing`): thousands of failures otherwise
-take megabytes, again with every batch. Nodes and offsets with such a field have version 3; those of version 2 come from
-release 1.0.0, which packed the runs in chunks. A pin with a field of `_NEEDED` has version 2. Others have version 1.
+take megabytes, again with every batch. Nodes and offsets with such a field have version 4. In those of version 3 the
+text has a row for each run; those of version 2 come from release 1.0.0, which packed the runs in chunks. A pin with a
+field of `_NEEDED` has version 2. Others have version 1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from kinesis_trident.tracker.records import Run
 
 CHUNKED_VERSION = 2
 
-PACKED_VERSION = 3
+PACKED_VERSION = 4
 
 FEW = 16
 """The number of runs of a field up to which they are not packed."""

@@ -9,6 +9,7 @@ import re
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -55,6 +56,27 @@ def test_runs_come_back_as_they_were(runs: tuple[Run, ...]) -> None:
 @given(st.lists(PIECES, min_size=1, max_size=20).map(tuple))
 def test_pieces_come_back_as_they_were(pieces: tuple[NotDone, ...]) -> None:
     assert unpack_pieces(pack({"a": pieces, "b": ()})) == {"a": pieces, "b": ()}
+
+
+def rows_of(runs: tuple[Run, ...] | tuple[NotDone, ...], values: list[Any]) -> list[list[Any]]:
+    """Return runs, or pieces, as version 3 has packed them."""
+    return [
+        [run.first, run.last, run.count, run.prev, values.index(run.reason)]
+        if isinstance(run, NotDone)
+        else [run.first, run.last, run.count, run.prev, run.attempt, run.due, values.index(run.failures)]
+        for run in runs
+    ]
+
+
+@given(st.lists(RUNS, max_size=20).map(tuple), st.lists(PIECES, max_size=20).map(tuple))
+def test_rows_of_version_3_are_read(runs: tuple[Run, ...], pieces: tuple[NotDone, ...]) -> None:
+    failures, reasons = [run.failures for run in runs], [piece.reason for piece in pieces]
+    rows = rows_of(runs, failures)
+    assert unpack(packed(msgspec.json.encode({"failures": failures, "runs": rows}))) == runs
+    both = {"failures": failures, "runs": {"a": rows, "b": []}}
+    assert unpack(packed(msgspec.json.encode(both))) == {"a": runs, "b": ()}
+    of_pieces = {"reasons": reasons, "runs": {"a": rows_of(pieces, reasons), "b": []}}
+    assert unpack_pieces(packed(msgspec.json.encode(of_pieces))) == {"a": pieces, "b": ()}
 
 
 def scattered(count: int, rng: random.Random, reasons: int = 64) -> tuple[Run, ...]:
@@ -110,12 +132,20 @@ def packed(plain: bytes) -> str:
         GOOD[:-4],
         packed(b"[]"),
         packed(PLAIN[:-1]),
-        packed(PLAIN.replace(b",0],", b",-1],")),
-        packed(PLAIN.replace(b",0],", b",3],")),
-        packed(PLAIN.replace(b'"4959', b'"x959')),
-        packed(PLAIN.replace(b'"4959', '"\u0664959'.encode())),
-        packed(re.sub(rb'"4959\d*",1', b'"",1', PLAIN)),
-        packed(PLAIN.replace(b'"4959', b'"' + b"4" * 80)),
+        packed(b'{"failures":[]}'),
+        packed(PLAIN.replace(b"[0,1,2]]", b"[0,1,-1]]")),
+        packed(PLAIN.replace(b"[0,1,2]]", b"[0,1,3]]")),
+        packed(PLAIN.replace(b"[0,1,2]]", b"[0,1]]")),
+        packed(PLAIN.replace(b"[1,1,1]", b"[1,1,1,1]")),
+        packed(PLAIN.replace(b'"= = ="', b'"= ="')),
+        packed(PLAIN.replace(b'"= = ="', b'"= = = ="')),
+        packed(PLAIN.replace(b'"= = ="', b'"= = x"')),
+        packed(PLAIN.replace(b'"- ', b'"')),
+        packed(PLAIN.replace(b'"- ', b'"x ')),
+        packed(PLAIN.replace(b'["4959', b'["x959')),
+        packed(PLAIN.replace(b'["4959', '["\u0664959'.encode())),
+        packed(PLAIN.replace(b'["4959', b'["' + b"4" * 120)),
+        packed(re.sub(rb'"[0-9 ]+",\[1', b'"",[1', PLAIN)),
         packed(b"[" * 100_000),
     ],
 )

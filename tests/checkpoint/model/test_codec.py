@@ -82,10 +82,19 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
     few = samples.inflight(3, *(samples.run(n) for n in range(FEW)), dead=(samples.run(98),))
     many = msgspec.structs.replace(few, waiting=(*few.waiting, samples.run(99)))
     assert encode(few) == msgspec.json.encode(few)
-    assert encode(many).startswith(b'{"v":3,"txid":3,"waiting":"OE')
+    assert encode(many).startswith(b'{"v":4,"txid":3,"waiting":"eA')
     assert b'"dead":[{"first":"98",' in encode(many)
     for node in (few, many):
         assert decode(PATH, encode(node), InflightNode) == node
+
+
+def test_a_node_of_version_3_with_a_row_for_each_run_is_read() -> None:
+    data = (
+        b'{"v":3,"txid":3,"waiting":"OE910DEKwkAURdG93PoV/yWZRO3dgs0wRYoIQlAYSSXu3Q1869OdD/f1sR99e3OptU4RIW7rfmzX'
+        b"3l+d1prox/PNpVYCEch6Hvsuq0SEoqlihFMZEEMqI2JMZUJMqRRESWVGzKksiCWVE+KUyhlxTsWB8J8FI5w/eEA4n/CIcH7hCeF8wwXh"
+        b'/MMzwslI+/4AGTZ2qw=="}'
+    )
+    assert decode(PATH, data, InflightNode) == samples.inflight(3, *map(samples.run, range(17)))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,7 @@ def test_packed_nodes_survive_and_damaged_ones_are_errors(node: Batch | BatchOut
     plain = msgspec.json.encode(node)
     assert 3 * len(data) < len(plain)
     assert decode(PATH, data, type(node)) == decode(PATH, plain, type(node)) == node
-    for wrong in (data.replace(b'":"OE', b'":"x'), data.replace(b'":"OE', b'":"OB'), data[:-1]):
+    for wrong in (data.replace(b'":"eA', b'":"x'), data.replace(b'":"eA', b'":"eB'), data[:-1]):
         with pytest.raises(CorruptNodeError, match="Restore the node from a backup"):
             decode(PATH, wrong, type(node))
 
@@ -124,4 +133,4 @@ def test_a_batch_whose_plan_is_of_another_version_is_an_error() -> None:
         Batch(epoch=1, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(50)))}))
     )
     with pytest.raises(CorruptNodeError, match="plan of the batch is of another version"):
-        decode(PATH, data.replace(b'"plan":{"v":3', b'"plan":{"v":1'), Batch)
+        decode(PATH, data.replace(b'"plan":{"v":4', b'"plan":{"v":1'), Batch)
