@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -116,17 +116,23 @@ def gather(runs: Sequence[Run], ranges: int) -> list[range]:
         raise ValueError(msg)
     if not runs:
         return []
-    lasts = [_sequence_of(run.last) for run in runs]
-    firsts = [_sequence_of(run.first or run.prev or run.last) for run in runs]
-    gaps = [first - last for first, last in zip(firsts[1:], lasts, strict=False)]
-    wide = [index for index, gap in enumerate(gaps) if gap * _PARTS >= lasts[-1] - firsts[0]]
+    low, high = _begin_of(runs[0]), _end_of(runs[-1])
+    # A gap of a part of the whole holds one of as many places, which are looked up: there may be very many runs.
+    places = [low + -(-(high - low) * part // _PARTS) for part in range(_PARTS + 1)]
+    before = {bisect_left(runs, place, key=_end_of) - 1 for place in places} - {-1}
+    gaps = {index: _begin_of(runs[index + 1]) - _end_of(runs[index]) for index in before}
+    wide = [index for index, gap in gaps.items() if gap * _PARTS >= high - low]
     widest = sorted(wide, key=lambda index: (-gaps[index], index))[: ranges - 1]
     cuts = [0, *(index + 1 for index in sorted(widest)), len(runs)]
     return [range(start, stop) for start, stop in pairwise(cuts) if start < stop]
 
 
-def _sequence_of(position: str) -> int:
-    return int(position.partition(":")[0])
+def _begin_of(run: Run) -> int:
+    return RecordPosition.parse(run.first or run.prev or run.last).sequence
+
+
+def _end_of(run: Run) -> int:
+    return run.last_position.sequence
 
 
 class Picker:
