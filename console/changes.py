@@ -36,9 +36,11 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 class Change:
     """The new nodes of shards of one home, and what is done in words; `lineage` is that of all, empty for no change.
 
-    `used`: the epoch and the txid that later ones must be above.
+    `made_from`: the copy of the home that it takes for its present state. `used`: the epoch and the txid that later
+    ones must be above.
     """
 
+    made_from: BackupNode
     what: str
     checkpoints: Mapping[str, CheckpointNode]
     inflight: Mapping[str, InflightNode]
@@ -101,7 +103,7 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
         position=str(position),
         read=old.read if old else 0,
     )
-    return Change(what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=())})
+    return Change(copy, what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=())})
 
 
 def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what: str) -> Change:
@@ -123,6 +125,7 @@ def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what:
         )
         raise ConsoleError(msg)
     return Change(
+        copy,
         what,
         {shard: msgspec.structs.replace(saved.checkpoints[shard], txid=txid(shard)) for shard in some},
         {
@@ -159,11 +162,18 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
     """Ask, then make a change under an epoch of its own; return the name of the backup.
 
     Raises:
-        ConsoleError, CheckpointError: as `take_over`; or a batch is not settled.
+        ConsoleError, CheckpointError: as `take_over`; or a batch is not settled, or the query has gone on since the
+            change was made.
     """
     ((whole, epoch),) = take_over(
         [store], change.what, yes=yes, force=force, refuse=_refuse_unsettled, before=change.used
     )
+    if (whole.settled, whole.inflight) != (change.made_from.settled, change.made_from.inflight):
+        msg = (
+            f"the query of {store.layout.application} has gone on since this command began, so nothing was changed: "
+            "records that it has delivered would come again. Give the command again"
+        )
+        raise ConsoleError(msg)
     before = msgspec.structs.replace(
         whole,
         checkpoints={shard: node for shard, node in whole.checkpoints.items() if shard in change.checkpoints},

@@ -99,6 +99,7 @@ def plan_arrival(
     what = f"import {count_noun(len(texts), 'position')} of {foreign.system} from {foreign.place}"
     changes = [set_position(copy, shard, starts[shard], what=what) for shard in moved]
     change = Change(
+        copy,
         what,
         {shard: node for one in changes for shard, node in one.checkpoints.items()},
         {shard: node for one in changes for shard, node in one.inflight.items() if shard in copy.inflight},

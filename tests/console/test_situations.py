@@ -161,6 +161,34 @@ def test_a_query_that_starts_while_its_application_is_forgotten_goes_on(
     assert begun[0].plan() is None
 
 
+def test_a_query_that_goes_on_while_its_position_is_to_be_set_repeats_nothing(
+    lives: Lives, app: str, command: Command, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinesis = filled()
+    query = lives.begin(kinesis)
+    last = max(query.batch(failing=[1]), key=lambda row: int(row[1].rpartition(":")[2]))
+    query.plan()
+    query.end()
+    to_the_end = ("checkpoints", app, "set", last[1].rpartition(":")[2], "--shard", A, "--yes")
+    retried = []
+
+    def go_on(*_: object, **__: object) -> None:
+        clock.ahead += 7200
+        life = lives.begin(kinesis, query.checkpoint)
+        retried.extend(numbers(life.batch()))
+        assert life.plan() is None
+        life.end()
+
+    with monkeypatch.context() as asked:
+        asked.setattr("kinesis_trident.console.changes.confirm", go_on)
+        code, _, err = command(*to_the_end)
+    assert (code, "has gone on" in err) == (1, True), err
+    assert retried == [1]
+    assert command(*to_the_end)[0] == 0
+    kinesis.put(A, b"8")
+    assert numbers(lives.begin(kinesis).batch()) == [8]
+
+
 def test_what_an_interrupted_forget_left_is_removed_by_the_next(
     lives: Lives, app: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
