@@ -52,13 +52,14 @@ def copy_of(store: SourceStore) -> BackupNode:
     """Return a copy of the checkpoints and unfinished records of a home; nodes that cannot be read are not in it."""
     store = store.open_for_looking(_say_unreadable)
     settled, lineage = store.batches.settled(), store.shards.lineage()
+    checkpoints, inflight = store.shards.read_together()
     return BackupNode(
         application=store.layout.application,
         home=store.layout.base,
         time=now_ms(),
         settled=settled.txid if settled else 0,
-        checkpoints=store.shards.checkpoints(),
-        inflight=store.shards.inflight(),
+        checkpoints=checkpoints,
+        inflight=inflight,
         lineage=lineage.shards if lineage else {},
         used=highest_used_in(store),
     )

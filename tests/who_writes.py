@@ -52,6 +52,7 @@ READS = frozenset(
         "past",
         "read",
         "read_finished",
+        "read_together",
         "list_rejected",
         "runs",
         "settled",

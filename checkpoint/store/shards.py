@@ -40,6 +40,22 @@ class ShardStore(StorePart):
         """Return the unfinished records by shard; a shard that never had any is absent."""
         return self._all_below(self._layout.inflight, InflightNode)
 
+    def read_together(self) -> tuple[dict[str, CheckpointNode], dict[str, InflightNode]]:
+        """Return the checkpoints and the unfinished records that belong to them, also while a run moves both on.
+
+        Raises:
+            CheckpointError: it moves on faster than they can be read.
+        """
+        before = self.checkpoints()
+        for _ in range(RACES):
+            # Whoever moves a shard on changes its checkpoint with it.
+            inflight, after = self.inflight(), self.checkpoints()
+            if after == before:
+                return before, inflight
+            before = after
+        msg = f"{self._layout.checkpoints} moves on faster than it can be read. Stop the query first"
+        raise CheckpointError(msg)
+
     def dead_letters(self) -> dict[str, DeadLettersNode]:
         """Return the number of dead letters and the last few, by shard."""
         return self._all_below(self._layout.deadletters, DeadLettersNode)

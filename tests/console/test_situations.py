@@ -17,7 +17,9 @@ from situations import A, Clock, filled, looked, moved_clock
 from thorough import cases
 
 from kinesis_trident.checkpoint.errors import CheckpointError, StateMissingError
+from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS
+from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.operations import Delete, Op
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import ExhaustedError
@@ -187,6 +189,31 @@ def test_a_query_that_goes_on_while_its_position_is_to_be_set_repeats_nothing(
     assert command(*to_the_end)[0] == 0
     kinesis.put(A, b"8")
     assert numbers(lives.begin(kinesis).batch()) == [8]
+
+
+def test_a_copy_of_a_query_that_goes_on_meanwhile_can_be_written_back(
+    lives: Lives, app: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinesis, saved, read = filled(), str(tmp_path / "saved.jsonl"), ShardStore.inflight
+    query = lives.begin(kinesis)
+    query.batch()
+    query.plan()
+    kinesis.put(A, b"7")
+    kinesis.put(A, b"8")
+
+    def go_on(store: ShardStore) -> dict[str, InflightNode]:
+        if query.plan() is not None:
+            query.batch(failing=[7])
+            query.plan()
+        return read(store)
+
+    with monkeypatch.context() as reading:
+        reading.setattr(ShardStore, "inflight", go_on)
+        assert command("checkpoints", app, "export", saved)[0] == 0
+    query.end()
+    assert command("checkpoints", app, "import", saved, "--yes")[0] == 0
+    assert command("retries", app, "now", "--all")[0] == 0
+    assert numbers(lives.begin(kinesis).drain()) == [7]
 
 
 def test_what_an_interrupted_forget_left_is_removed_by_the_next(
