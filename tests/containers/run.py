@@ -1,8 +1,8 @@
 """docker-compose.yml in containers, where no registry of images is reached: `make containers`, as root on Debian.
 
-Needs podman, crun, netavark, aardvark-dns, catatonit and debootstrap. The images that the file names are made of
-Debian's packages under their names, in a storage of their own below build/containers; ours is built as the file says.
-Then podman-compose starts the services, all but Grafana, each once those it depends on are healthy; the word count
+Needs podman, crun, netavark, iptables, aardvark-dns, catatonit and debootstrap. The images that the file names are
+made of Debian's packages under their names, in a storage of their own below build/containers; ours is built as the
+file says. Then podman-compose starts the services, all but Grafana, each once those it depends on are healthy; the word count
 and the demo run, and in the middle of the demo a Spark worker and ZooKeeper's leader are killed. It ends with 1 if a
 count is not exact, and takes down what it has started; the images stay for the next time.
 """
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "containers"
 FILE = ROOT / "docker-compose.yml"
 COMPOSE = "podman-compose==1.6.0"
-NEEDED = ("podman", "crun", "debootstrap", "unshare", "catatonit")
+NEEDED = ("podman", "crun", "iptables", "debootstrap", "unshare", "catatonit")
 OURS = "kinesis-trident:demo"
 JOBS = ("words", "demo")
 LEFT_OUT = ("grafana",)
@@ -76,7 +76,7 @@ def isolate() -> None:
     if missing or os.geteuid():
         sys.exit(
             f"make containers: needs root, and {' '.join(missing) or 'nothing else'}. On Debian: apt-get install "
-            "--no-install-recommends podman crun netavark aardvark-dns catatonit debootstrap"
+            "--no-install-recommends podman crun netavark iptables aardvark-dns catatonit debootstrap"
         )
     os.environ[_INSIDE] = "1"
     # crun refuses both versions of cgroups at once.
