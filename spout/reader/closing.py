@@ -3,7 +3,8 @@
 A shard is read to its end when it is closed *and* an answer has no next iterator. Both are needed: servers sometimes
 answer an open shard without an iterator, and after the last record of a closed one they return empty answers, "0
 behind", with an iterator. So for a closed shard "0 behind" means nothing, and an open one without an iterator gets a
-new one.
+new one. So does a closed one whose answer names no child shards, as AWS does at the end alone ("GetRecords" of the API
+reference), and has records, or is behind: it may have been open a moment ago. Other servers never name any.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Closing:
         self._stream = stream
         self._shard = shard
         self.known = known
+        self._is_asked_again = False
 
     def is_end(self, page: Page) -> bool:
         """Return whether an answer is the shard's last one; list the shards if the answer names no children.
@@ -44,4 +46,6 @@ class Closing:
         if not self.known:
             listed = self._kinesis.list_shards(self._stream)
             self.known = all(one.closed for one in listed if one.id == self._shard)
-        return self.known
+        may_have_more = page.records.num_rows or (page.behind_ms and not self._is_asked_again)
+        self._is_asked_again = not page.records.num_rows
+        return self.known and (page.closed or not may_have_more)

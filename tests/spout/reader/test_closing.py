@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings, strategies as st
 from looking import look
@@ -105,6 +107,22 @@ def test_an_open_shard_without_an_iterator_gets_a_new_one(shelf: Shelf) -> None:
     assert turn.seen is not None
     shelf.put(1)
     assert shelf.turn(closed=False, position=turn.end).count == 1
+
+
+@pytest.mark.parametrize("broken_off", [1, 2, 3, 4])
+@pytest.mark.parametrize("empty", [0, 2])
+def test_a_shard_that_is_split_after_an_answer_without_an_iterator_is_read_to_its_end(
+    broken_off: int, empty: int
+) -> None:
+    shelf = Shelf()
+    shelf.put(4)
+    shelf.kinesis.linger(SHARD, empty)
+    shelf.kinesis.split(SHARD)
+    # As they come from an open shard: no more is known of it by then than that it is closed.
+    shelf.kinesis.break_off(SHARD, broken_off)
+    part = ShardRange("orders", SHARD, TRIM_HORIZON, ShardEnd(), closed=True)
+    given = replace(BATCH, max_records_per_fetch=1)
+    assert sum(batch.num_rows for batch in read_range(shelf.kinesis, given, part)) == 4
 
 
 def test_who_looks_at_an_open_shard_without_an_iterator_asks_for_a_listing(shelf: Shelf) -> None:
