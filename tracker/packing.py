@@ -83,17 +83,19 @@ def pack(runs: Runs) -> str:
     lists: list[Sequence[Any]] = list(runs.values()) if isinstance(runs, Mapping) else [runs]
     is_outcome = any(isinstance(run, NotDone) for some in lists for run in some[:1])
     name = "reasons" if is_outcome else "failures"
-    value_of = attrgetter("reason" if is_outcome else "failures")
+    values = [list(map(attrgetter("reason" if is_outcome else "failures"), some)) for some in lists]
     # Records that fail together share their failures, mostly as the same object: the others are compared.
-    alike = {id(value): value for some in lists for value in map(value_of, some)}
+    alike = {id(value): value for some in values for value in some}
     shared: dict[Hashable, int] = {}
     indexes = {key: shared.setdefault(value, len(shared)) for key, value in alike.items()}
-
-    def columns(some: Sequence[Any]) -> list[Any]:
-        fates = [] if is_outcome else [[run.attempt for run in some], [run.due for run in some]]
-        return [*_columns_of(some), *fates, [indexes[id(value)] for value in map(value_of, some)]]
-
-    packed = [columns(some) for some in lists]
+    packed = [
+        [
+            *_columns_of(some),
+            *([] if is_outcome else [[run.attempt for run in some], [run.due for run in some]]),
+            [indexes[key] for key in map(id, of_each)],
+        ]
+        for some, of_each in zip(lists, values, strict=True)
+    ]
     of_all = dict(zip(runs, packed, strict=True)) if isinstance(runs, Mapping) else packed[0]
     # Levels that look for more matches find few among the digits of positions, which are random.
     data = zlib.compress(_encoder.encode({name: list(shared), "columns": of_all}), 1)
@@ -102,15 +104,16 @@ def pack(runs: Runs) -> str:
 
 def _columns_of(some: Sequence[Any]) -> list[Any]:
     """Return the columns of the positions and counts of runs."""
-    firsts, lasts, prevs = (list(map(attrgetter(name), some)) for name in ("first", "last", "prev"))
-    texts = [*lasts, *filter(None, firsts), *filter(None, prevs)]
+    firsts = ["=" if run.first == run.last else run.first for run in some]
+    lasts, prevs = [run.last for run in some], [run.prev for run in some]
+    texts = [*lasts, *[first for first in firsts if first and first != "="], *filter(None, prevs)]
     low, high = min(texts, default=""), max(texts, default="")
     # A digit of each stays at least: a first record without any is not known.
     begin = low[:-1]
     at = next((at for at, two in enumerate(zip(begin, high, strict=False)) if ne(*two)), len(begin))
     return [
-        low[:at],
-        " ".join(["=" if first == last else first[at:] for first, last in zip(firsts, lasts, strict=True)]),
+        begin[:at],
+        " ".join([first if first == "=" else first[at:] for first in firsts]),
         " ".join([last[at:] for last in lasts]),
         [run.count for run in some],
         " ".join(["-" if prev is None else prev[at:] for prev in prevs]),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice, repeat
-from operator import contains, le
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from itertools import repeat
+from operator import attrgetter, contains
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
 """A position in text form, as a regular expression."""
@@ -146,18 +148,12 @@ def are_comparable(texts: Sequence[str]) -> bool:
     return len(set(map(len, texts))) == 1 and min(texts) >= "1" and ":" not in "".join(texts)
 
 
-def places_of(texts: Sequence[str]) -> Sequence[Any]:
-    """Return positions in a form in which they compare with each other."""
-    return texts if are_comparable(texts) else RecordPosition.parse_all(texts)
-
-
-def sort_in_shard_order(pieces: Sequence[NotDone]) -> list[NotDone]:
-    """Return the pieces of an outcome in order.
+def sort_in_shard_order(items: Sequence[T], last_of: Callable[[T], str] = attrgetter("last")) -> list[T]:
+    """Return items, such as the pieces of an outcome, in the order of their last records.
 
     Raises:
         ValueError: a position is none.
     """
-    ends = places_of([piece.last for piece in pieces])
-    if all(map(le, ends, islice(ends, 1, None))):
-        return list(pieces)
-    return [pieces[index] for index in sorted(range(len(ends)), key=ends.__getitem__)]
+    lasts = list(map(last_of, items))
+    ends: Sequence[Any] = lasts if are_comparable(lasts) else RecordPosition.parse_all(lasts)
+    return [items[index] for index in sorted(range(len(ends)), key=ends.__getitem__)]

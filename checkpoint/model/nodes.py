@@ -35,7 +35,7 @@ from kinesis_trident.tracker.records import (
     PositionText,
     Run,
     Time,
-    places_of,
+    sort_in_shard_order,
 )
 
 __all__ = [
@@ -296,8 +296,7 @@ class Plan(Node, frozen=True, kw_only=True):
             *zip(self.retries.get(shard, ()), repeat(False)),
             *zip(self.dead.get(shard, ()), repeat(True)),
         ]
-        ends = places_of([run.last for run, _ in runs])
-        return [runs[index] for index in sorted(range(len(runs)), key=ends.__getitem__)]
+        return sort_in_shard_order(runs, lambda pair: pair[0].last)
 
 
 class Batch(Node, frozen=True, kw_only=True):

@@ -205,7 +205,9 @@ class _Bounds(NamedTuple):
         known = np.array(
             [bool(run.first) or not begins for run, begins in zip(runs, froms, strict=True)], np.bool_
         )
-        return cls(keys_of_texts(froms), known, keys_of_texts(lasts))
+        keys = keys_of_texts(lasts)
+        # Nearly every run is a single record.
+        return cls(keys if froms == lasts else keys_of_texts(froms), known, keys)
 
     def locate(self, keys: Keys, index: int) -> tuple[np.ndarray, np.ndarray, int]:
         """Return where the records of runs begin and end among sorted keys, and how many of these runs end there.
