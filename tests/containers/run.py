@@ -2,9 +2,9 @@
 
 Needs podman, crun, netavark, iptables, aardvark-dns, catatonit and debootstrap. The images that the file names are
 made of Debian's packages under their names, in a storage of their own below build/containers; ours is built as the
-file says. Then podman-compose starts the services, all but Grafana, each once those it depends on are healthy; the word count
-and the demo run, and in the middle of the demo a Spark worker and ZooKeeper's leader are killed. It ends with 1 if a
-count is not exact, and takes down what it has started; the images stay for the next time.
+file says. Then podman-compose starts the services, all but Grafana, each once those it depends on are healthy; the
+word count and the demo run, and in the middle of the demo a Spark worker and ZooKeeper's leader are killed. It ends
+with 1 if a count is not exact, and takes down what it has started; the images stay for the next time.
 """
 
 from __future__ import annotations
