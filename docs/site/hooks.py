@@ -120,6 +120,38 @@ def picture(file: File, number: int) -> str:
     return f"diagrams/{Path(file.src_uri).stem}-{number}.svg"
 
 
+def breakable(text: str, shortest: int) -> str:
+    """Return HTML in which names of this many characters or more may break between their parts."""
+
+    def parts(found: re.Match[str]) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[._/=:,(@])(?=[\w\"{&])", "<wbr>", found[0])
+
+    pieces = re.split(r"(<pre.*?</pre>|<[^>]*>)", text, flags=re.DOTALL)
+    pieces[::2] = [re.sub(rf"\S{{{shortest},}}", parts, piece) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def labelled(table: str) -> str:
+    """Return a table whose cells know the head of their column, for a phone that shows them below each other."""
+    heads = [
+        re.sub(r"<[^>]*>|\"", "", head).strip() for head in re.findall(r"<th\b.*?</th>", table, re.DOTALL)
+    ]
+    if len(heads) < 4:
+        return table
+    rows = re.split(r"(?=<tr\b)", table)
+    for number, row in enumerate(rows):
+        labels = iter(heads)
+        rows[number] = re.sub(r"<td\b", lambda _, labels=labels: f'<td data-label="{next(labels)}"', row)
+    return "".join(rows)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let long names break, and label the cells of wide tables."""
+    html = re.sub(r"<(td|th|h[12])\b.*?</\1>", lambda cell: breakable(cell[0], 13), html, flags=re.DOTALL)
+    html = re.sub(r"<table>.*?</table>", lambda table: labelled(table[0]), html, flags=re.DOTALL)
+    return breakable(html, 30)
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put pictures in the place of diagrams, and the site's pages in the place of the examples."""
     numbers = iter(range(len(DIAGRAM.findall(markdown))))
