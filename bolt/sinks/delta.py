@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -132,9 +133,17 @@ def write_delta(
     Raises:
         FencedError: a newer run has written to this table; nothing of this batch was added.
         StaleBatchError: this application has written a later batch to it; nothing was added.
-        SinkError: the table is not one that files can be added to, or has other columns than the rows.
+        SinkError: the folder is a relative path; the table is not one that files can be added to, or has other columns
+            than the rows.
     """
     deltalake = _import_deltalake()
+    folder = files_at or table
+    if "://" not in folder and not Path(folder).is_absolute():
+        msg = (
+            f"the folder of a Delta table is {folder!r}. Expected: an absolute path, because executors run "
+            "elsewhere, or an address such as s3://bucket/orders"
+        )
+        raise SinkError(msg)
     options = dict(storage_options or {})
     with _errors_name(table):
         found = _open_or_create(deltalake, df, table, list(partition_by), options)
@@ -145,9 +154,7 @@ def write_delta(
         commit.refuse_older(found)
         columns = found.metadata().partition_columns
         partitions = [Partition(column) for column in columns]
-        writer = FileWriter(
-            files_at or table, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True
-        )
+        writer = FileWriter(folder, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True)
         with outcomes.writing(f"the Delta table {table.rstrip('/')}"):
             files = df.mapInArrow(writer, WRITTEN).collect()
             commit.add([row.asDict() for row in files])

@@ -289,6 +289,15 @@ def test_a_table_in_an_object_store(spark: SparkSession, kinesis_server: Embedde
     assert names_in(table, storage_options=options) == ["a", "c"]
 
 
+def test_a_relative_path_is_refused_before_a_table_is_made(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SinkError, match=r"is 'orders'\. Expected: an absolute path"):
+        write_delta(orders(spark, "a"), batch(1), "orders")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_table_that_cannot_be_reached_is_named(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SinkError, match=f"the Delta table {tmp_path}/file/orders cannot be written to"):
