@@ -61,7 +61,7 @@ def test_the_life_of_a_query(lives: Lives, app: str, caplog: pytest.LogCaptureFi
     query.batch(failing=[1, 3])
     assert query.plan() is None
     lines = said(caplog)
-    assert "WARNING up to txid 1: 2 records failed: 1 x ValueError: 1; 1 x ValueError: 3" in lines
+    assert "WARNING up to txid 1: 2 failed attempts: 1 x ValueError: 1; 1 x ValueError: 3" in lines
     assert f"WARNING orders/{A}: 2 failed runs of records wait for a retry" in lines
     kinesis.split(A)
     while "new shard" not in (lines := said(caplog)):
@@ -148,7 +148,7 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
         return said(caplog)
 
     assert settle(1).splitlines() == [
-        "WARNING up to txid 1: 2 records failed: 2 x KeyError: 'x'",
+        "WARNING up to txid 1: 2 failed attempts: 2 x KeyError: 'x'",
         "WARNING up to txid 1: 1 record failed for good: 1 x ValueError: bad (written to /dead), the first is "
         f"orders/{A}:1",
     ]
@@ -157,13 +157,13 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
     assert settle(4, blocked="full") == ""
     clock.now += 20
     lines = settle(5, seconds=7.25)
-    assert "WARNING up to txid 5: 8 records failed: 8 x KeyError: 'x'" in lines
+    assert "WARNING up to txid 5: 8 failed attempts: 8 x KeyError: 'x'" in lines
     assert f"(written to /dead), the first is orders/{A}:2" in lines
     assert f"INFO orders/{A}: new records are read again, after 20 s" in lines
     assert "WARNING txid 5: settling took 7.2 s" in lines
     settle(6)
     life.flush()
-    assert "up to txid 6: 2 records failed" in said(caplog)
+    assert "up to txid 6: 2 failed attempts" in said(caplog)
 
 
 def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.LogCaptureFixture) -> None:

@@ -162,14 +162,14 @@ class LifeLog:
         now = self._steady()
         if self._failed and now >= self._failed_due:
             self._failed_due = now + _EVERY
-            log.warning("up to txid %d: %s", self._txid, _format_counts(self._failed, "failed"))
+            log.warning("up to txid %d: %s", self._txid, _format_counts(self._failed, "failed attempt{s}"))
             self._failed.clear()
         if self._dead and now >= self._dead_due:
             self._dead_due = now + _EVERY
             log.warning(
                 "up to txid %d: %s (%s), the first is %s",
                 self._txid,
-                _format_counts(self._dead, "failed for good"),
+                _format_counts(self._dead, "record{s} failed for good"),
                 self._letters,
                 self._first_dead,
             )
@@ -211,8 +211,8 @@ class LifeLog:
 
 
 def _format_counts(reasons: Counter[str], what: str) -> str:
-    """Return how many records did what, and the most frequent reasons."""
+    """Return how many there were of what, such as attempt{s}, and the most frequent reasons."""
     total = reasons.total()
     said = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_REASONS))
     more = f"; {len(reasons) - _REASONS} other reasons" if len(reasons) > _REASONS else ""
-    return f"{total} record{'s' if total != 1 else ''} {what}: {said}{more}"
+    return f"{total} {what.format(s='s' if total != 1 else '')}: {said}{more}"
