@@ -58,9 +58,11 @@ def decode_payloads(texts: Sequence[msgspec.Raw]) -> pa.Array:
     mean = int(lengths.sum()) // len(texts)
     if mean > _SMALL:
         return join_payloads([b64decode(_without_quotes(one), None, True) for one in texts])
+    together = _AT_ONCE // mean
+    if len(texts) <= together:
+        return _decode_together(texts, lengths)
     joined = pa.allocate_buffer(int((lengths // 4 * 3).sum()))
     into, ends = memoryview(joined).cast("B"), np.zeros(len(texts) + 1, np.int32)
-    together = _AT_ONCE // mean
     for first in range(0, len(texts), together):
         found = _decode_together(texts[first : first + together], lengths[first : first + together])
         _, bounds, content = found.buffers()

@@ -5,10 +5,13 @@ import random
 from collections.abc import Sequence
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis.pages.payloads import decode_payloads, join_payloads
+
+COUNTING = pa.proxy_memory_pool(pa.default_memory_pool())
 
 
 def as_json(payloads: Sequence[bytes]) -> list[msgspec.Raw]:
@@ -34,6 +37,19 @@ def test_payloads_of_any_size_take_exactly_their_memory(sizes: Sequence[int]) ->
     assert found.to_pylist() == payloads
     content = found.buffers()[2]
     assert (0 if content is None else content.size) == sum(sizes)
+
+
+def test_payloads_of_a_small_page_are_in_memory_once() -> None:
+    given, pool = as_json([bytes(1000)] * 500), pa.default_memory_pool()
+    pa.set_memory_pool(COUNTING)
+    try:
+        # What a pool has given must not outlive it.
+        size = decode_payloads(given).nbytes
+    finally:
+        pa.set_memory_pool(pool)
+    most = COUNTING.max_memory()
+    assert most is not None
+    assert size <= most < 1.1 * size
 
 
 @pytest.mark.parametrize("among", [b"", bytes(100_000)], ids=["small", "large"])
