@@ -45,6 +45,9 @@ from kinesis_trident.tracker.position_keys import pack_in_parts
 
 log = logging.getLogger(__name__)
 
+_KEPT = 16 * 2**20
+"""Bytes of rows that were given, up to which Arrow keeps their memory for the next ones."""
+
 
 def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, in the columns of `spout.reader.rows.ARROW_SCHEMA`.
@@ -104,13 +107,14 @@ class TurnReader:
         self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
         self._writes_again = look_first
         self._letters = LetterBox(self._letter_groups(), self._write_letters)
+        self._given = 0
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
         if self._source.at_a_time == 1:
             for turn in self._partition.turns:
                 yield from self._give_rows(self._hold(turn))
-                pa.default_memory_pool().release_unused()
+                self._release_memory()
             return
         with ThreadPoolExecutor(max_workers=self._source.at_a_time, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
@@ -122,8 +126,7 @@ class TurnReader:
                         continue
                     # No name keeps a turn when its rows are given: the next one takes its place in memory.
                     yield from self._give_rows(running.popleft().result())
-                    # What Arrow keeps of it for later would come on top of what the others hold.
-                    pa.default_memory_pool().release_unused()
+                    self._release_memory()
             finally:
                 self._letters.close()
                 for future in running:
@@ -143,9 +146,24 @@ class TurnReader:
         return bool(running)
 
     def _give_rows(self, held: _ReadTurn) -> Iterator[pa.RecordBatch]:
-        yield from held.rows.record_batches()
+        # No name keeps rows that were given, while the next ones are made.
+        yield from map(self._count_given, held.rows.record_batches())
         if held.unpinned is not None:
             self._pin_last(held.shard, held.unpinned)
+
+    def _count_given(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        self._given += rows.nbytes
+        return rows
+
+    def _release_memory(self) -> None:
+        """Return the memory of rows that were given, from time to time.
+
+        What Arrow keeps of it for later comes on top of what other turns hold, but each turn that gives its memory back
+        costs the next one as much as decoding some hundred records.
+        """
+        if self._given >= _KEPT:
+            pa.default_memory_pool().release_unused()
+            self._given = 0
 
     def _refuse_settled(self) -> None:
         settled = self._store.batches.settled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import resource
 import threading
 from collections import deque
 from pathlib import Path
@@ -19,6 +20,9 @@ from kinesis_trident.spout.testing import MemoryKinesis
 
 SHARDS = 30
 FIRST = "shardId-000000000000"
+
+RECORDS, SIZE = 4, 64 * 1024
+"""Of each shard whose memory is used again: all together less than what a task keeps."""
 
 
 class FirstShardLast(MemoryKinesis):
@@ -99,6 +103,28 @@ def test_a_slow_shard_does_not_keep_those_without_records_waiting(lives: Lives) 
     assert len(part.turns) == SHARDS
     kinesis.hold(SHARDS - 1, empty=True)
     assert read(query, part, kinesis) == [FIRST]
+
+
+def test_small_turns_use_the_memory_of_those_before(lives: Lives) -> None:
+    kinesis = MemoryKinesis(shards=SHARDS)
+    for shard in kinesis.list_shards("orders"):
+        for _ in range(RECORDS):
+            kinesis.put(shard.id, bytes(SIZE))
+    bound = "1MiB"
+    query = lives.begin(kinesis, maxPartitions="1", maxFetchBytesPerTask=bound, maxFetchBytesPerShard=bound)
+    part = task(query)
+
+    def count_faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        rows = sum(
+            batch.num_rows for batch in TurnReader(part, kinesis, query.store, look_first=False).rows()
+        )
+        assert rows == SHARDS * RECORDS
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    count_faults()
+    pages = SHARDS * RECORDS * SIZE / resource.getpagesize()
+    assert count_faults() < pages / 2
 
 
 class Failing(MemoryKinesis):
