@@ -31,6 +31,7 @@ from kinesis_trident.bolt.sinks.table_files import (
     WRITTEN,
     FileWriter,
     Partition,
+    altered_meanwhile,
     batch_folder,
     bounds_of,
     make_nullable,
@@ -149,10 +150,10 @@ def write_delta(
         found = _open_or_create(deltalake, df, table, list(partition_by), options)
         _refuse_unsuitable(found, table)
         refuse_other_columns(df.schema, _schema_of(found), f"the Delta table {table}")
-        commit = _DeltaCommit(deltalake, table, options, outcomes)
+        columns = found.metadata().partition_columns
+        commit = _DeltaCommit(deltalake, table, options, outcomes, columns)
         # Before the executors write for nothing.
         commit.refuse_older(found)
-        columns = found.metadata().partition_columns
         partitions = [Partition(column) for column in columns]
         writer = FileWriter(folder, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True)
         with outcomes.writing(f"the Delta table {table.rstrip('/')}"):
@@ -245,12 +246,13 @@ def _refuse_unsuitable(found: DeltaTable, table: str) -> None:
 
 @dataclass(frozen=True)
 class _DeltaCommit:
-    """The commit of one attempt at a batch."""
+    """The commit of one attempt at a batch, whose files are written for a partitioning."""
 
     deltalake: Any
     table: str
     options: dict[str, str]
     outcomes: Outcomes
+    columns: list[str]
 
     @property
     def folder(self) -> str:
@@ -266,6 +268,8 @@ class _DeltaCommit:
         ):
             with attempt:
                 found = self.deltalake.DeltaTable(self.table, storage_options=self.options)
+                if found.metadata().partition_columns != self.columns:
+                    raise altered_meanwhile(self.outcomes, f"the Delta table {self.table}")
                 written = self.refuse_older(found)
                 earlier = self._earlier(found) if written == self.outcomes.txid else set()
                 if earlier and earlier == {file["path"] for file in files}:
@@ -321,7 +325,7 @@ class _DeltaCommit:
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
         now = int(time.time() * 1000)
-        schema, columns = pa.schema(found.schema()), found.metadata().partition_columns
+        schema, columns = pa.schema(found.schema()), self.columns
         adding = [
             AddAction(
                 path=file["path"],

@@ -30,6 +30,7 @@ from kinesis_trident.bolt.sinks.table_files import (
     WRITTEN,
     FileWriter,
     Partition,
+    altered_meanwhile,
     batch_folder,
     bounds_of,
     make_nullable,
@@ -41,6 +42,7 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
 
 _TRIES = 20
@@ -88,11 +90,11 @@ def write_iceberg(
     with _errors_name(where):
         opened = _open(catalog)
         found = _load_or_create(opened, df, table, list(partition_by), where)
-        commit = _IcebergCommit(opened, table, outcomes, where)
+        commit = _IcebergCommit(opened, table, outcomes, where, found.spec())
         schema = _arrow_schema(found)
         refuse_other_columns(df.schema, _spark_schema(schema), where)
         # Before the executors write for nothing.
-        commit.refuse_older(found)
+        commit.check(found)
         partitions = _partitions(found, where)
         # A location is no URI: its characters stand for themselves.
         place = files_at or (
@@ -181,12 +183,13 @@ def _spark_schema(schema: Any) -> StructType:
 
 @dataclass(frozen=True)
 class _IcebergCommit:
-    """The commit of one attempt at a batch."""
+    """The commit of one attempt at a batch, whose files are written for a partitioning."""
 
     catalog: Catalog
     table: str
     outcomes: Outcomes
     where: str
+    spec: PartitionSpec
 
     def add(self, files: Sequence[Mapping[str, Any]]) -> None:
         """Add files to the table, in place of those of earlier attempts."""
@@ -206,18 +209,21 @@ class _IcebergCommit:
             with attempt:
                 found = self.catalog.load_table(self.table)
                 paths = {f"{found.location()}/{file['path']}" for file in files}
-                earlier = self._earlier(found) if self.refuse_older(found) == self.outcomes.txid else []
+                earlier = self._earlier(found) if self.check(found) == self.outcomes.txid else []
                 if earlier and {file.file_path for file in earlier} == paths:
                     # The answer to the attempt before was lost.
                     return
                 self._commit(found, files, earlier)
 
-    def refuse_older(self, found: Table) -> int:
+    def check(self, found: Table) -> int:
         """Return the last txid of this application in the table, unless a newer run or a later batch has written.
 
         Raises:
             FencedError, StaleBatchError: one has.
+            SinkError: the table is partitioned in another way by now: readers would not find the rows.
         """
+        if found.spec() != self.spec:
+            raise altered_meanwhile(self.outcomes, self.where)
         said = self._said(found)
         refuse_older(self.outcomes, self.where, f"its property {self._key}", said["epoch"], said["txid"])
         return said["txid"]
@@ -261,7 +267,7 @@ class _IcebergCommit:
     def _commit(self, found: Table, files: Sequence[Mapping[str, Any]], earlier: Sequence[DataFile]) -> None:
         outcomes = self.outcomes
         # pyiceberg commits again by itself, on what others have committed since.
-        found.catalog = _CheckedCatalog(self.catalog, self.refuse_older)  # type: ignore[assignment]
+        found.catalog = _CheckedCatalog(self.catalog, self.check)  # type: ignore[assignment]
         said = {"epoch": outcomes.epoch, "txid": outcomes.txid, "files": len(files)}
         with found.transaction() as transaction:
             transaction.set_properties({self._key: json.dumps(said)})

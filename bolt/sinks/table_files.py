@@ -198,6 +198,14 @@ def refuse_partitions(schema: StructType, columns: Sequence[str], table: str) ->
             raise SinkError(msg)
 
 
+def altered_meanwhile(outcomes: Outcomes, table: str) -> SinkError:
+    """Return the error for a table that is partitioned in another way than when the files of a batch were begun."""
+    return SinkError(
+        f"{table} was partitioned anew while batch {outcomes.txid} was written, and nothing of it was added. Start the "
+        "query again, which writes the batch again"
+    )
+
+
 def refuse_other_columns(rows: StructType, columns: StructType, table: str) -> None:
     """Refuse rows that a table does not take.
 

@@ -254,6 +254,31 @@ def test_others_write_to_the_table_meanwhile(
     assert names_in(table) == ["a", "b", "c"]
 
 
+def test_a_table_that_is_partitioned_anew_while_a_batch_is_written_to_it(
+    spark: SparkSession, table: str
+) -> None:
+    """The values of the columns by which it is partitioned are not in the files."""
+    rows = orders(spark, "a").selectExpr("order_id", "'Bern' city").coalesce(1)
+    write_delta(rows, batch(1), table, partition_by=["order_id"])
+
+    def alter(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for one in batches:
+            others = pa.table({"order_id": ["o"], "city": ["Rome"]})
+            write_deltalake(table, others, mode="overwrite", schema_mode="overwrite", partition_by=["city"])
+            yield one
+
+    with pytest.raises(
+        SinkError, match=r"partitioned anew while batch 2 was written.* Start the query again"
+    ):
+        write_delta(rows.mapInArrow(alter, "order_id string, city string"), batch(2), table)
+    write_delta(rows, batch(2, epoch=2), table)
+    found = DeltaTable(table).to_pyarrow_table().select(["order_id", "city"])
+    assert found.sort_by("order_id").to_pylist() == [
+        {"order_id": "a", "city": "Bern"},
+        {"order_id": "o", "city": "Rome"},
+    ]
+
+
 def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

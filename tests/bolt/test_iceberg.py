@@ -21,7 +21,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform
+from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DoubleType, NestedField, StringType, TimestamptzType
 from pyspark.sql import DataFrame, SparkSession
 
@@ -280,6 +280,32 @@ def test_others_write_to_the_table_meanwhile(
     before_commit += [lambda: catalog.load_table(TABLE).append(others)]
     write(orders(spark, "c"), batch(2 if again else 3, epoch=2), catalog)
     assert names_in(catalog) == (["a", "c", "o"] if again else ["a", "b", "c", "o"])
+
+
+def test_a_table_that_is_partitioned_anew_while_a_batch_is_written_to_it(
+    spark: SparkSession, catalog: Catalog
+) -> None:
+    """Readers look for rows by the partitions of their files."""
+    write(orders(spark, "a"), batch(1), catalog, partition_by=["order_id"])
+    properties = dict(catalog.properties)
+
+    def alter(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for one in rows:
+            table = load_catalog(**properties).load_table(TABLE)
+            with table.update_spec() as spec:
+                spec.remove_field("order_id")
+            with table.update_spec() as spec:
+                spec.add_field("amount", IdentityTransform(), "amount")
+            yield one
+
+    with pytest.raises(
+        SinkError, match=r"partitioned anew while batch 2 was written.* Start the query again"
+    ):
+        write(orders(spark, "b").mapInArrow(alter, ORDERS), batch(2), catalog)
+    write(orders(spark, "b"), batch(2, epoch=2), catalog)
+    table = catalog.load_table(TABLE)
+    assert [len(table.scan(EqualTo("order_id", name)).to_arrow()) for name in "ab"] == [1, 1]
+    assert len(table.scan(EqualTo("amount", 1.0)).to_arrow()) == 2
 
 
 def test_a_newer_run_commits_right_before_the_commit(
