@@ -145,7 +145,9 @@ class ChangeStore(StorePart):
         of_batch = f"{_OF_RUN}{copy.settled}"
         if not names or not max(names).partition("~")[0].endswith(of_batch):
             self._nodes.make_folder(folder)
-            self._nodes.create(f"{folder}/{copy.time:015d}{of_batch}", copy, epoch)
+            # Whatever the clocks say: the first by name are removed.
+            after = int(max(names).partition("-")[0]) if names else -1
+            self._nodes.create(f"{folder}/{max(copy.time, after + 1):015d}{of_batch}", copy, epoch)
             self._forget_oldest(folder)
 
     def _read_standing(self, path: str, node: Node, unreadable: dict[str, bytes]) -> Any:

@@ -34,6 +34,24 @@ def test_a_start_keeps_a_copy_where_something_was_settled_since(lives: Lives) ->
         assert copy.checkpoints == query.store.shards.checkpoints()
 
 
+@pytest.mark.parametrize("stepped", [0.0, -3600.0])
+def test_a_copy_is_kept_and_comes_first_whatever_the_clock_says(lives: Lives, stepped: float) -> None:
+    """It was ahead while the copies before were made; or stands still, as that of a machine that is restored."""
+    kinesis, checkpoint, now = MemoryKinesis(), SparkCheckpoint(), 1_900_000_000.0
+    kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(20)])
+    for txid in range(1, 13):
+        lives.clock = lambda now=now: now
+        query = lives.begin(kinesis, checkpoint)
+        query.batch()
+        query.plan()
+        query.end()
+        now += stepped
+        life = lives.begin(kinesis, checkpoint)
+        copies = [copy.settled for copy in life.store.changes.backups().values()]
+        life.end()
+        assert copies == list(range(txid, max(0, txid - 10), -1))
+
+
 def test_a_long_run_keeps_a_copy_each_day(lives: Lives) -> None:
     kinesis, now = MemoryKinesis(), [1_900_000_000.0]
     kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(5)])
