@@ -76,9 +76,9 @@ def take_progress(client: KazooClient, base: str) -> Progress:
 
 
 def _count(runs: list[dict[str, Any]] | str) -> int:
-    """Count the records in runs; many runs are a text: base64 of zlib of JSON, in which a run is an array."""
+    """Count the records in runs; many runs are a text: base64 of zlib of JSON, whose fourth column has the counts."""
     if isinstance(runs, str):
-        return sum(run[2] for run in json.loads(zlib.decompress(base64.b64decode(runs)))["runs"])
+        return sum(json.loads(zlib.decompress(base64.b64decode(runs)))["columns"][3])
     return sum(run.get("count", 1) for run in runs)
 
 

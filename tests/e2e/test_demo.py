@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -23,11 +24,14 @@ from rich.console import Console
 from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.codec import FEW, encode
+from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.tracker.records import Run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
-from demo_view import Truth, connect, show_result, take_progress  # noqa: E402
+from demo_view import Truth, _count, connect, show_result, take_progress  # noqa: E402
 
 
 def without_numbers(line: str) -> str:
@@ -35,6 +39,14 @@ def without_numbers(line: str) -> str:
     line = re.sub(r"; (batch \d+|no batch) was unfinished", "", line)
     line = re.sub(r"orders-[0-9a-f]+|[\d,.]*\d", "#", line)
     return " ".join(re.sub(r"[━╇]+", "-", line).split())
+
+
+@pytest.mark.parametrize("runs", [FEW, FEW + 1])
+def test_the_demo_counts_the_records_of_few_runs_and_of_many(runs: int) -> None:
+    waiting = tuple(Run(str(10 * at), str(10 * at + 4), at) for at in range(1, runs + 1))
+    stored = json.loads(encode(InflightNode(txid=1, waiting=waiting)))
+    assert isinstance(stored["waiting"], str) is (runs > FEW)
+    assert _count(stored["waiting"]) == sum(range(1, runs + 1))
 
 
 # Of 8,000 so many fail that ZooKeeper holds them packed, and moto takes long to find them.
