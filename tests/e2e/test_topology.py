@@ -251,7 +251,7 @@ def test_a_transactional_spout_fails_the_batch_with_the_record(stage: Stage) -> 
     stream = lines(stage, topology, spout="transactional")
     stream.each(["data", "attempt"], Text("bad"), ["text"]).partition_persist(log, ["text"], Write())
     error = failed(stage, topology, batch_retries=1)
-    assert "1 records failed" in error
+    assert "1 record failed" in error
     assert "ValueError: bad" in error
     assert log.seen == []
 

@@ -104,7 +104,7 @@ def test_retries_come_with_new_tuples_of_a_later_batch() -> None:
 
 
 def test_a_transactional_spout_fails_the_batch() -> None:
-    with pytest.raises(BatchFailedError, match=r"1 records failed.*spout=transactional"):
+    with pytest.raises(BatchFailedError, match=r"1 record failed.*spout=transactional"):
         run_topology(topology(spout="transactional"), {"spout": ["2"]})
     assert run_topology(topology(spout="transactional"), {"spout": ["1"]}).acked["spout"] == ["1"]
 
