@@ -43,7 +43,7 @@ TICK = 0.05
 """Seconds from one write to the next; each writes its part of a second's records to each busy shard."""
 
 FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""As a checkpoint in S3 has it: with that of local files Hadoop starts a program or two for each file."""
+"""As a checkpoint in S3 has it. That of local files starts more programs; here Hadoop starts `chmod` for each file."""
 
 OURS, THREADS, ASYNC, BARE = (
     "kinesis-trident",
@@ -51,7 +51,7 @@ OURS, THREADS, ASYNC, BARE = (
     "async-kinesis, a call a second",
     "a bare source in Spark, boto3 in 32 threads, a call a second",
 )
-PLANNER = "the planning process"
+PLANNER, PROGRAMS = "the planning process", "Hadoop's programs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Cost:
     @property
     def python(self) -> float:
         """Return the cores of its Python processes."""
-        return sum(cores for role, cores in self.cores.items() if role not in (JVM, ZOOKEEPER))
+        return sum(cores for role, cores in self.cores.items() if role not in (JVM, PROGRAMS, ZOOKEEPER))
 
 
 class Endpoint:
@@ -177,7 +177,7 @@ def measure(
     endpoint: Endpoint,
     used: Callable[[], Mapping[str, float]],
     read: Callable[[], int],
-    warm: float = WARM,
+    warm: float,
 ) -> Cost:
     """Return what a reader uses that has just begun. `used`: its seconds by role; `read`: its records; both so far."""
     while not endpoint.calls():
@@ -195,13 +195,19 @@ def measure(
 
 
 def used_by_query() -> dict[str, float]:
-    """Return the seconds of this process, Spark and ZooKeeper; those of the planning process apart."""
-    seconds, planning = spent(), 0.0
+    """Return the seconds of this process, Spark and ZooKeeper; those of the planning process apart.
+
+    So are those of the programs that Spark's JVM has waited for: while a query runs, its Python processes do not end.
+    """
+    seconds, planning, programs = spent(), 0.0, 0.0
     for role, process in running():
         with suppress(psutil.NoSuchProcess):
-            if role == PYTHON and "source_runner" in " ".join(process.cmdline()):
-                planning += sum(process.cpu_times()[:2])
-    return {**seconds, PLANNER: planning, PYTHON: seconds[PYTHON] - planning}
+            times = process.cpu_times()
+            if role == JVM:
+                programs += times.children_user + times.children_system
+            elif role == PYTHON and "source_runner" in " ".join(process.cmdline()):
+                planning += times.user + times.system
+    return {**seconds, PLANNER: planning, PROGRAMS: programs, PYTHON: seconds[PYTHON] - planning - programs}
 
 
 @contextmanager
@@ -272,12 +278,12 @@ def readers(spark: SparkSession, hosts: str, case: Case) -> dict[str, Callable[[
             **(case.options or {}),
         }
         with counted(spark, "kinesis-trident", given, case.trigger) as read:
-            return measure(endpoint, used_by_query, read)
+            return measure(endpoint, used_by_query, read, WARM)
 
     def bare(endpoint: Endpoint) -> Cost:
         given = {"streamName": STREAM, "endpointUrl": endpoint.url}
         with counted(spark, "bare-kinesis", given, case.trigger) as read:
-            return measure(endpoint, used_by_query, read)
+            return measure(endpoint, used_by_query, read, WARM)
 
     found: dict[str, Callable[[Endpoint], Cost]] = {OURS: ours}
     if case.beside:
@@ -301,7 +307,7 @@ def rows(case: Case, costs: Mapping[str, Cost]) -> Iterator[list[str]]:
             "" if bound is None else verdict(f"{bound} cores", cost.total <= bound),
             *(
                 f"{max(0.0, cost.cores[role]):.2f}" if role in cost.cores else ""
-                for role in (PLANNER, PYTHON, JVM, ZOOKEEPER)
+                for role in (PLANNER, PYTHON, JVM, PROGRAMS, ZOOKEEPER)
             ),
             f"{cost.calls:,.0f}",
             f"{cost.records:,.0f}",
@@ -316,6 +322,7 @@ COLUMNS = (
     PLANNER,
     "tasks",
     JVM,
+    PROGRAMS,
     ZOOKEEPER,
     "GetRecords a second",
     "records a second",
