@@ -33,8 +33,8 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.testing import ScriptedKinesis
 
 STREAM = "s"
-WARM, WARM_LOOP, SECONDS = 40.0, 5.0, 20.0
-"""Seconds of a query and of a loop before those that are measured, and of these."""
+WARM, WARM_LOOP, SECONDS = 120.0, 5.0, 20.0
+"""Seconds of a query and of a loop before those that are measured, and of these: a JVM compiles for two minutes."""
 
 SIZE = 1000
 """Bytes of a record: with its key, 1,000 of them are what a shard takes in a second."""
