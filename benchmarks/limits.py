@@ -28,7 +28,7 @@ from benchmarks.endpoint import ROOT, pretend_credentials
 from benchmarks.peers.environments import PEERS, PeerError, install
 from benchmarks.processors import JVM, PYTHON, ZOOKEEPER, running, spent
 from benchmarks.report import Section, publish, verdict
-from benchmarks.source import session
+from benchmarks.source import FEW_PROGRAMS, session
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.testing import ScriptedKinesis
 
@@ -41,9 +41,6 @@ SIZE = 1000
 
 TICK = 0.05
 """Seconds from one write to the next; each writes its part of a second's records to each busy shard."""
-
-FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""As a checkpoint in S3 has it. That of local files starts more programs; here Hadoop starts `chmod` for each file."""
 
 OURS, THREADS, ASYNC, BARE = (
     "kinesis-trident",
@@ -357,7 +354,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, EmbeddedZooKeeper() as zookeeper:
         spark = session(Path(folder))
         spark.dataSource.register(BareSource)
-        spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", FILES)
+        spark.conf.set(*FEW_PROGRAMS)
         for case in [case for name in given.cases or CASES for case in CASES[name]]:
             costs = {}
             for who, cost in readers(spark, zookeeper.hosts, case).items():

@@ -50,6 +50,15 @@ SHARE = 0.5
 SHARDS = 4
 
 
+FEW_PROGRAMS = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+)
+"""A setting with which Spark starts fewer programs for a checkpoint on a local disk: `chmod` for each file. In S3 it
+starts none.
+"""
+
+
 def session(folder: Path, *path: Path) -> SparkSession:
     """A local session without its page and its noise; `path`: where its Python processes look for modules first."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
