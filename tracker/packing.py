@@ -189,7 +189,8 @@ def _expand_columns(packed: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def _expand_rows(rows: Sequence[Any]) -> list[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) or [()] * 7
+    # Without rows there are as many columns as a run, or a piece, has at most.
+    return list(zip(*rows, strict=True)) or [()] * len(Run.__struct_fields__)
 
 
 def _check_positions(firsts: Sequence[str], lasts: Sequence[str], prevs: Sequence[str | None]) -> None:

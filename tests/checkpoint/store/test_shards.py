@@ -272,10 +272,10 @@ def test_megabytes_in_flight_survive_and_leave_no_parts(
 
     # Digits without any order do not pack.
     rng = random.Random(1)
-    runs = tuple(samples.run(rng.randrange(10**55), reason="R" * 250) for i in range(40_000))
+    runs = tuple(samples.run(rng.randrange(10**55), reason="R" * 250) for i in range(60_000))
     settle(store, epoch, 1, {SHARD: 1}, samples.inflight(1, *runs))
     assert store.shards.inflight() == {SHARD: samples.inflight(1, *runs)}
-    assert len(parts()) > 2
+    assert len(parts()) > 3
     settle(store, epoch, 2, {SHARD: 2}, samples.inflight(2, *runs[:-1]))
     assert store.shards.inflight() == {SHARD: samples.inflight(2, *runs[:-1])}
     held = parts()
