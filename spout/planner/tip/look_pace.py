@@ -21,9 +21,20 @@ WARM_GAP_MS = 250
 """Milliseconds at most between two looks at a shard that is not idle: they leave one of its five calls a second."""
 
 SCARCE_MS = 1_000
-"""Milliseconds between two looks, at most, where the calls of a shard are scarce: its turns or others take many.
+"""Milliseconds between two looks, at most, where the turns of a shard take many of its calls.
 
 Thrice the interval of idle shards, if that is shorter.
+"""
+
+REFUSED_MS = 2_000
+"""Milliseconds between two looks, at most, where others take so many of the calls of a shard that looks are refused."""
+
+_REFUSED = 1.5
+_FORGIVEN_MS = 30_000
+"""Each refusal makes the least time between two looks so much longer, and it halves in so many milliseconds.
+
+Multiplicative increase and slow decrease, as of TCP's window: two readers that look every 400 ms come to 500 ms each,
+and 2 to 5 % of their looks are refused in place of a quarter.
 """
 
 IDLE_MS = 400
@@ -49,6 +60,7 @@ class _Shard:
     Attributes:
         gap: from the last look to the next.
         budget: of the calls of looks and turns, and of their bytes.
+        least: of the gap, at the last look, because looks were refused.
         looked: the time of the last look; None before the first.
         found: the time of the last look that found something; None before the first.
         streak: the number of looks in a row that found something.
@@ -57,6 +69,7 @@ class _Shard:
 
     gap: int
     budget: ShardBudget
+    least: float = 0.0
     looked: int | None = None
     found: int | None = None
     streak: int = 0
@@ -68,7 +81,7 @@ class LookPace:
 
     After a look that found something the next follows after `BUSY_MS`. While looks find something again and again, they
     are spread so that looks and reads together leave one call a second free. After `WARM_MS` without a finding the time
-    to the next look doubles with each, up to `idle`, or a second after one that was refused.
+    to the next look doubles with each, up to `idle`. Where looks are refused, all are farther apart for a while.
 
     Args:
         idle: seconds between two looks at an idle shard.
@@ -94,16 +107,20 @@ class LookPace:
     def note_look(self, shard: str, now: int, *, found: bool | None) -> None:
         """Note the result of a look: whether it `found` something; None if it was refused."""
         pace = self._pace_of(shard)
+        if pace.looked is not None:
+            pace.least *= 0.5 ** ((now - pace.looked) / _FORGIVEN_MS)
+        if found is None:
+            pace.least = min(REFUSED_MS, max(self._busy, pace.least) * _REFUSED)
         pace.looked = now
         pace.streak = pace.streak + 1 if found else 0
         if not found:
             warm = pace.found is not None and now - pace.found < WARM_MS
-            most = self._idle if found is False else self._scarce
-            pace.gap = min(most, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
+            gap = min(self._idle, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
         else:
             pace.found = now
             spread = pace.budget.spread(1 + pace.reads) if pace.streak > 1 else 0.0
-            pace.gap = min(self._scarce, max(self._busy, int(spread * 1000 + ROUNDED)))
+            gap = min(self._scarce, max(self._busy, int(spread * 1000 + ROUNDED)))
+        pace.gap = max(gap, int(pace.least))
 
     def note_calls(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
         """Count the calls of a turn that was pinned, in place of what was said of it before."""

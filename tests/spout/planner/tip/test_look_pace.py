@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+import random
 from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from kinesis_trident.spout.kinesis import ThrottledError
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, Used
 from kinesis_trident.spout.planner.tip.look_pace import (
     BUSY_MS,
     IDLE_MS,
-    SCARCE_MS,
+    REFUSED_MS,
     WARM_GAP_MS,
     WARM_MS,
     LookPace,
     TurnCalls,
 )
+from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 
 NOW = 1_700_000_000_000
 LIMITED = 0.2
@@ -62,14 +66,52 @@ def test_an_idle_shard_is_looked_at_with_half_of_its_calls() -> None:
         now += IDLE_MS
 
 
-def test_an_idle_shard_whose_calls_others_take_is_looked_at_once_a_second() -> None:
+def test_refused_looks_are_ever_farther_apart_and_that_passes() -> None:
     pace, now = LookPace(period=LIMITED), NOW
-    now = look(pace, now, found=False)
-    for gap in (2 * IDLE_MS, SCARCE_MS, SCARCE_MS):
-        pace.note_look("a", now, found=None)
-        now = pace.next_look("a", before := now)
-        assert now == before + gap
-    assert look(pace, now, found=False) == now + IDLE_MS
+    gaps = []
+    for refused in (*[True] * 12, *[False] * 100):
+        pace.note_look("a", now, found=None if refused else False)
+        due = pace.next_look("a", now)
+        gaps.append(due - now)
+        now = due
+    assert gaps[0] == IDLE_MS < gaps[1]
+    assert gaps[:12] == sorted(gaps[:12])
+    assert gaps[11] == REFUSED_MS
+    assert gaps[12:] == sorted(gaps[12:], reverse=True)
+    assert gaps[-1] == IDLE_MS
+
+
+@pytest.mark.parametrize(("readers", "seldom"), [(2, 0.05), (3, 0.07), (5, 0.12)])
+@pytest.mark.parametrize("record_ms", [500, 10_000, 10**9])
+def test_several_readers_of_a_shard_come_to_share_its_calls(
+    readers: int, seldom: float, record_ms: int
+) -> None:
+    """Ten minutes of applications that know nothing of each other; without the least gap a third is refused."""
+    rng, quota, quotas = random.Random(1), ShardQuota("a"), Quotas()
+    paces = [LookPace(period=LIMITED) for _ in range(readers)]
+    seen = [0] * readers
+    made = [0] * readers
+    refused = 0
+    due = [(NOW + rng.randrange(1000), reader) for reader in range(readers)]
+    while due[0][0] < NOW + 600_000:
+        now, reader = heapq.heappop(due)
+        pace, newest, found = paces[reader], (now - NOW) // record_ms, None
+        try:
+            quota.read(quotas, now)
+        except ThrottledError:
+            refused += 1
+        else:
+            found = newest > seen[reader]
+            seen[reader] = newest
+        made[reader] += 1
+        answered = now + rng.randrange(5, 25)
+        call(pace, answered)
+        pace.note_look("a", answered, found=found)
+        heapq.heappush(due, (pace.next_look("a", answered) + rng.randrange(15), reader))
+    assert refused / sum(made) < seldom
+    # They use most of what there is, and none of them starves.
+    assert (sum(made) - refused) / 600 > 3.5
+    assert max(made) < 3 * min(made)
 
 
 def test_the_next_look_after_a_finding_comes_soon_and_ever_later_when_nothing_follows() -> None:
