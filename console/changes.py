@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_home import highest_used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
 from kinesis_trident.tracker.reasons import make_visible
@@ -122,7 +121,7 @@ def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what:
     ):
         msg = (
             "the copy holds records that were not acked yet, whose positions were in batches that are gone. Set the "
-            "positions one by one instead: kinesis-trident checkpoints APP set"
+            "positions one by one, with set in place of import"
         )
         raise ConsoleError(msg)
     return Change(
@@ -282,7 +281,7 @@ def _refuse_unsettled(store: SourceStore) -> None:
         msg = (
             f"txid {batch.plan.txid} is not settled, and would move the shards once more. Start the query, and end it "
             "with kinesis_trident.stop(query), which settles its last batch; then change it. If it cannot finish: "
-            f"kinesis-trident checkpoints {shlex.quote(store.layout.application)} abandon-batch"
+            + checkpoints_command(store, "abandon-batch")
         )
         raise ConsoleError(msg)
 

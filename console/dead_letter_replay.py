@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, ExternalNode, Replay
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import count_noun, epoch_ms
 from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
@@ -23,6 +23,7 @@ from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 if TYPE_CHECKING:
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter
 
+_NAMED = 3
 # A node of this many positions is about 30 KB.
 _RECORDS_A_NODE = 500
 
@@ -146,7 +147,7 @@ def refuse_replayed(stores: Sequence[SourceStore], texts: Iterable[str]) -> None
     if before:
         msg = (
             f"{', '.join(before[:3])}{f' and {len(before) - 3} more' if len(before) > 3 else ''} was replayed before: "
-            f"kinesis-trident dead-letters {shlex.quote(stores[0].layout.application)} shows what came of it. --again "
+            f"{command_for(stores[0], 'dead-letters')} shows what came of it. --again "
             "delivers it once more"
         )
         raise ConsoleError(msg)
@@ -290,11 +291,11 @@ def ask_for_replay(
     before = {text for store in stores for *_, records in _waiting_requests(store) for text in records}
     wanted = [one for one in ids if str(one) not in before]
     if ids and not wanted:
-        application = stores[0].layout.application
+        which = list(map(str, ids)) if len(ids) <= _NAMED else ["--all"]
+        cancel = command_for(stores[0], "dead-letters", "cancel", *which)
         msg = (
             f"{count_noun(len(ids), 'record')} asked for already: the query takes it in with its next micro-batch, or "
-            f"once it is started. Until then kinesis-trident dead-letters {shlex.quote(application)} cancel withdraws "
-            "it"
+            f"once it is started. Until then {cancel} withdraws it"
         )
         raise ConsoleError(msg)
     ids = wanted
@@ -382,8 +383,8 @@ def _refuse_strangers(store: SourceStore, ids: Sequence[MessageId], created: int
         strangers.append(str(one))
     if strangers:
         msg = (
-            f"{', '.join(strangers)}: no such dead letter, and no such record waits. kinesis-trident dead-letters "
-            f"{shlex.quote(layout.application)} lists them"
+            f"{', '.join(strangers)}: no such dead letter, and no such record waits. "
+            f"{command_for(store, 'dead-letters')} lists them"
         )
         raise ConsoleError(msg)
 

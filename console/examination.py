@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -234,7 +233,7 @@ class Examination:
                 "nodes",
                 "failed" if snapshot.problems else "ok",
                 "; ".join(snapshot.problems) or f"all nodes of {layout.base} can be read",
-                f"kinesis-trident status {shlex.quote(layout.application)} says what to do",
+                f"{target.command('status')} says what to do",
             )
 
 

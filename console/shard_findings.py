@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -27,7 +26,6 @@ _NAMED = 3
 
 def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[Finding]:
     """Find the shards that Kinesis refuses, that are blocked, or whose unread records expire."""
-    app = shlex.quote(snapshot.layout.application)
     refused: dict[str, dict[str, int]] = {}
     for shard in lags:
         sight = sight_of(snapshot, shard)
@@ -46,7 +44,8 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "other readers of the stream use up its limits: stop them, or give this query consumerMode=efo, more "
             "shards, or a lower maxFetchRate"
             if throttled
-            else "check the endpoint, the network and AWS's status page; kinesis-trident doctor tries each call",
+            else "check the endpoint, the network and AWS's status page; "
+            f"{snapshot.command('doctor')} tries each call",
             _labels(snapshot, shards),
         )
     blocked = {shard: node.blocked for shard, node in snapshot.inflight.items() if node.blocked}
@@ -56,7 +55,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "blocked",
             f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
             f"{next(iter(blocked.values())).partition(':')[0]}",
-            f"fix what makes the records fail (kinesis-trident retries {app}), raise maxRetryingRecords, or set "
+            f"fix what makes the records fail ({snapshot.command('retries')}), raise maxRetryingRecords, or set "
             "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
             _labels(snapshot, blocked),
         )
@@ -115,7 +114,6 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
 
 def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     """Find the records that failed, and the requests that nobody could read."""
-    app = shlex.quote(snapshot.layout.application)
     runs = [run for node in snapshot.inflight.values() for run in node.waiting]
     held = [run for run in runs if is_held_run(run)]
     waiting = [run for run in runs if run not in held]
@@ -132,7 +130,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             "retrying",
             f"{count_noun(sum(run.count for run in waiting), 'failed record')} will be delivered again; most often: "
             f"{_reasons(waiting)}",
-            f"kinesis-trident retries {app} shows all reasons",
+            f"{snapshot.command('retries')} shows all reasons",
         )
     dead = {shard: node.dead for shard, node in snapshot.inflight.items() if node.dead}
     if dead:
@@ -150,10 +148,10 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 else "will be dead-lettered with the next batch"
             )
             + f"; the first is {source}:{first.first or first.last}: {_reasons(runs)}",
-            "set deadLetter, or onExhausted=skip, and start again; or fix the cause, run kinesis-trident dead-letters "
-            f"{app} replay --exhausted, and start again"
+            "set deadLetter, or onExhausted=skip, and start again; or fix the cause, run "
+            f"{snapshot.command('dead-letters', 'replay', '--exhausted')}, and start again"
             if stopped
-            else f"kinesis-trident dead-letters {app} lists it then",
+            else f"{snapshot.command('dead-letters')} lists it then",
             _labels(snapshot, dead),
         )
     letters = sum(node.count for node in snapshot.dead_letters.values())
@@ -177,8 +175,8 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 else ""
             )
             + (f", the last {duration(max(0, now - newest.time))} ago: {newest.reason}" if newest else ""),
-            f"kinesis-trident dead-letters {app} lists them with their reasons; once what they fail at is mended, "
-            f"kinesis-trident dead-letters {app} replay --all delivers them again",
+            f"{snapshot.command('dead-letters')} lists them with their reasons; once what they fail at is mended, "
+            f"{snapshot.command('dead-letters', 'replay', '--all')} delivers them again",
         )
     if snapshot.rejected:
         yield Finding(
@@ -223,7 +221,6 @@ def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
 def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limits) -> Iterator[Finding]:
     """Find the limits that are exceeded, and a lag that nobody knows."""
     numbers = totals(snapshot, now, lags)
-    app = shlex.quote(snapshot.layout.application)
     if limits.lag_ms is not None:
         to_read = {shard: lag.ms for shard, lag in lags.items() if is_read(snapshot, shard)}
         late = [shard for shard, ms in to_read.items() if ms is not None and ms > limits.lag_ms]
@@ -235,7 +232,7 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 "max-lag",
                 f"the oldest unread record of {_names(snapshot, late)} is {duration(most)} old, more than "
                 f"{duration(limits.lag_ms)}",
-                f"kinesis-trident status {app} says why, if it is known",
+                f"{snapshot.command('status')} says why, if it is known",
                 _labels(snapshot, late),
             )
         elif unknown or not to_read:
@@ -246,7 +243,7 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 "unknown-lag",
                 f"the lag of {_names(snapshot, unknown) if unknown else 'the application'} is unknown: "
                 + (said if seen else "nobody has looked at the stream's end yet"),
-                f"kinesis-trident status {app} says why, if it is known",
+                f"{snapshot.command('status')} says why, if it is known",
                 _labels(snapshot, unknown),
             )
     counts: tuple[tuple[int | None, int, Code, str, str], ...] = (
@@ -266,7 +263,7 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 Level.CRITICAL,
                 code,
                 f"{count_noun(number, 'record')} {one if number == 1 else several}, more than {limit}",
-                f"kinesis-trident {command} {app} shows them",
+                f"{snapshot.command(command)} shows them",
             )
 
 

@@ -21,6 +21,8 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import RunEnd, StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.checkpoint.zookeeper.client import NOWHERE, ZooKeeperConfig, config_of
+from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 
 NodeT = TypeVar("NodeT")
 
@@ -31,6 +33,7 @@ class Snapshot:
 
     Attributes:
         layout: of the application.
+        zookeeper: the settings with which it was read.
         streams: those shown, of the streams that have their home here.
         epoch: of the newest run; 0 before the first.
         run: the newest run; None before the first.
@@ -55,6 +58,7 @@ class Snapshot:
     """
 
     layout: Layout
+    zookeeper: ZooKeeperConfig = NOWHERE
     streams: tuple[str, ...] = ()
     epoch: int = 0
     run: EpochNode | None = None
@@ -78,6 +82,10 @@ class Snapshot:
     ends: tuple[RunEnd, ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    def command(self, command: str, *words: str) -> str:
+        """Return the line that runs a command on the application."""
+        return command_line(self.zookeeper, self.layout.root, command, self.layout.application, *words)
 
     def label_of(self, shard: str) -> str:
         """Return a shard's name for people: its id, preceded by the stream if there are several."""
@@ -193,6 +201,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     inflight = looked_at(store.shards.inflight())
     return Snapshot(
         layout=store.layout,
+        zookeeper=config_of(store.client),
         streams=known if stream is None else (stream,),
         epoch=newest[0] if newest else 0,
         run=newest[1] if newest else None,

@@ -18,7 +18,8 @@ from kinesis_trident.checkpoint.store.source_store import (
     find_layouts,
     streams_of,
 )
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connected
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, config_of, connected
+from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 
@@ -31,6 +32,10 @@ class Target:
     root: str
     application: str
     stream: str | None = None
+
+    def command(self, command: str, *words: str) -> str:
+        """Return the line that runs a command on the application."""
+        return command_line(self.zookeeper, self.root, command, self.application, *words)
 
 
 @contextmanager
@@ -84,6 +89,18 @@ def _no_application(target: Target, known: list[str]) -> str:
     if not known:
         return f"there is no application {where}. Check --zookeeper and --root"
     return f"there is no application {target.application!r} {where}; the applications are {', '.join(known)}"
+
+
+def command_for(store: SourceStore, command: str, *words: str) -> str:
+    """Return the line that runs a command on the application of a store."""
+    where = store.layout
+    return command_line(config_of(store.client), where.root, command, where.application, *words)
+
+
+def checkpoints_command(store: SourceStore, action: str) -> str:
+    """Return the line that runs an action on the checkpoints of a store: of that home alone."""
+    stream = store.layout.stream
+    return command_for(store, "checkpoints", action, *(["--stream", stream] if stream else []))
 
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]

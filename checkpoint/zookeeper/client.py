@@ -134,7 +134,16 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-__all__ = ["Sasl", "Tls", "ZooKeeperConfig", "connect", "session_timeout", "shared_client"]
+__all__ = [
+    "NOWHERE",
+    "Sasl",
+    "Tls",
+    "ZooKeeperConfig",
+    "config_of",
+    "connect",
+    "session_timeout",
+    "shared_client",
+]
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +196,10 @@ class ZooKeeperConfig:
         if self.digest is not None:
             shown["digest"] = f"{self.digest.partition(':')[0]}:***"
         return f"ZooKeeperConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+NOWHERE = ZooKeeperConfig("")
+"""The settings of a connection that nobody has described."""
 
 
 def connect(config: ZooKeeperConfig) -> KazooClient:
@@ -252,13 +265,15 @@ class _Client(KazooClient):  # type: ignore[misc]
     """kazoo's client with what it keeps to itself.
 
     Attributes:
-        session_seconds: the session timeout with which it was made.
+        config: the settings with which it was made.
+        session_seconds: their session timeout.
         is_stopped: somebody has closed it.
     """
 
-    def __init__(self, session_seconds: float, **settings: Any) -> None:
-        super().__init__(timeout=session_seconds, **settings)
-        self.session_seconds = session_seconds
+    def __init__(self, config: ZooKeeperConfig, **settings: Any) -> None:
+        super().__init__(hosts=config.hosts, timeout=config.session_timeout, **settings)
+        self.config = config
+        self.session_seconds = config.session_timeout
         self.is_stopped = False
 
     def start_async(self) -> Any:
@@ -312,6 +327,11 @@ def session_timeout(client: KazooClient) -> float:
     return float(getattr(client, "session_seconds", _SESSION_SECONDS))
 
 
+def config_of(client: KazooClient) -> ZooKeeperConfig:
+    """Return the settings with which `connect` has made a client; `NOWHERE` for another client."""
+    return getattr(client, "config", NOWHERE)
+
+
 _clients: PerProcess[ZooKeeperConfig, KazooClient] = PerProcess()
 
 
@@ -353,8 +373,7 @@ def _client(config: ZooKeeperConfig) -> _Client:
         settings["default_acl"] = CREATOR_ALL_ACL
     try:
         return _Client(
-            config.session_timeout,
-            hosts=config.hosts,
+            config,
             # By default kazoo lets the pause between two attempts grow to an hour.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             logger=_kazoo_log,

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import typer
 
+from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.console.target import Application, Root, Stream, ZooKeeper, target_of
-
-DEFAULT_ROOT = "/kinesis-trident"
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 

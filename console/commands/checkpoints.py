@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from kinesis_trident.console.target import (
     Watch,
     Yes,
     action_of,
+    checkpoints_command,
     open_stores,
 )
 from kinesis_trident.console.text import count_noun, now_ms
@@ -110,8 +110,7 @@ def checkpoints(
             return
         if value is None:
             what = "a position" if action is Action.SET else "a file, or the name of a backup"
-            app = shlex.quote(target.application)
-            msg = f"{action.value} needs {what}: kinesis-trident checkpoints {app} {action.value} ..."
+            msg = f"{action.value} needs {what}: {checkpoints_command(store, action.value)}"
             raise ConsoleError(msg)
         if action is Action.SET:
             changed = _set(store, shard, value, yes=yes, force=force)
@@ -232,10 +231,7 @@ def _load_copy(store: SourceStore, source: str, copies: Sequence[BackupNode]) ->
     if found is not None:
         return found
     if not copies:
-        msg = (
-            f"{source} is neither a backup (kinesis-trident checkpoints {shlex.quote(store.layout.application)} "
-            "backups) nor a file that can be read"
-        )
+        msg = f"{source} is neither a backup ({checkpoints_command(store, 'backups')}) nor a file that can be read"
         raise ConsoleError(msg)
     for saved in copies:
         if saved.home == store.layout.base:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -153,8 +152,7 @@ def dead_letters(
             show(VIEWS["dead-letters"], target, as_json, watch, shard, limit)
         case LetterAction.SHOW:
             if not ids:
-                app = shlex.quote(target.application)
-                msg = f"show needs message ids. kinesis-trident dead-letters {app} lists them"
+                msg = f"show needs message ids. {target.command('dead-letters')} lists them"
                 raise ConsoleError(msg)
             for letter in _letters(target, ids, folder, shard, yes=yes):
                 print(json_line(letter) if as_json else _render_letter(letter))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.common.errors import KinesisTridentError
-from kinesis_trident.console.commands.application_options import DEFAULT_ROOT
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
 from kinesis_trident.console.examination import Examination
 from kinesis_trident.console.machine import Result, examine_machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -99,8 +98,7 @@ def retries(
         if not chosen:
             what = f" for a reason with {reason!r}" if reason else ""
             what += f" in shard {shard}" if shard else ""
-            app = shlex.quote(target.application)
-            msg = f"no record waits for a retry{what}. kinesis-trident retries {app} shows all that do"
+            msg = f"no record waits for a retry{what}. {target.command('retries')} shows all that do"
             raise ConsoleError(msg)
         ask(stores, chosen, as_json, what="retry now")
 

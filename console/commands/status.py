@@ -69,7 +69,7 @@ def apps(*, everything: Target, as_json: AsJson = False) -> None:
             )
     view = View(
         f"applications below {everything.root}",
-        "kinesis-trident status APP says what to do"
+        f"{replace(everything, application='APP').command('status')} says what to do"
         if rows
         else "there are none: check --zookeeper and --root",
         ("application", "level", "lag_ms", "retrying", "streams", "wrong"),

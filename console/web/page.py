@@ -57,6 +57,7 @@ def _part(part: HomeView, now: int) -> Row:
     letters = VIEWS["dead-letters"](snapshot, now)
     return {
         "status": status,
+        "command": snapshot.command,
         "wrong": [one for one in status["findings"] if one["level"] != "note"],
         "notes": [one for one in status["findings"] if one["level"] == "note"],
         "read_rate": newest.read_rate if newest else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.table import option
 
@@ -26,7 +27,7 @@ class ZooKeeperOptions:
     zookeeper_root: str = option(
         "zookeeper.root",
         parsers.text,
-        "/kinesis-trident",
+        DEFAULT_ROOT,
         "The root node of all state.",
     )
     zookeeper_session_timeout: float = option(

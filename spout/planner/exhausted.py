@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
+from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
@@ -47,11 +47,14 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
         run = runs[0]
         reason = run.failures[-1].reason if run.failures else "unknown"
         key = layout.key_of(shard)
+        record = f"{key.source}:{run.first or run.last}"
+        command = command_line(
+            options.zookeeper, layout.root, "dead-letters", layout.application, "replay", record
+        )
         msg = (
             f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
             f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "
             "deadLetter, or onExhausted=skip, and start again. Or fix the cause, put the record back with "
-            f"`kinesis-trident dead-letters {shlex.quote(options.application_name)} replay "
-            f"{key.source}:{run.first or run.last}`, and start again"
+            f"`{command}`, and start again"
         )
         raise ExhaustedError(msg)

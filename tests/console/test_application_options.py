@@ -8,8 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.console.cli import app
-from kinesis_trident.console.commands.application_options import DEFAULT_ROOT, add_command
+from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.target import Login, Target
 
 COMMANDS = typer.main.get_group(app).commands

@@ -1,0 +1,56 @@
+"""Test the command lines that are recommended: a copy of one asks the same ZooKeeper."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT, command_line
+
+VARIABLES = (
+    "KINESIS_TRIDENT_ZOOKEEPER",
+    "KINESIS_TRIDENT_ZOOKEEPER_DIGEST",
+    "KINESIS_TRIDENT_ZOOKEEPER_SASL",
+)
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "root", "line"),
+    [
+        (ZooKeeperConfig("h:1"), DEFAULT_ROOT, "kinesis-trident status 'bob'\"'\"'s job' --zookeeper h:1"),
+        (
+            ZooKeeperConfig("a:1,b:2/c d", 5, Tls("ca.pem", "my cert", "key", check_hostname=False)),
+            "/my root",
+            "kinesis-trident --tls-ca ca.pem --tls-cert 'my cert' --tls-key key --no-tls-check-hostname "
+            "status 'bob'\"'\"'s job' --zookeeper 'a:1,b:2/c d' --root '/my root'",
+        ),
+        (
+            ZooKeeperConfig("h:1", 5, Tls(verify=False), Sasl("user", "s3cret", "GSSAPI"), "bob:s3cret"),
+            DEFAULT_ROOT,
+            "kinesis-trident --digest bob:PASSWORD --sasl user:PASSWORD --sasl-mechanism GSSAPI --no-tls-verify "
+            "status 'bob'\"'\"'s job' --zookeeper h:1",
+        ),
+        (ZooKeeperConfig(""), DEFAULT_ROOT, "kinesis-trident status 'bob'\"'\"'s job'"),
+    ],
+)
+def test_a_line_has_the_options_that_lead_there(config: ZooKeeperConfig, root: str, line: str) -> None:
+    assert command_line(config, root, "status", "bob's job") == line
+
+
+def test_the_environment_takes_the_place_of_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ZooKeeperConfig("h:1", sasl=Sasl("user", "s3cret"), digest="bob:s3cret")
+    for name, value in zip(VARIABLES, ("h:1", "bob:s3cret", "user:s3cret"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert command_line(config, DEFAULT_ROOT, "apps") == "kinesis-trident apps"
+    other = ZooKeeperConfig("h:2", digest="eve:s3cret")
+    assert shlex.split(command_line(other, DEFAULT_ROOT, "apps"))[1:] == [
+        *("--digest", "eve:PASSWORD", "apps", "--zookeeper", "h:2")
+    ]
