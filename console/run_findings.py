@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kinesis_trident.console.finding import Finding, Level
-from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.snapshot import ASKED_MS, Snapshot
 from kinesis_trident.console.text import count_noun, duration
 
 _MINUTE = 60_000
-_ASKED_MS = _MINUTE
 _SILENT_MS = 5 * _MINUTE
 _STUCK_MS = 10 * _MINUTE
 _TAKEOVER_MS = 5 * _MINUTE
@@ -23,8 +22,10 @@ def phase(snapshot: Snapshot, now: int) -> tuple[str, int | None]:
         status = snapshot.status
         if snapshot.owner is None or status is None or status.epoch < snapshot.epoch:
             return "no batch in hand", None
-        if now - status.time > _ASKED_MS:
+        if now - status.time > ASKED_MS:
             return "no batch in hand; Spark asks for none", status.time
+        if snapshot.is_drained(now):
+            return "no batch in hand; has read everything that it was to read", None
         return "no batch in hand; waits for records", None
     if snapshot.finished:
         since = snapshot.finished_at
@@ -72,7 +73,7 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         return
     run = snapshot.run
     where = f"epoch {snapshot.epoch} on {run.host}, pid {run.pid}"
-    end = snapshot.end
+    end = snapshot.end(now)
     if end is not None:
         ago = f"{duration(max(0, now - end.at))} ago"
         is_meant = end.how in ("stopped", "finished")
@@ -81,7 +82,8 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             "not-running",
             {
                 "stopped": f"the last run, {where}, was stopped {ago}",
-                "finished": f"the last run, {where}, has read everything and finished {ago}",
+                "finished": f"the last run, {where}, has read everything and finished {ago}"
+                + (", unless another source of its query is still read" if snapshot.owner else ""),
                 "failed": f"the last run, {where}, failed {ago}: {end.why}",
                 "interrupted": f"the last run, {where}, ended {ago} in the middle of a batch: {end.why}",
             }[end.how],

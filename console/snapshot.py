@@ -24,6 +24,9 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_o
 from kinesis_trident.checkpoint.zookeeper.client import NOWHERE, ZooKeeperConfig, config_of
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 
+ASKED_MS = 60_000
+"""Milliseconds for which a status says that Spark asks its run."""
+
 NodeT = TypeVar("NodeT")
 
 
@@ -124,9 +127,25 @@ class Snapshot:
         except ValueError:
             return shard
 
+    def end(self, now: int) -> RunEnd | None:
+        """Return how the newest run has ended; None if it runs, or ended without a word.
+
+        One that has read everything runs on while Spark asks it: another source of its query is still read. `now` is in
+        epoch milliseconds.
+        """
+        return None if self.is_drained(now) else self._last_word
+
+    def is_drained(self, now: int) -> bool:
+        """Return whether the newest run has read everything that it was to read, and Spark still asks it."""
+        end, status = self._last_word, self.status
+        return (
+            (end is not None and end.how == "finished")
+            and (self.owner is not None and status is not None and status.epoch == self.epoch)
+            and (status.time > end.at and now - status.time <= ASKED_MS)
+        )
+
     @property
-    def end(self) -> RunEnd | None:
-        """Return how the newest run has ended; None if it runs, or ended without a word."""
+    def _last_word(self) -> RunEnd | None:
         return next((end for end in self.ends if end.epoch == self.epoch), None)
 
     @property

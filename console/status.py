@@ -62,7 +62,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
     """Return the status as JSON values. `now` is in epoch milliseconds; keys as in `View`."""
     findings = find(snapshot, now, limits)
     what, since = phase(snapshot, now)
-    run, batch = snapshot.run, snapshot.batch
+    run, batch, end = snapshot.run, snapshot.batch, snapshot.end(now)
     return {
         "application": snapshot.layout.application,
         "streams": list(snapshot.streams),
@@ -75,7 +75,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
             "host": run.host,
             "pid": run.pid,
             "since_at": run.since,
-            "ended": snapshot.end.how if snapshot.end else None,
+            "ended": end.how if end else None,
         },
         "ends": [msgspec.to_builtins(end) for end in snapshot.ends],
         "batch": {"txid": batch.plan.txid if batch else None, "phase": what, "since_at": since},

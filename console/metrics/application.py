@@ -17,7 +17,8 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     home = home_of(snapshot.layout.application, snapshot.streams)
     status = snapshot.status
     readings.set("connected", snapshot.owner is not None, *home)
-    ended_well = snapshot.end is not None and snapshot.end.how in ("stopped", "finished")
+    end = snapshot.end(now)
+    ended_well = end is not None and end.how in ("stopped", "finished")
     readings.set("run_ended_well", ended_well, *home)
     readings.set("epoch", snapshot.epoch, *home)
     readings.set("settled_txid", snapshot.settled.txid if snapshot.settled else 0, *home)

@@ -145,6 +145,12 @@ def ended(how: How, epoch: int = 3) -> Snapshot:
     return replace(HEALTHY, owner=None, ends=(end,))
 
 
+def drained(asked: int, ago: int = MINUTE) -> Snapshot:
+    """A run that has read everything so long ago, is connected, and was last asked then."""
+    end = msgspec.structs.replace(ended("finished").ends[0], at=NOW - ago)
+    return replace(with_status(time=asked), ends=(end,))
+
+
 def endless(since: int, parent: Sight | None = None, child: Sight | None = None) -> Snapshot:
     """A shard that was split, whose child was listed a while ago."""
     sights = {CHILD: parent or Sight(), NEW: child or Sight()}
@@ -165,6 +171,18 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
         (replace(HEALTHY, owner=None), {"not-running": Level.CRITICAL}, "ended without a word"),
         (ended("stopped"), {"not-running": Level.NOTE}, "was stopped 1m 00s ago"),
         (ended("finished"), {"not-running": Level.NOTE}, "has read everything and finished 1m 00s ago"),
+        # Spark asks it on, as other sources of the query are not drained; or may ask it again after their batch.
+        (drained(NOW), {}, "has read everything that it was to read"),
+        (
+            drained(NOW - MINUTE),
+            {"not-running": Level.NOTE},
+            "and finished 1m 00s ago, unless another source of its query is still read",
+        ),
+        (
+            drained(NOW - 2 * MINUTE, ago=10 * MINUTE),
+            {"not-running": Level.NOTE},
+            "10m 00s ago, unless another",
+        ),
         (ended("failed"), {"not-running": Level.CRITICAL}, "failed 1m 00s ago: ValueError: the sink is down"),
         (ended("interrupted"), {"not-running": Level.CRITICAL}, "ended 1m 00s ago in the middle of a batch"),
         # Of the run before; and of the newest, whose process Spark has left behind.

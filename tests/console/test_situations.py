@@ -511,6 +511,21 @@ def test_a_change_that_cannot_be_is_refused(
     assert query.checkpoint.offsets == before
 
 
+def test_a_drained_source_of_a_query_that_still_reads_another_has_not_finished(
+    lives: Lives, app: str, command: Command
+) -> None:
+    query = lives.begin(filled())
+    query.drain()
+    # Spark asks each source of a query before each batch.
+    looked(query)
+    status = json.loads(command("status", app, "--json")[1])
+    assert (status["connected"], status["run"]["ended"], status["findings"]) == (True, None, [])
+    assert status["batch"]["phase"] == "no batch in hand; has read everything that it was to read"
+    assert " for " in command("status", app)[1].partition("run ")[2]
+    query.end()
+    assert json.loads(command("status", app, "--json")[1])["run"]["ended"] == "finished"
+
+
 def test_a_run_that_is_connected_is_stopped_by_force_alone(lives: Lives, app: str, command: Command) -> None:
     query = lives.begin(filled())
     query.batch()
