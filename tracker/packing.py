@@ -4,8 +4,7 @@ In that JSON the runs of a shard are columns, `[head, first, last, count, prev, 
 outcome `[head, first, last, count, prev, reason]`. Columns of positions are texts with spaces in between, without the
 `head`, the digits that all of them begin with: `=` is a first record that is also the last one, `-` no record before.
 The last column has indexes into the `failures`, or the `reasons`, that stand before all runs: records that fail
-together share them. Version 3 had rows in place of columns: such JSON is twice as long, and takes twice the time to
-compress.
+together share them.
 
 Release 1.0.0 packed runs in chunks, as columns of bytes: `unpack_chunks` reads them.
 """
@@ -50,22 +49,15 @@ _Head = Annotated[str, msgspec.Meta(max_length=129)]
 _RunColumns = tuple[_Head, str, str, list[Number], str, list[Number], list[Time], list[_Index]]
 _PieceColumns = tuple[_Head, str, str, list[Number], str, list[_Index]]
 
-_RunRow = tuple[str, str, Number, str | None, Number, Time, _Index]
-_PieceRow = tuple[str, str, Number, str | None, _Index]
-
 
 class _PackedRuns(msgspec.Struct, frozen=True):
-    """`columns`, or of version 3 `runs`; the same below."""
-
     failures: tuple[tuple[Failure, ...], ...]
-    columns: _RunColumns | dict[str, _RunColumns] | None = None
-    runs: list[_RunRow] | dict[str, list[_RunRow]] | None = None
+    columns: _RunColumns | dict[str, _RunColumns]
 
 
 class _PackedPieces(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
-    columns: dict[str, _PieceColumns] | None = None
-    runs: dict[str, list[_PieceRow]] | None = None
+    columns: dict[str, _PieceColumns]
 
 
 _PLAIN = frozenset(range(1, 130))
@@ -155,12 +147,8 @@ def _columns_in(packed: _PackedRuns | _PackedPieces) -> dict[Any, list[Sequence[
     Raises:
         ValueError: they are none.
     """
-    some: Any = packed.runs if packed.columns is None else packed.columns
-    if some is None:
-        msg = "it holds no runs"
-        raise ValueError(msg)
-    expand = _expand_rows if packed.columns is None else _expand_columns
-    found = {shard: expand(one) for shard, one in (some if isinstance(some, dict) else {None: some}).items()}
+    some: Any = packed.columns if isinstance(packed.columns, dict) else {None: packed.columns}
+    found = {shard: _expand_columns(one) for shard, one in some.items()}
     for columns in found.values():
         if len(set(map(len, columns))) > 1:
             msg = "columns are of several lengths"
@@ -186,11 +174,6 @@ def _expand_columns(packed: Sequence[Any]) -> list[Sequence[Any]]:
         [None if prev == "-" else head + prev for prev in prevs.split(" ")],
         *others,
     ]
-
-
-def _expand_rows(rows: Sequence[Any]) -> list[Sequence[Any]]:
-    # Without rows there are as many columns as a run, or a piece, has at most.
-    return list(zip(*rows, strict=True)) or [()] * len(Run.__struct_fields__)
 
 
 def _check_positions(firsts: Sequence[str], lasts: Sequence[str], prevs: Sequence[str | None]) -> None:

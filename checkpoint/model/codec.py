@@ -4,9 +4,9 @@ A node that cannot be read is an error, never another value or a default: a chec
 silently lose or repeat records. So are fields that contradict each other, which their types cannot show.
 
 A field with up to `FEW` runs is plain JSON; with more it is a text (`tracker.packing`): thousands of failures otherwise
-take megabytes, again with every batch. Nodes and offsets with such a field have version 4. In those of version 3 the
-text has a row for each run; those of version 2 come from release 1.0.0, which packed the runs in chunks. A pin with a
-field of `_NEEDED` has version 2. Others have version 1.
+take megabytes, again with every batch. Nodes and offsets with such a field have version 4; those of version 2 come from
+release 1.0.0, which packed the runs in chunks. No release has written version 3. A pin with a field of `_NEEDED` has
+version 2. Others have version 1.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class UnreadableError(ValueError):
 
 
 class NewerVersionError(UnreadableError):
-    """A newer release has written it."""
+    """Another release has written it, in a version that this one does not know."""
 
 
 class _Version(msgspec.Struct):
@@ -83,7 +83,7 @@ _WHAT_TO_DO = (
 )
 
 _WHAT_TO_DO_THEN = (
-    "Nothing was changed. Use the newer release again: its documentation says how to go back (deploying.md)"
+    "Nothing was changed. Use that release again: its documentation says how to go back (deploying.md)"
 )
 
 
@@ -114,7 +114,7 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
         kind: a struct of `checkpoint.model.nodes`.
 
     Raises:
-        NewerFormatError: a later release has written it, in a version that this one does not know.
+        NewerFormatError: another release has written it, in a version that this one does not know.
         CorruptNodeError: bad JSON, a missing field, a wrong type, or fields that contradict each other.
     """
     try:
@@ -137,16 +137,17 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
     except UNREADABLE as error:
         msg = f"does not hold a node of kinesis-trident ({error}): {data[:80]!r}"
         raise UnreadableError(msg) from None
-    newest = _newest_version(kind)
-    if version > newest:
+    known = _versions_of(kind)
+    if version > VERSION and version not in known:
         msg = (
-            f"was written by a newer release of kinesis-trident (version {version} of its format), which this one "
-            f"cannot read: it reads versions up to {newest}"
+            f"was written by {'a newer' if version > known[-1] else 'another'} release of kinesis-trident (version "
+            f"{version} of its format), which this one cannot read: it reads version{'s' if len(known) > 1 else ''} "
+            f"{', '.join(map(str, known))}"
         )
         raise NewerVersionError(msg)
     try:
         decoder = _decoder_of(kind)
-        is_later = VERSION < version <= newest
+        is_later = version in known[1:]
         node = _decode_versioned(data, decoder, version) if is_later else decoder.decode(data)
         wrong = flaw_of(node)
     except (*UNREADABLE, OrderError) as error:
@@ -157,13 +158,11 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
     return node  # type: ignore[return-value]
 
 
-def _newest_version(kind: type[Node]) -> int:
-    """Return the newest version of the nodes of a kind that can be read."""
-    return (
-        PACKED_VERSION
-        if kind is Batch or kind in _RUNS
-        else max(_NEEDED.get(kind, {}).values(), default=VERSION)
-    )
+def _versions_of(kind: type[Node]) -> list[int]:
+    """Return the versions of the nodes of a kind that can be read, the newest last."""
+    if kind is Batch or kind in _RUNS:
+        return [VERSION, CHUNKED_VERSION, PACKED_VERSION]
+    return sorted({VERSION, *_NEEDED.get(kind, {}).values()})
 
 
 def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version: int) -> Node:

@@ -62,7 +62,7 @@ def plan_from_offset(offset: object) -> Plan:
     """Read an offset from Spark's log.
 
     Raises:
-        OffsetError: a newer release has written it, or it is not an offset of this source.
+        OffsetError: another release has written it, or it is not an offset of this source.
     """
     if not isinstance(offset, dict):
         # Spark parses the JSON of its log, and passes on whatever that is.
@@ -72,7 +72,7 @@ def plan_from_offset(offset: object) -> Plan:
         return read(msgspec.json.encode(offset), Plan)
     except NewerVersionError as error:
         msg = (
-            f"Spark's checkpoint has an offset that {error}. Use the newer release again, or start with a new "
+            f"Spark's checkpoint has an offset that {error}. Use that release again, or start with a new "
             "checkpointLocation"
         )
         raise OffsetError(msg) from None

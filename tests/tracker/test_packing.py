@@ -9,7 +9,6 @@ import re
 import tracemalloc
 import zlib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -56,27 +55,6 @@ def test_runs_come_back_as_they_were(runs: tuple[Run, ...]) -> None:
 @given(st.lists(PIECES, min_size=1, max_size=20).map(tuple))
 def test_pieces_come_back_as_they_were(pieces: tuple[NotDone, ...]) -> None:
     assert unpack_pieces(pack({"a": pieces, "b": ()})) == {"a": pieces, "b": ()}
-
-
-def rows_of(runs: tuple[Run, ...] | tuple[NotDone, ...], values: list[Any]) -> list[list[Any]]:
-    """Return runs, or pieces, as version 3 has packed them."""
-    return [
-        [run.first, run.last, run.count, run.prev, values.index(run.reason)]
-        if isinstance(run, NotDone)
-        else [run.first, run.last, run.count, run.prev, run.attempt, run.due, values.index(run.failures)]
-        for run in runs
-    ]
-
-
-@given(st.lists(RUNS, max_size=20).map(tuple), st.lists(PIECES, max_size=20).map(tuple))
-def test_rows_of_version_3_are_read(runs: tuple[Run, ...], pieces: tuple[NotDone, ...]) -> None:
-    failures, reasons = [run.failures for run in runs], [piece.reason for piece in pieces]
-    rows = rows_of(runs, failures)
-    assert unpack(packed(msgspec.json.encode({"failures": failures, "runs": rows}))) == runs
-    both = {"failures": failures, "runs": {"a": rows, "b": []}}
-    assert unpack(packed(msgspec.json.encode(both))) == {"a": runs, "b": ()}
-    of_pieces = {"reasons": reasons, "runs": {"a": rows_of(pieces, reasons), "b": []}}
-    assert unpack_pieces(packed(msgspec.json.encode(of_pieces))) == {"a": pieces, "b": ()}
 
 
 def scattered(count: int, rng: random.Random, reasons: int = 64) -> tuple[Run, ...]:
@@ -160,11 +138,11 @@ def test_what_cannot_be_read_is_an_error(text: str) -> None:
     ("first", "last", "prev"), [("x", "8", "7"), ("8", "x", "7"), ("8", "8", "x"), ("8", "8", "")]
 )
 def test_a_position_that_is_none_is_an_error(first: str, last: str, prev: str) -> None:
-    row = [first, last, 1, prev]
+    columns = ["", first, last, [1], prev]
     with pytest.raises(OrderError, match="cannot be read"):
-        unpack(packed(msgspec.json.encode({"failures": [[]], "runs": [[*row, 1, 0, 0]]})))
+        unpack(packed(msgspec.json.encode({"failures": [[]], "columns": [*columns, [1], [0], [0]]})))
     with pytest.raises(OrderError, match="cannot be read"):
-        unpack_pieces(packed(msgspec.json.encode({"reasons": [""], "runs": {"a": [[*row, 0]]}})))
+        unpack_pieces(packed(msgspec.json.encode({"reasons": [""], "columns": {"a": [*columns, [0]]}})))
     good = Run("", "8:1", prev="7")
     assert unpack(pack([good])) == (good,)
 

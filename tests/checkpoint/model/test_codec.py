@@ -5,13 +5,14 @@ import pytest
 import samples
 from hypothesis import given, strategies as st
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.errors import CorruptNodeError, NewerFormatError
 from kinesis_trident.checkpoint.model.codec import FEW, decode, encode
 from kinesis_trident.checkpoint.model.nodes import (
     Batch,
     BatchOutcome,
     CheckpointNode,
     InflightNode,
+    Node,
     NotDone,
     Pin,
     Plan,
@@ -88,13 +89,22 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
         assert decode(PATH, encode(node), InflightNode) == node
 
 
-def test_a_node_of_version_3_with_a_row_for_each_run_is_read() -> None:
-    data = (
-        b'{"v":3,"txid":3,"waiting":"OE910DEKwkAURdG93PoV/yWZRO3dgs0wRYoIQlAYSSXu3Q1869OdD/f1sR99e3OptU4RIW7rfmzX'
-        b"3l+d1prox/PNpVYCEch6Hvsuq0SEoqlihFMZEEMqI2JMZUJMqRRESWVGzKksiCWVE+KUyhlxTsWB8J8FI5w/eEA4n/CIcH7hCeF8wwXh"
-        b'/MMzwslI+/4AGTZ2qw=="}'
-    )
-    assert decode(PATH, data, InflightNode) == samples.inflight(3, *map(samples.run, range(17)))
+@pytest.mark.parametrize(
+    ("version", "kind", "which", "known"),
+    [
+        (3, InflightNode, "another", "1, 2, 4"),
+        (3, Batch, "another", "1, 2, 4"),
+        (5, BatchOutcome, "a newer", "1, 2, 4"),
+        (3, Pin, "a newer", "1, 2"),
+        (2, CheckpointNode, "a newer", "1"),
+    ],
+)
+def test_a_version_that_is_not_read_is_named_with_those_that_are(
+    version: int, kind: type[Node], which: str, known: str
+) -> None:
+    says = f"{which} release of kinesis-trident .version {version} .* cannot read: it reads versions? {known}\\. No"
+    with pytest.raises(NewerFormatError, match=says):
+        decode(PATH, b'{"v":%d,"txid":3,"waiting":"OE9"}' % version, kind)
 
 
 @pytest.mark.parametrize(
