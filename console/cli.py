@@ -24,13 +24,14 @@ from kinesis_trident.console.commands import (
     ui,
 )
 from kinesis_trident.console.commands.servers import serve
-from kinesis_trident.console.target import Login
+from kinesis_trident.console.target import ConsoleError, Login
 from kinesis_trident.tracker.reasons import make_visible
 
 __all__ = ["app", "main", "serve"]
 
 app = typer.Typer(
-    help=__doc__.replace("`", ""),
+    help=__doc__.replace("`", "")
+    + "\n\nBegin with apps, then status APP, which says what is wrong and what to do.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -80,7 +81,7 @@ def login(
         bool,
         typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version."),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for ZooKeeper.")] = 10.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for ZooKeeper.")] = 10.0,
     digest: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +116,10 @@ def login(
     """Shows and steers applications in ZooKeeper, looks into streams, runs local servers."""
     ca, cert, key = (str(path) if path else None for path in (tls_ca, tls_cert, tls_key))
     with_tls = bool(ca or cert or key) or not (tls_verify and tls_check_hostname)
-    user, _, password = (sasl or "").partition(":")
+    user, colon, password = (sasl or "").partition(":")
+    if sasl and not (user and colon and password):
+        msg = "--sasl is not of the form USER:PASSWORD"
+        raise ConsoleError(msg)
     context.obj = Login(
         timeout,
         Tls(ca, cert, key, tls_verify, tls_check_hostname) if with_tls else None,

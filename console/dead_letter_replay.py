@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, ExternalNode, Replay
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.target import ConsoleError, command_for
-from kinesis_trident.console.text import count_noun, epoch_ms
+from kinesis_trident.console.text import count_noun, epoch_ms, some_of
 from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
@@ -302,7 +302,10 @@ def ask_for_replay(
     asked: list[tuple[SourceStore, str, ExternalNode]] = []
     for stream in sorted({message_id.stream for message_id in ids}):
         if stream not in homes:
-            msg = f"these records are of stream {stream!r}; the application reads {', '.join(homes)}"
+            msg = (
+                f"application {stores[0].layout.application!r} does not read stream {stream!r} of these records; it "
+                f"reads {some_of(homes)}. Check the message ids"
+            )
             raise ConsoleError(msg)
         store, created = homes[stream]
         lineage = store.shards.lineage()
@@ -313,9 +316,8 @@ def ask_for_replay(
         }
         unknown = [store.layout.key_of(shard).shard for shard in sorted(set(nodes) - known)]
         if unknown:
-            keys = sorted(map(store.layout.key_of, known))
-            there = ", ".join(key.shard for key in keys if key.stream == stream)
-            msg = f"stream {stream!r} has no shard {', '.join(unknown)}; it has {there}"
+            there = [key.shard for key in map(store.layout.key_of, known) if key.stream == stream]
+            msg = f"stream {stream!r} has no shard {some_of(unknown)}; it has {some_of(there)}. Check the message ids"
             raise ConsoleError(msg)
         if not found:
             _refuse_strangers(store, [one for one in ids if one.stream == stream], created)

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
-from kinesis_trident.console.target import ConsoleError, Target, open_stores
+from kinesis_trident.console.target import ConsoleError, Target, no_shard, open_stores
 from kinesis_trident.console.text import duration, iso_time, now_ms, short
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
@@ -196,9 +196,8 @@ def of_shard(snapshots: list[Snapshot], shard: str | None) -> list[Snapshot]:
         with suppress(KeyError):
             found.append(one.only(shard))
     if not found:
-        known = ", ".join(one.label_of(name) for one in snapshots for name in one.shard_ids)
-        msg = f"there is no shard {shard}; there are {known or 'none yet'}"
-        raise ConsoleError(msg)
+        known = [one.label_of(name) for one in snapshots for name in one.shard_ids]
+        raise no_shard(snapshots[0].layout.application, shard, known)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +22,7 @@ from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConf
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.console.text import some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def stores_of(client: KazooClient, target: Target, homes: Iterable[str] = ()) ->
     if target.stream is not None and target.stream not in known:
         msg = (
             f"application {target.application!r} does not read stream {target.stream!r}; it reads "
-            f"{', '.join(sorted(known))}"
+            f"{some_of(known)}. Choose one with --stream"
         )
         raise ConsoleError(msg)
     return [
@@ -88,7 +89,37 @@ def _no_application(target: Target, known: list[str]) -> str:
     where = f"below {target.root} in ZooKeeper at {target.zookeeper.hosts}"
     if not known:
         return f"there is no application {where}. Check --zookeeper and --root"
-    return f"there is no application {target.application!r} {where}; the applications are {', '.join(known)}"
+    return (
+        f"there is no application {target.application!r} {where}; the applications are {some_of(known)}. Choose one, "
+        "or check --zookeeper and --root"
+    )
+
+
+def check_shard(stores: Sequence[SourceStore], shard: str | None) -> None:
+    """Refuse a shard that no store knows; None stands for all.
+
+    Raises:
+        ConsoleError: as `no_shard`.
+    """
+    known = set()
+    for store in stores if shard is not None else ():
+        lineage = store.shards.lineage()
+        names = {
+            *store.shards.checkpoints(),
+            *store.shards.dead_letters(),
+            *(lineage.shards if lineage else ()),
+        }
+        known |= {store.layout.key_of(name).shard for name in names}
+    if shard is not None and shard not in known:
+        raise no_shard(stores[0].layout.application, shard, known)
+
+
+def no_shard(application: str, shard: str, known: Iterable[str]) -> ConsoleError:
+    """Return the error of a shard that the application does not have."""
+    return ConsoleError(
+        f"application {application!r} has no shard {shard}; it has {some_of(known) or 'none yet'}. Choose one with "
+        "--shard"
+    )
 
 
 def command_for(store: SourceStore, command: str, *words: str) -> str:
@@ -97,10 +128,10 @@ def command_for(store: SourceStore, command: str, *words: str) -> str:
     return command_line(config_of(store.client), where.root, command, where.application, *words)
 
 
-def checkpoints_command(store: SourceStore, action: str) -> str:
+def checkpoints_command(store: SourceStore, *action: str) -> str:
     """Return the line that runs an action on the checkpoints of a store: of that home alone."""
     stream = store.layout.stream
-    return command_for(store, "checkpoints", action, *(["--stream", stream] if stream else []))
+    return command_for(store, "checkpoints", *action, *(["--stream", stream] if stream else []))
 
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]
@@ -132,7 +163,7 @@ ZooKeeper = Annotated[
 ]
 Root = Annotated[str, typer.Option("--root", help="The option zookeeper.root of the query.")]
 Stream = Annotated[str | None, typer.Option("--stream", help="One of the streams; all by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line for each stream.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Watch = Annotated[
     float,
     typer.Option("--watch", min=0, metavar="SECONDS", help="Repeat after this many seconds, until Ctrl-C."),

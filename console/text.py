@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
+_NAMED = 10
 _LONG_NUMBER = re.compile(r"\d{21,}")
 
 
@@ -51,6 +53,13 @@ def duration(milliseconds: int) -> str:
 def short(text: str) -> str:
     """Shorten a sequence number (56 digits) in the middle: its ends identify it."""
     return _LONG_NUMBER.sub(lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Return the first names of a list, with the number of the others."""
+    every = sorted(set(names))
+    more = len(every) - _NAMED
+    return ", ".join(every[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def count_noun(number: int, one: str, several: str = "") -> str:

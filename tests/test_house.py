@@ -60,7 +60,8 @@ FLOORS = {
         "testing",
     ],
     "console": [
-        "finding machine target text",
+        "finding machine text",
+        "target",
         "snapshot",
         "changes run_findings",
         "dead_letter_replay lag moving",

@@ -230,6 +230,7 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
             )
             raise ZooKeeperAccessError(msg) from None
         tls = " with TLS (zookeeper.tls.*)" if config.tls else ""
+        tls += f" with the SASL login of {config.sasl.username!r}" if config.sasl else ""
         refusal = client.handler.refusal if isinstance(client.handler, TlsHandler) else ""
         msg = (
             f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} "

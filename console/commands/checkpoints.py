@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
-from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.codec import UnreadableError, encode, read
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
@@ -30,9 +30,10 @@ from kinesis_trident.console.target import (
     Yes,
     action_of,
     checkpoints_command,
+    no_shard,
     open_stores,
 )
-from kinesis_trident.console.text import count_noun, now_ms
+from kinesis_trident.console.text import count_noun, now_ms, some_of
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
@@ -61,7 +62,7 @@ def checkpoints(
     value: Annotated[
         str | None,
         typer.Argument(
-            metavar="[POSITION|FILE]",
+            metavar="POSITION|FILE",
             help="set: a sequence number to go on after, TRIM_HORIZON, LATEST, 'AT_TIMESTAMP <time>'; export, import: "
             "a file, - for the standard output or input; import: or the name of a backup.",
         ),
@@ -79,15 +80,15 @@ def checkpoints(
 ) -> None:
     """Show per shard how far all records are done, where reading continues, and the records between.
 
-    The others are for a stopped application: `set` lets a shard go on from another position, `export` writes all
+    The other actions are for a stopped application: `set` lets a shard go on from another position, `export` writes all
     checkpoints and unfinished records to a file, `import` writes them back. What stood there is kept as a backup, which
     `backups` lists and `import` takes too. `abandon-batch` lets Spark go on after a batch that cannot finish: its
     records are read again in the next one, or dead-lettered.
     """
+    if value is not None and action not in (Action.SET, Action.EXPORT, Action.IMPORT):
+        msg = f"{value!r} belongs to set, export or import. Write one of them before it"
+        raise ConsoleError(msg)
     if action is Action.SHOW:
-        if value is not None:
-            msg = f"{value!r} belongs to set, export or import. Write one of them before it"
-            raise ConsoleError(msg)
         show(VIEWS["checkpoints"], target, as_json, watch, shard, limit)
         return
     copies = _copies_in(value) if action is Action.IMPORT and value is not None else []
@@ -110,7 +111,8 @@ def checkpoints(
             return
         if value is None:
             what = "a position" if action is Action.SET else "a file, or the name of a backup"
-            msg = f"{action.value} needs {what}: {checkpoints_command(store, action.value)}"
+            words = ["POSITION", "--shard", shard or "SHARD"] if action is Action.SET else ["FILE"]
+            msg = f"{action.value} needs {what}: {checkpoints_command(store, action.value, *words)}"
             raise ConsoleError(msg)
         if action is Action.SET:
             changed = _set(store, shard, value, yes=yes, force=force)
@@ -151,10 +153,12 @@ def _set(store: SourceStore, shard: str | None, text: str, *, yes: bool, force: 
     known = dict(lineage.shards) if lineage else {}
     ids = {store.layout.key_of(name).shard: name for name in known}
     ids |= {store.layout.key_of(name).source: name for name in known}
-    if shard is None or shard not in ids:
-        what = "set moves one shard: name it with --shard" if shard is None else f"there is no shard {shard}"
-        msg = f"{what} ({', '.join(sorted(store.layout.key_of(name).shard for name in known))})"
+    labels = [store.layout.key_of(name).shard for name in known]
+    if shard is None:
+        msg = f"set moves one shard. Name it with --shard: {some_of(labels)}"
         raise ConsoleError(msg)
+    if shard not in ids:
+        raise no_shard(store.layout.application, shard, labels)
     name = ids[shard]
     if known[name].state == "drained":
         msg = (
@@ -217,8 +221,14 @@ def _copies_in(source: str) -> list[BackupNode]:
         data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError:
         return []
-    lines = enumerate(data.splitlines(), 1)
-    return [decode(f"{source}, line {number}", line, BackupNode) for number, line in lines]
+    copies = []
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            copies.append(read(line, BackupNode))
+        except UnreadableError as error:
+            msg = f"{source}, line {number} {shorten(str(error))}. Give a file that export has written"
+            raise ConsoleError(msg) from None
+    return copies
 
 
 def _load_copy(store: SourceStore, source: str, copies: Sequence[BackupNode]) -> BackupNode:
@@ -266,5 +276,8 @@ def _position(text: str, shard: str) -> Position:
         said = spec.text_of("*", shard)
         return AtTimestamp(now_ms()) if said == LATEST else parse_position(said)
     except (ValueError, OptionsError) as error:
-        msg = f"{shorten(repr(text), 200)} is not a position: {shorten(str(error))}"
+        msg = (
+            f"{shorten(repr(text), 200)} is not a position. Expected: a sequence number to go on after, or "
+            f"{shorten(str(error))}"
+        )
         raise ConsoleError(msg) from None

@@ -42,6 +42,7 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     action_of,
+    check_shard,
     open_stores,
 )
 from kinesis_trident.console.text import count_noun, epoch_ms
@@ -179,6 +180,7 @@ def dead_letters(
                 ask(stores, chosen, as_json, what="replay", found=folder is not None, again=again)
         case LetterAction.CANCEL:
             with open_stores(target) as stores:
+                check_shard(stores, shard)
                 print(_cancel(stores, ids, every, shard, as_json=as_json))
 
 
@@ -192,6 +194,8 @@ def _chosen(
     shard: str | None,
 ) -> list[str]:
     """Return the message ids of a shard to replay: the named ones, those in ZooKeeper's list, or those in a folder."""
+    if folder is None:
+        check_shard(stores, shard)
     filtered = choice != Choice(again=choice.again)
     ways = {"message ids": ids, "--all": every, "--exhausted": exhausted}
     given = [name for name, value in (ways | {"--since and --reason": filtered}).items() if value]
@@ -330,11 +334,14 @@ def _letters(
     with open_stores(target) as stores:
         nodes = [node for store in stores for node in store.shards.dead_letters().values()]
         streams = {stream for store in stores for stream in streams_of(store)}
-    listed: dict[str, dict[str, Any]] = {
-        record.message_id: {"target": node.target} | msgspec.to_builtins(record)
-        for node in nodes
-        for record in node.last
-    }
+        listed: dict[str, dict[str, Any]] = {
+            record.message_id: {"target": node.target} | msgspec.to_builtins(record)
+            for node in nodes
+            for record in node.last
+        }
+        # A shard that retention has removed may have letters.
+        if folder is None and not any(is_of_shard(message_id, shard) for message_id in listed):
+            check_shard(stores, shard)
     folders = [folder] if folder else _agree_on_folders(nodes, yes=yes)
     found: dict[str, dict[str, Any]] = {}
     for one in folders:

@@ -26,7 +26,7 @@ def doctor(
     context: typer.Context,
     application: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="An application: its ACLs, its lag and its retention."),
+        typer.Argument(metavar="APP", help="An application: its ACLs, its lag and its retention."),
     ] = None,
     stream: Annotated[str | None, typer.Option("--stream", help="The stream's name or ARN.")] = None,
     zookeeper: Annotated[

@@ -21,6 +21,7 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     action_of,
+    check_shard,
     open_stores,
 )
 from kinesis_trident.console.text import count_noun
@@ -93,6 +94,7 @@ def retries(
         msg = "now needs message ids, or --reason TEXT, or --all"
         raise ConsoleError(msg)
     with open_stores(target) as stores:
+        check_shard(stores, shard)
         waiting = [text for store in stores for text in waiting_ids(store, reason)]
         chosen = [text for text in message_ids or waiting if is_of_shard(text, shard)][: limit or None]
         if not chosen:

@@ -27,7 +27,7 @@ def metrics(
     *,
     applications: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[APP]...", help="The applications; all below the root by default."),
+        typer.Argument(metavar="APP", help="The applications; all below the root by default."),
     ] = None,
     everything: Target,
     listen: Annotated[

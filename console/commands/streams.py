@@ -14,7 +14,7 @@ import typer
 
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard
-from kinesis_trident.console.text import count_noun, iso_time, short
+from kinesis_trident.console.text import count_noun, iso_time, short, some_of
 from kinesis_trident.tracker.reasons import make_visible
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> 
     texts = spec.texts_of(stream)
     listed = {shard.id: shard for shard in kinesis.list_shards(stream)}
     if only is not None and only not in listed:
-        msg = f"stream {stream!r} has no shard {only}; it has {', '.join(sorted(listed))}"
+        msg = f"stream {stream!r} has no shard {only}; it has {some_of(listed)}. Choose one with --shard"
         raise ConsoleError(msg)
     found = {}
     for shard in [only] if only else listed:

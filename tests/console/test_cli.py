@@ -138,7 +138,7 @@ def test_an_unknown_application_is_told_the_known_ones(
     code, out, err = command("checkpoints", "nobody")
     assert (code, out) == (1, "")
     assert err.startswith("kinesis-trident: there is no application 'nobody' below /kinesis-trident")
-    assert app in err
+    assert "; the applications are " in err
     assert len(err.splitlines()) == 1
 
 
@@ -146,7 +146,8 @@ def test_an_unknown_stream_is_told_the_known_ones(command: Command, store: Sourc
     code, _, err = command("shards", app, "--stream", "invoices")
     assert (code, err) == (
         1,
-        f"kinesis-trident: application {app!r} does not read stream 'invoices'; it reads orders\n",
+        f"kinesis-trident: application {app!r} does not read stream 'invoices'; it reads orders. Choose one with "
+        "--stream\n",
     )
 
 
@@ -372,7 +373,7 @@ def test_a_folder_without_dead_letters_is_an_error(
         (["replay"], "Give message ids, or --all"),
         (["replay", "--all", "orders/s:1"], "--all cannot be combined"),
         (["replay", "orders:1"], "is not a message id"),
-        (["replay", "refunds/s:1"], "of stream 'refunds'; the application reads orders"),
+        (["replay", "refunds/s:1"], "does not read stream 'refunds' of these records; it reads orders"),
         (["replay", f"orders/{CHILD}:1", "orders/shardId-9:1"], "has no shard shardId-9"),
         (["list", "--all"], "Write replay"),
     ],

@@ -406,7 +406,7 @@ def test_records_are_retried_now_by_reason(lives: Lives, app: str, command: Comm
         in command("retries", app, "now", "--reason", "KeyError")[2]
     )
     assert "now needs message ids" in command("retries", app, "now")[2]
-    assert "in shard shardId-9" in command("retries", app, "now", "--all", "--shard", "shardId-9")[2]
+    assert "has no shard shardId-9" in command("retries", app, "now", "--all", "--shard", "shardId-9")[2]
     assert command("retries", app, "now", "--reason", "ValueError: 2")[0] == 0
     assert numbers(query.batch()) == [2]
     assert query.plan() is None
@@ -485,8 +485,8 @@ def test_a_shard_that_skips_ahead_still_retries_what_failed(lives: Lives, app: s
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["set", "TRIM_HORIZON"], "name it with --shard"),
-        (["set", "TRIM_HORIZON", "--shard", "shardId-9"], "there is no shard shardId-9"),
+        (["set", "TRIM_HORIZON"], "Name it with --shard"),
+        (["set", "TRIM_HORIZON", "--shard", "shardId-9"], "has no shard shardId-9"),
         (["set", "soon", "--shard", A], "'soon' is not a position"),
         (["set", "9" * 130, "--shard", A], "is not a position"),
         (["set", "7:9999999999", "--shard", A], "is not a position"),
@@ -555,4 +555,4 @@ def test_everything_fits_a_narrow_terminal(
         assert max(map(cell_len, out.splitlines())) <= width, out
         assert out.strip()
     assert "1 more (--limit 0 shows all)" in out
-    assert "there is no shard shardId-9" in command("inflight", app, "--shard", "shardId-9")[2]
+    assert "has no shard shardId-9" in command("inflight", app, "--shard", "shardId-9")[2]
