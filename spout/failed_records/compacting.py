@@ -62,9 +62,6 @@ def compact_letters(
     folder = f"{escape(application)}/{escape(stream)}"
     try:
         system, root = filesystem(target)
-        if not system.get_file_info([root])[0].type.value:
-            msg = "there is no such folder"
-            raise FileNotFoundError(msg)
         base = f"{root.rstrip('/')}/{folder}"
         files = [file for file in _files(system, base) if is_settled(file.last)]
         small = [file for file in files if file.size < size // 2]

@@ -57,7 +57,6 @@ NO_SHARD = "application 'APP' has no shard nope; it has shardId-000000000000, sh
             ],
         ),
         ("dead-letters APP replay orders/shardId-9:5", ["and 293 more. Check the message ids"]),
-        ("dead-letters APP compact --from /nope", ["in /nope: there is no such folder", "check the folder"]),
         ("checkpoints APP set", [" set POSITION --shard SHARD --stream orders"]),
         (f"checkpoints APP set --shard {PARENT}", [f" set POSITION --shard {PARENT} --stream orders"]),
         ("checkpoints APP set LATEST", ["set moves one shard. Name it with --shard: shardId-000000000000,"]),
