@@ -20,6 +20,7 @@ __all__ = [
     "ConsumerMissingError",
     "InUseError",
     "IteratorExpiredError",
+    "KeyUnusableError",
     "Kinesis",
     "KinesisError",
     "Page",
@@ -68,6 +69,10 @@ class ConsumerMissingError(KinesisError):
 
 class IteratorExpiredError(KinesisError):
     """The shard iterator is older than five minutes: request a new one after the last delivered record."""
+
+
+class KeyUnusableError(KinesisError):
+    """AWS KMS does not let the key be used with which the stream, or these records of it, are encrypted."""
 
 
 class Unavailable(KinesisError):

@@ -13,6 +13,7 @@ from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     InUseError,
     IteratorExpiredError,
+    KeyUnusableError,
     KinesisError,
     ShardMissingError,
     StreamMissingError,
@@ -28,7 +29,8 @@ _TOO_MANY_CALLS = (
 )
 _THROTTLES = {
     "KMSThrottlingException": (
-        "AWS KMS limits calls for the stream's key: request a higher KMS quota, or read less often (minFetchPeriod)"
+        "AWS KMS limits calls for the stream's key: request a higher KMS quota, read less often (minFetchPeriod), or "
+        "write in fewer requests"
     ),
     "ProvisionedThroughputExceededException": (
         "a shard allows 5 reads and 2 MB a second for all readers, and 1,000 records and 1 MB a second for all "
@@ -58,7 +60,9 @@ _DENIALS = {
     "InvalidClientTokenId": "AWS does not know the access key: check the credentials and the region",
     "InvalidIdentityToken": "the web identity's token is not valid: check the option webIdentityTokenFile",
     "InvalidSignatureException": "the signature is wrong: check the secret key and this machine's clock",
-    "KMSAccessDeniedException": "the credentials may not use the stream's KMS key: allow kms:Decrypt",
+    "KMSAccessDeniedException": (
+        "the credentials may not use the stream's KMS key: allow kms:Decrypt to read, kms:GenerateDataKey to write"
+    ),
     "MissingAuthenticationTokenException": "the call was not signed: give credentials",
     "OptInRequired": "the account is not subscribed to Kinesis in this region: subscribe it",
     "SignatureDoesNotMatch": "the signature is wrong: check the secret key and this machine's clock",
@@ -70,16 +74,17 @@ _REFUSALS: dict[str, tuple[type[KinesisError], str]] = {
         KinesisError,
         "check whether the position belongs to another stream, or to one that was deleted and created again",
     ),
-    "KMSDisabledException": (KinesisError, "the stream's KMS key is disabled: enable it"),
+    "KMSDisabledException": (KeyUnusableError, "the stream's KMS key is disabled: enable it"),
     "KMSInvalidStateException": (
-        KinesisError,
-        "the stream's KMS key is disabled or pending deletion: check its state in KMS",
+        KeyUnusableError,
+        "the stream's KMS key is disabled or pending deletion: check its state in KMS, cancel the deletion, enable it",
     ),
     "KMSNotFoundException": (
-        KinesisError,
-        "the stream's KMS key does not exist: restore it, or encrypt the stream with another one",
+        KeyUnusableError,
+        "the KMS key does not exist: encrypt the stream with another one. Records under a deleted key stay unreadable: "
+        "go on after them",
     ),
-    "KMSOptInRequired": (KinesisError, "the account is not subscribed to AWS KMS: subscribe it"),
+    "KMSOptInRequired": (KeyUnusableError, "the account is not subscribed to AWS KMS: subscribe it"),
     "ResourceInUseException": (
         InUseError,
         "the stream or consumer is being created, changed or deleted: try again when it is ACTIVE",

@@ -12,6 +12,7 @@ from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     IteratorExpiredError,
+    KeyUnusableError,
     Kinesis,
     Shard,
     ShardMissingError,
@@ -154,7 +155,8 @@ def _is_there(kinesis: Kinesis, key: ShardKey, record: RecordPosition) -> bool |
             if page.next_iterator is None or page.behind_ms == 0:
                 return False
             iterator = page.next_iterator
-    except (IteratorExpiredError, ThrottledError, Unavailable):
+    except (IteratorExpiredError, KeyUnusableError, ThrottledError, Unavailable):
+        # The record before a position may have another key than those after it.
         return None
     except (ShardMissingError, StreamMissingError):
         # The next listing shows what happened to the shard.

@@ -80,7 +80,7 @@ UNTRIED_WORDS = {
     "CheckpointMismatchError": {"is refused in any case": "tests/model/test_restores.py"},
     "EOFException": {"`spark.driver.memoryOverhead`": "it needs a container with little memory"},
     "FencedError": {"a new `applicationName` writes beside": "tests/bolt/test_fence.py"},
-    "KinesisError": {"Codes that begin with `KMS`": "it recommends nothing"},
+    "KeyUnusableError": {"A disabled key can be enabled": "it needs AWS KMS"},
     "NotOurSourceError": {"Under Spark Connect": "tests/e2e/test_connect.py"},
     "SchemaRegistryError": {"install the extra `glue`": "tests install no packages"},
     "SinkError": {"raise its `timeout`": _PATIENCE},

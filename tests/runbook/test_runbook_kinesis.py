@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from kinesis_trident.spout.kinesis import (
     ConsumerMissingError,
     InUseError,
     IteratorExpiredError,
+    KeyUnusableError,
     KinesisError,
     RequestTooLargeError,
     ShardMissingError,
@@ -246,11 +248,45 @@ def test_an_endpoint_that_does_not_answer(night: Night, lives: Lives) -> None:
 def test_a_refusal_of_another_kind(
     night: Night, start: Callable[..., Query], server: ScriptedKinesis
 ) -> None:
-    server.script("ListShards", Refuse("KMSDisabledException", "arn:aws:kms:us-east-1:1:key/5 is disabled."))
+    server.script("ListShards", Refuse("LimitedException", "Not in this region."))
     with night.raises(KinesisError):
         start()
     night.tries("start the query again")
     assert numbers(start().batch()) == [1]
+
+
+@entry("KeyUnusableError")
+def test_a_key_that_is_gone(
+    night: Night, start: Callable[..., Query], server: ScriptedKinesis, command: Command, app: str
+) -> None:
+    query = start(maxRecordsPerTrigger="1", retryLimit="9")
+    assert numbers(query.batch(failing={1})) == [1]
+    server.put("orders", A, b"2")
+    query.planned()
+    refused = Refuse("KMSNotFoundException", "Key 'arn:aws:kms:us-east-1:1:key/5' does not exist")
+    server.script("GetRecords", refused, times=None)
+    with night.raises(KeyUnusableError):
+        query.batch()
+    query.end()
+    server.advance(10)
+    changed = datetime.fromtimestamp(server.now / 1000, UTC)
+    server.put("orders", A, b"3")
+
+    night.tries("`kinesis-trident checkpoints APP abandon-batch`")
+    assert command("checkpoints", app, "abandon-batch", "--yes")[0] == 0
+    query = start(checkpoint=query.checkpoint)
+    assert query.batch() == []
+    with pytest.raises(KeyUnusableError, match=f"shard {A}"):
+        query.plan()
+    query.end()
+    night.tries("`kinesis-trident checkpoints APP set TRIM_HORIZON --shard ID`")
+    assert command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A, "--yes")[0] == 0
+    night.tries("`kinesis-trident checkpoints APP set 'AT_TIMESTAMP <time>' --shard ID`")
+    when = f"AT_TIMESTAMP {changed.isoformat()}"
+    assert command("checkpoints", app, "set", when, "--shard", A, "--yes")[0] == 0
+    # The key of the newer records is there.
+    server.clear()
+    assert numbers(start(checkpoint=query.checkpoint).drain()) == [3]
 
 
 @entry("WriteError")

@@ -227,7 +227,11 @@ class TipProbe:
             # The first read of a turn is to fit after it.
             if step and question.budget.wait_of_all(self._clock(), 2) > 0:
                 break
-            page = yield from self._get(question, iterator)
+            try:
+                page = yield from self._get(question, iterator)
+            except KinesisError as error:
+                msg = f"stream {key.stream!r}, shard {key.shard}, position {look.position}: {error}"
+                raise type(error)(msg) from error
             new = self._select_new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):

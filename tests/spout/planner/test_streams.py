@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.spout.kinesis import AccessDeniedError, StreamInfo, ThrottledError
+from kinesis_trident.spout.kinesis import AccessDeniedError, KeyUnusableError, StreamInfo, ThrottledError
 from kinesis_trident.spout.planner.streams import Streams, check_still_there, describe_streams
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
@@ -73,8 +73,9 @@ def test_a_shard_that_holds_nothing_any_more_does_not_hold_it() -> None:
 def test_what_cannot_be_seen_now_is_not_known() -> None:
     kinesis = MemoryKinesis()
     only = kinesis.put(A, b"1")
-    kinesis.fail(A, ThrottledError("slow"))
-    assert is_there(kinesis, only) is None
+    for error in (ThrottledError("slow"), KeyUnusableError("its key is gone")):
+        kinesis.fail(A, error)
+        assert is_there(kinesis, only) is None
     assert is_there(kinesis, only) is True
     kinesis.fail(A, AccessDeniedError("no"))
     with pytest.raises(AccessDeniedError):
