@@ -15,6 +15,7 @@ The folder is a copy. Missing records are read from the stream, as without a fol
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class _File:
     first: RecordPosition
     last: RecordPosition
     digest: str
+    size: int
 
     def holds_some_of(self, runs: Sequence[Run]) -> bool:
         return any(_find_beginning(run) <= self.last and self.first <= run.last_position for run in runs)
@@ -118,12 +120,13 @@ class RetrySpool:
             name = self._layout.name_of(ShardKey(stream, self._created[stream], shard))
             self.put(name, txid, own.to_batches())
 
-    def get(self, shard: str, runs: Sequence[Run]) -> RunRecords:
-        """Return the kept records of runs (sorted, disjoint)."""
-        found: list[pa.RecordBatch] = []
-        for file in self._files(shard):
-            if file.holds_some_of(runs):
-                found += self._read(file)
+    def get(self, shard: str, runs: Sequence[Run], max_bytes: float = math.inf) -> RunRecords:
+        """Return the kept records of runs (sorted, disjoint).
+
+        Of the first runs only, as many as have at most `max_bytes` in their files, and at least of one.
+        """
+        runs, files = _choose_within(runs, self._files(shard), max_bytes)
+        found = [batch for file in files for batch in self._read(file)]
         records = _sort_distinct(found)
         if records is None:
             return RunRecords.none(len(runs))
@@ -175,7 +178,10 @@ class RetrySpool:
                     # A folder that is not of ours.
                     continue
                 txid, first, last = name["txid"], name["first"], name["last"]
-                yield shard, _File(info.path, int(txid), _position(first), _position(last), name["digest"])
+                yield (
+                    shard,
+                    _File(info.path, int(txid), _position(first), _position(last), name["digest"], info.size),
+                )
 
     def _read(self, file: _File) -> list[pa.RecordBatch]:
         try:
@@ -205,6 +211,25 @@ def spool_of(
 ) -> RetrySpool | None:
     """Return the spool of the options; None if they have none."""
     return None if options.retry_spool is None else RetrySpool(options.retry_spool, layout, created)
+
+
+def _choose_within(
+    runs: Sequence[Run], files: Sequence[_File], max_bytes: float
+) -> tuple[Sequence[Run], list[_File]]:
+    """Return the first runs whose files have at most so many bytes, at least one, and these files."""
+    left = sorted(files, key=lambda file: file.first, reverse=True)
+    chosen, size = list[_File](), 0
+    for count, run in enumerate(runs):
+        begun: list[_File] = []
+        while left and left[-1].first <= run.last_position:
+            begun.append(left.pop())
+        begin = _find_beginning(run)
+        more = [file for file in begun if file.last >= begin]
+        size += sum(file.size for file in more)
+        if count and size > max_bytes:
+            return runs[:count], chosen
+        chosen += more
+    return runs, chosen
 
 
 def _sort_distinct(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,7 @@ class TurnSource:
             lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most, patient=patient),
             self.spool,
             turn.shard,
+            math.inf if everything else options.max_fetch_bytes_per_shard,
         )
 
     @property
@@ -170,9 +172,15 @@ class DueRecords:
 
 
 def take_up(
-    runs: Sequence[Run], fetch: Callable[[Sequence[Run]], DueTurn], spool: RetrySpool | None, shard: str
+    runs: Sequence[Run],
+    fetch: Callable[[Sequence[Run]], DueTurn],
+    spool: RetrySpool | None,
+    shard: str,
+    max_bytes: float = math.inf,
 ) -> DueRecords:
     """Find the records of runs (sorted, disjoint); `fetch` reads runs that the spool lacks from the stream.
+
+    `max_bytes`: of the spool; runs beyond are not reached.
 
     Raises:
         KinesisError, DeaggregateChangedError: as `ShardFetcher.fetch_due`.
@@ -180,16 +188,20 @@ def take_up(
     if spool is None or not runs:
         turn = fetch(runs)
         return DueRecords(turn.records, turn.missing, turn.through, turn.records.reached)
-    kept = spool.get(shard, runs)
-    whole = kept.counts == np.array([run.count for run in runs], np.int64)
+    kept = spool.get(shard, runs, max_bytes)
+    first = len(kept.counts)
+    whole = kept.counts == np.array([run.count for run in runs[:first]], np.int64)
     rest = np.flatnonzero(~whole)
     turn = fetch([runs[index] for index in rest.tolist()])
     counts = np.full(len(runs), -1, np.int64)
     counts[rest] = turn.records.counts
-    # The spool may have more records of a run than the stream still has.
-    spooled = whole | ((counts >= 0) & (kept.counts > counts))
-    found = RunRecords(turn.records.slices, counts).replace_some(kept, spooled)
     missing = tuple(rest[list(turn.missing)].tolist())
+    # The spool may have more of a run than the stream still has; one that was not read to its end goes by the stream.
+    spooled = np.zeros(len(runs), np.bool_)
+    spooled[:first] = whole
+    spooled[list(missing)] = kept.counts[list(missing)] > counts[list(missing)]
+    kept = RunRecords(kept.slices, np.append(kept.counts, np.full(len(runs) - first, -1, np.int64)))
+    found = RunRecords(turn.records.slices, counts).replace_some(kept, spooled)
     return DueRecords(found, missing, turn.through, found.reached & ~spooled)
 
 

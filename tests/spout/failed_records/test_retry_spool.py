@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 import pyarrow as pa
 import pytest
 import xxhash
-from by_hand import Lives, Query
+from by_hand import Lives, Query, numbers
 from found_records import records
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -66,6 +66,42 @@ def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
     assert {at for at, is_kept in zip(ordered, again, strict=True) if is_kept} >= kept & left
     spool.clean(9, {})
     assert not spool.get(SHARD, runs).reached.any()
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), min_size=1), st.integers(0, 2_000))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_within_a_bound_the_first_runs_are_found_whole(
+    tmp_path: Path, files: list[tuple[int, int]], most: int
+) -> None:
+    spool = RetrySpool(mkdtemp(dir=tmp_path), LAYOUT)
+    for txid, (first, more) in enumerate(files, 1):
+        spool.put(SHARD, txid, [records([RecordPosition(first), RecordPosition(first + more)])])
+    runs = [Run(first=str(at), last=str(at)) for at in range(1, 40)]
+    everything, found = spool.get(SHARD, runs), spool.get(SHARD, runs, most)
+    reached = len(found.counts)
+    assert 1 <= reached <= len(runs)
+    assert [payloads(found.of_run(index)) for index in range(reached)] == [
+        payloads(everything.of_run(index)) for index in range(reached)
+    ]
+
+
+def test_as_many_failed_records_come_back_as_a_turn_may_hold(
+    make_lives: Callable[..., Lives], tmp_path: Path
+) -> None:
+    """They wait for hours where a sink is down, and would not fit into the memory of a task together."""
+    memory = MemoryKinesis(shards=1)
+    [shard] = memory.open_shards
+    for number in range(9):
+        memory.put(shard, (b"%d" % number).ljust(4096))
+    bounds = {"maxRecordsPerTrigger": "1", "maxFetchBytesPerShard": "16KiB", "retryBytesPerShard": "4KiB"}
+    lives = make_lives(retryLimit="99", retrySpool=str(tmp_path), **bounds)
+    query, every = lives.begin(memory), range(9)
+    first = [query.batch(failing=every) for _ in every]
+    # The shard has nothing new: each batch is one of retries, which are all in the folder before long.
+    later = [query.batch(failing=every) for _ in range(12)]
+    assert {row[0] for rows in first for row in rows} == set(every)
+    assert max(len(rows) for rows in later[-3:]) <= 4
+    assert numbers(query.drain()) == [*every]
 
 
 def test_files_of_a_batch_that_is_not_settled_stay(tmp_path: Path) -> None:

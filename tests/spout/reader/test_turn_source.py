@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 import pytest
 from found_records import payloads_by_run, records
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.failed_records.retry_ranges import Picker
@@ -28,6 +28,7 @@ EVERY = range(100, 130)
     left=st.sets(st.sampled_from(EVERY)),
     until=st.sampled_from(EVERY),
 )
+@example(sizes=[10], spooled=set(range(100, 105)), left=set(EVERY), until=102)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_run_has_its_records_from_where_more_of_them_are(
     tmp_path: Path, sizes: list[int], spooled: set[int], left: set[int], until: int
@@ -57,7 +58,8 @@ def test_each_run_has_its_records_from_where_more_of_them_are(
     for index, part in enumerate(parts):
         kept, there = spooled.intersection(part), {n for n in left.intersection(part) if n <= until}
         reached = part[-1] <= until or bool(there)
-        best = kept if whole[index] or len(kept) > len(there) else there
+        is_missing = part[-1] <= until and len(there) < len(part)
+        best = kept if whole[index] or (is_missing and len(kept) > len(there)) else there
         if whole[index] or reached:
             assert [
                 int(n) for batch in found.records.of_run(index) for n in batch["data"].to_pylist()
@@ -66,7 +68,7 @@ def test_each_run_has_its_records_from_where_more_of_them_are(
         else:
             assert found.records.counts[index] == -1
         assert bool(found.fetched[index]) == (reached and not whole[index] and best is there)
-        assert (index in found.missing) == (not whole[index] and part[-1] <= until and len(there) < len(part))
+        assert (index in found.missing) == (not whole[index] and is_missing)
 
 
 def test_no_folder_is_listed_where_nothing_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
