@@ -89,7 +89,16 @@ def test_an_older_copy_of_spark_s_checkpoint(night: Night, lives: Lives, kinesis
     assert numbers(lives.begin(kinesis, older, onCheckpointMismatch="continue").drain()) == [7]
     night.tries("a new checkpointLocation")
     kinesis.put(A, b"8")
-    assert numbers(lives.begin(kinesis).drain()) == [8]
+    fresh = lives.begin(kinesis)
+    (last,) = fresh.batch()
+    fresh.end()
+    night.tries("comes once more, with its txid")
+    assert lives.begin(kinesis).drain() == [last]
+    kinesis.put(A, b"9")
+    fresh = lives.begin(kinesis)
+    (last,) = fresh.batch()
+    fresh.end()
+    assert lives.begin(kinesis, query.checkpoint.copy(), onCheckpointMismatch="continue").drain() == [last]
 
 
 @entry("PlanConflictError")
