@@ -235,7 +235,7 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
         msg = (
             f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} "
             f"s{f' ({refusal})' if refusal else ''}: check the option zookeeper.hosts, that a server listens "
-            "there and that no firewall is in between"
+            "there, that a majority of the servers runs and that no firewall is in between"
         )
         if "CERTIFICATE_VERIFY_FAILED" in refusal:
             msg += (

@@ -72,6 +72,7 @@ def test_no_server_is_said_once_with_what_to_do(capfd: pytest.CaptureFixture[str
         ) as e:
             connect(ZooKeeperConfig(hosts, session_timeout=0.3))
     assert "zookeeper.hosts" in str(e.value)
+    assert "a majority of the servers runs" in str(e.value)
     assert capfd.readouterr().err == ""
 
 

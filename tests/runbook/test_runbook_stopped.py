@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,6 +168,13 @@ def test_a_zookeeper_that_does_not_answer(
     query.end()
     night.tries("start the query again with the same checkpointLocation")
     own_zookeeper.start()
+    night.tries(
+        "`echo srvr | nc HOST 2181`: one that serves says `Mode: leader`, `follower`, `observer` or `standalone`"
+    )
+    host, _, port = own_zookeeper.hosts.partition(":")
+    with socket.create_connection((host, int(port))) as asked:
+        asked.sendall(b"srvr")
+        assert b"Mode: standalone" in b"".join(iter(lambda: asked.recv(4096), b""))
     put(kinesis, 4)
     assert numbers(lives.begin(kinesis, query.checkpoint).drain()) == [4]
 
