@@ -105,7 +105,7 @@ def stop_when_drained(query: StreamingQuery, source: SourceOptions) -> None:
             else:
                 log.debug("the query has ended before it has drained: %s", error)
 
-    threading.Thread(target=wait, name="stop-when-drained", daemon=True).start()
+    threading.Thread(target=wait, name=f"stop-when-drained {query.runId}", daemon=True).start()
 
 
 def _stop_all(queries: Sequence[StreamingQuery], timeout: float | None, *, drain: bool) -> None:

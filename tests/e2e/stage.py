@@ -43,9 +43,10 @@ def ended(query: StreamingQuery) -> StreamingQuery:
         assert query.awaitTermination(PATIENCE), "the query does not end"
     finally:
         query.stop()
-    # With Spark 4.0 and 4.1 it settles its last batch once the query has ended.
+    # With Spark 4.0 and 4.1 it settles its last batch once the query has ended. That of an example, whose ZooKeeper has
+    # ended with it, waits for ever.
     for thread in threading.enumerate():
-        if thread.name == "stop-when-drained":
+        if thread.name == f"stop-when-drained {query.runId}":
             thread.join(PATIENCE)
     return query
 
