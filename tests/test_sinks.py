@@ -270,7 +270,16 @@ def test_a_batch_of_which_the_newest_run_writes_no_row(
     assert play(folder_sink(FOLDER, spark, tmp_path), where, FAILS_NEWER, ["x"]) == ["x"]
 
 
-def test_a_late_task_that_appends_repeats_records(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def patient_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """A Spark that does not kill the Python worker of a cancelled task after two to four seconds."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.python.task.killTimeout", "10min")
+    yield spark
+    conf.remove("spark.python.task.killTimeout")
+
+
+def test_a_late_task_that_appends_repeats_records(patient_spark: SparkSession, tmp_path: Path) -> None:
     """What a task writes by itself stays, though its attempt was cancelled."""
     task, orders = WaitingTask(tmp_path), tmp_path / "orders"
     waits = task.function
@@ -283,8 +292,8 @@ def test_a_late_task_that_appends_repeats_records(spark: SparkSession, tmp_path:
         # Spark gives a cancelled task no more rows.
         append([*waits(iter([*rows]))])
 
-    frame = spark.createDataFrame([("a",)], "order_id string").coalesce(1)
-    context = spark.sparkContext
+    frame = patient_spark.createDataFrame([("a",)], "order_id string").coalesce(1)
+    context = patient_spark.sparkContext
 
     def late() -> None:
         context.setJobGroup(str(tmp_path), "is cancelled")
@@ -390,14 +399,14 @@ def test_an_iceberg_table(
 
 @pytest.mark.parametrize("kind", cases("folder", "delta", "postgres", long=("iceberg",)))
 def test_a_late_task_of_an_attempt_that_was_cancelled(
-    spark: SparkSession, sink_of: Callable[[str], Sink], tmp_path: Path, kind: str
+    patient_spark: SparkSession, sink_of: Callable[[str], Sink], tmp_path: Path, kind: str
 ) -> None:
     """It writes its rows when the next attempt has written all of its own under the same epoch."""
     sink = sink_of(kind)
     write, batch = sink.connect({}), Outcomes(1, "orders", 1)
     task = WaitingTask(tmp_path)
-    frame = spark.createDataFrame([("m1", "a", 1.0)], "messageId string, order_id string, amount double")
-    context = spark.sparkContext
+    frame = patient_spark.createDataFrame([("m1", "a", 1.0)], "messageId string, order_id string, amount double")
+    context = patient_spark.sparkContext
     tracker = context._jsc.sc().statusTracker()
 
     def late() -> None:
