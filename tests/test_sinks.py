@@ -405,7 +405,9 @@ def test_a_late_task_of_an_attempt_that_was_cancelled(
     sink = sink_of(kind)
     write, batch = sink.connect({}), Outcomes(1, "orders", 1)
     task = WaitingTask(tmp_path)
-    frame = patient_spark.createDataFrame([("m1", "a", 1.0)], "messageId string, order_id string, amount double")
+    frame = patient_spark.createDataFrame(
+        [("m1", "a", 1.0)], "messageId string, order_id string, amount double"
+    )
     context = patient_spark.sparkContext
     tracker = context._jsc.sc().statusTracker()
 
