@@ -143,12 +143,11 @@ def refuse_replayed(stores: Sequence[SourceStore], texts: Iterable[str]) -> None
     Raises:
         ConsoleError: there are some; it names them.
     """
-    before = sorted(replayed_ids(stores).intersection(texts))
+    before = replayed_ids(stores).intersection(texts)
     if before:
         msg = (
-            f"{', '.join(before[:3])}{f' and {len(before) - 3} more' if len(before) > 3 else ''} was replayed before: "
-            f"{command_for(stores[0], 'dead-letters')} shows what came of it. --again "
-            "delivers it once more"
+            f"{some_of(before, _NAMED)} was replayed before: {command_for(stores[0], 'dead-letters')} shows what came "
+            "of it. --again delivers it once more"
         )
         raise ConsoleError(msg)
 

@@ -101,8 +101,10 @@ def check_shard(stores: Sequence[SourceStore], shard: str | None) -> None:
     Raises:
         ConsoleError: as `no_shard`.
     """
+    if shard is None:
+        return
     known = set()
-    for store in stores if shard is not None else ():
+    for store in stores:
         lineage = store.shards.lineage()
         names = {
             *store.shards.checkpoints(),
@@ -110,7 +112,7 @@ def check_shard(stores: Sequence[SourceStore], shard: str | None) -> None:
             *(lineage.shards if lineage else ()),
         }
         known |= {store.layout.key_of(name).shard for name in names}
-    if shard is not None and shard not in known:
+    if shard not in known:
         raise no_shard(stores[0].layout.application, shard, known)
 
 

@@ -55,11 +55,11 @@ def short(text: str) -> str:
     return _LONG_NUMBER.sub(lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)
 
 
-def some_of(names: Iterable[str]) -> str:
+def some_of(names: Iterable[str], most: int = _NAMED) -> str:
     """Return the first names of a list, with the number of the others."""
     every = sorted(set(names))
-    more = len(every) - _NAMED
-    return ", ".join(every[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def count_noun(number: int, one: str, several: str = "") -> str:

@@ -267,14 +267,12 @@ class _Client(KazooClient):  # type: ignore[misc]
 
     Attributes:
         config: the settings with which it was made.
-        session_seconds: their session timeout.
         is_stopped: somebody has closed it.
     """
 
     def __init__(self, config: ZooKeeperConfig, **settings: Any) -> None:
         super().__init__(hosts=config.hosts, timeout=config.session_timeout, **settings)
         self.config = config
-        self.session_seconds = config.session_timeout
         self.is_stopped = False
 
     def start_async(self) -> Any:
@@ -325,7 +323,7 @@ class _Connection:
 
 def session_timeout(client: KazooClient) -> float:
     """Return the session timeout with which `connect` has made a client, in seconds; the default for another client."""
-    return float(getattr(client, "session_seconds", _SESSION_SECONDS))
+    return float(config_of(client).session_timeout)
 
 
 def config_of(client: KazooClient) -> ZooKeeperConfig:

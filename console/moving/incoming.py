@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import Change, carry_out, set_position
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, Row
-from kinesis_trident.console.text import count_noun, iso_time, short
+from kinesis_trident.console.text import count_noun, iso_time, short, some_of
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of, start_lineage
@@ -255,6 +255,4 @@ def _describe_beginning(position: Position, *, named: bool) -> str:
 
 
 def _listed(shards: Mapping[str, str] | set[str]) -> str:
-    names = sorted(shards)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
+    return some_of(shards, most=5)

@@ -32,6 +32,7 @@ __all__ = [
     "StreamMissingError",
     "ThrottledError",
     "Unavailable",
+    "locate_error",
 ]
 
 
@@ -77,6 +78,11 @@ class KeyUnusableError(KinesisError):
 
 class Unavailable(KinesisError):
     """A temporary fault: a 5xx status, a broken connection, a timeout."""
+
+
+def locate_error(error: KinesisError, stream: str, shard: str, position: object) -> KinesisError:
+    """Return an error of a read with the place of the read in its text."""
+    return type(error)(f"stream {stream!r}, shard {shard}, position {position}: {error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from kinesis_trident.spout.kinesis import (
     Page,
     ThrottledError,
     Unavailable,
+    locate_error,
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_first
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
@@ -169,7 +170,7 @@ class ShardPager(ABC):
 
     def _locate_error(self, error: KinesisError) -> KinesisError:
         """Return the error with stream, shard and position in its text."""
-        return type(error)(f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}")
+        return locate_error(error, self._stream, self._shard, self.position)
 
 
 class Pager(ShardPager):

@@ -23,6 +23,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.checkpoint.zookeeper.multi import MultiRead, MultiWrite
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.zookeeper import MemoryZooKeeper, Nodes
@@ -91,7 +92,7 @@ class Session:
     chroot = ""
     default_acl = None
     hosts = (("memory", 1),)
-    session_seconds = _FOREVER_SECONDS
+    config = ZooKeeperConfig("", _FOREVER_SECONDS)
 
     def __init__(
         self, zookeeper: MemoryZooKeeper, process: Process | None = None, dice: Dice | None = None

@@ -23,6 +23,7 @@ from kinesis_trident.spout.kinesis import (
     Page,
     ThrottledError,
     Unavailable,
+    locate_error,
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
@@ -230,8 +231,7 @@ class TipProbe:
             try:
                 page = yield from self._get(question, iterator)
             except KinesisError as error:
-                msg = f"stream {key.stream!r}, shard {key.shard}, position {look.position}: {error}"
-                raise type(error)(msg) from error
+                raise locate_error(error, key.stream, key.shard, look.position) from error
             new = self._select_new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
