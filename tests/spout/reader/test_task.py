@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import resource
 import threading
 from collections import deque
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from by_hand import Lives, Query, numbers
 
@@ -21,8 +21,8 @@ from kinesis_trident.spout.testing import MemoryKinesis
 SHARDS = 30
 FIRST = "shardId-000000000000"
 
-RECORDS, SIZE = 4, 64 * 1024
-"""Of each shard whose memory is used again: all together less than what a task keeps."""
+RECORDS, SIZE = 4, 255 * 2**10
+"""Of each shard whose memory is counted: a little less than a MiB, which a turn may read."""
 
 
 class FirstShardLast(MemoryKinesis):
@@ -105,26 +105,36 @@ def test_a_slow_shard_does_not_keep_those_without_records_waiting(lives: Lives) 
     assert read(query, part, kinesis) == [FIRST]
 
 
-def test_small_turns_use_the_memory_of_those_before(lives: Lives) -> None:
-    kinesis = MemoryKinesis(shards=SHARDS)
+class CountingPool:
+    """Counts how often the memory that Arrow keeps for later is returned."""
+
+    def __init__(self) -> None:
+        self.released = 0
+        self._pool = pa.default_memory_pool()
+
+    def release_unused(self) -> None:
+        """See `pyarrow.MemoryPool.release_unused`."""
+        self.released += 1
+        self._pool.release_unused()
+
+
+@pytest.mark.parametrize("at_a_time", ["1MiB", "4MiB"], ids=["one turn at a time", "several at a time"])
+@pytest.mark.parametrize(("shards", "releases"), [(15, 0), (40, 2)])
+def test_memory_is_returned_once_for_16_mib_of_rows(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch, at_a_time: str, shards: int, releases: int
+) -> None:
+    kinesis = MemoryKinesis(shards=shards)
     for shard in kinesis.list_shards("orders"):
         for _ in range(RECORDS):
             kinesis.put(shard.id, bytes(SIZE))
-    bound = "1MiB"
-    query = lives.begin(kinesis, maxPartitions="1", maxFetchBytesPerTask=bound, maxFetchBytesPerShard=bound)
+    options = {"maxFetchBytesPerTask": at_a_time, "maxFetchBytesPerShard": "1MiB"}
+    query = lives.begin(kinesis, maxPartitions="1", **options)
     part = task(query)
-
-    def count_faults() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        rows = sum(
-            batch.num_rows for batch in TurnReader(part, kinesis, query.store, look_first=False).rows()
-        )
-        assert rows == SHARDS * RECORDS
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    count_faults()
-    pages = SHARDS * RECORDS * SIZE / resource.getpagesize()
-    assert count_faults() < pages / 2
+    pool = CountingPool()
+    monkeypatch.setattr(pa, "default_memory_pool", lambda: pool)
+    reader = TurnReader(part, kinesis, query.store, look_first=False)
+    assert sum(batch.num_rows for batch in reader.rows()) == shards * RECORDS
+    assert pool.released == releases
 
 
 class Failing(MemoryKinesis):
