@@ -58,9 +58,9 @@ class _Shard:
     """The pace of one shard.
 
     Attributes:
-        gap: from the last look to the next.
+        gap: from the last look to the next, if it is not below `least`.
         budget: of the calls of looks and turns, and of their bytes.
-        least: of the gap, at the last look, because looks were refused.
+        least: between two looks, at the last one, because looks were refused.
         looked: the time of the last look; None before the first.
         found: the time of the last look that found something; None before the first.
         streak: the number of looks in a row that found something.
@@ -115,12 +115,11 @@ class LookPace:
         pace.streak = pace.streak + 1 if found else 0
         if not found:
             warm = pace.found is not None and now - pace.found < WARM_MS
-            gap = min(self._idle, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
+            pace.gap = min(self._idle, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
         else:
             pace.found = now
             spread = pace.budget.spread(1 + pace.reads) if pace.streak > 1 else 0.0
-            gap = min(self._scarce, max(self._busy, int(spread * 1000 + ROUNDED)))
-        pace.gap = max(gap, int(pace.least))
+            pace.gap = min(self._scarce, max(self._busy, int(spread * 1000 + ROUNDED)))
 
     def note_calls(self, shard: str, now: int, calls: TurnCalls, txid: int) -> None:
         """Count the calls of a turn that was pinned, in place of what was said of it before."""
@@ -144,7 +143,7 @@ class LookPace:
             return now
         # A look and a read are to fit.
         free = _add_seconds(pace.budget.wait_of_all(now / 1000, 2), now)
-        return free if pace.looked is None else max(free, pace.looked + pace.gap)
+        return free if pace.looked is None else max(free, pace.looked + max(pace.gap, int(pace.least)))
 
     def _pace_of(self, shard: str) -> _Shard:
         found = self._shards.get(shard)

@@ -81,6 +81,18 @@ def test_refused_looks_are_ever_farther_apart_and_that_passes() -> None:
     assert gaps[-1] == IDLE_MS
 
 
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_turn_brings_looks_that_were_refused_no_closer(moved: bool) -> None:
+    pace, looked, turned = LookPace(period=LIMITED), NOW, 100
+    for _ in range(12):
+        looked = pace.next_look("a", looked)
+        pace.note_look("a", looked, found=None)
+    pace.note_calls("a", looked + turned, TurnCalls(1), 1)
+    pace.read("a", looked + turned, moved=moved)
+    # A turn that was refused counts as a look.
+    assert pace.next_look("a", looked + turned) == looked + REFUSED_MS + (0 if moved else turned)
+
+
 @pytest.mark.parametrize(("readers", "seldom"), [(2, 0.05), (3, 0.07), (5, 0.12)])
 @pytest.mark.parametrize("record_ms", [500, 10_000, 10**9])
 def test_several_readers_of_a_shard_come_to_share_its_calls(
