@@ -9,7 +9,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_o
 from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import MessageId, ask_for_replay
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import count_noun
+from kinesis_trident.console.text import count_noun, some_of
 from kinesis_trident.tracker.records import Run
 
 
@@ -34,8 +34,7 @@ def deliver_again(
         streams = streams_of(store)
         mine = [text for text in texts if text.partition("/")[0] in streams]
         if mine:
-            more = f" and {len(mine) - 3} more" if len(mine) > 3 else ""
-            note_request(store, f"{what}: {', '.join(mine[:3])}{more}")
+            note_request(store, f"{what}: {some_of(mine, 3)}")
     return count
 
 
