@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / ".ci" / "release" / "programs"
 
 OTHER = """
 from pyspark.sql.datasource import DataSource
@@ -20,7 +21,7 @@ class DefaultSource(DataSource):
 """
 
 LOOK = """
-import io, json, os, sys
+import json, sys
 import pyspark
 import pyspark.sql.datasource
 
@@ -37,24 +38,11 @@ class Hide:
 
 sys.meta_path.insert(0, Hide())
 
-from pyspark.serializers import SpecialLengths, read_int, write_int, write_with_length
-from pyspark.sql.worker import lookup_data_sources
+from look_up import look_up
+from pyspark.serializers import read_int
 from pyspark.worker_util import pickleSer
 
-given, found = io.BytesIO(), io.BytesIO()
-if hasattr(lookup_data_sources, "_main"):
-    lookup_data_sources._main(given, found)
-else:
-    # In Spark 4.0 and 4.1 the JVM's greeting comes first: Python's version, no files, no broadcasts.
-    write_with_length("{}.{}".format(*sys.version_info).encode(), given)
-    write_with_length(os.getcwd().encode(), given)
-    write_int(0, given)
-    given.write(bytes([0]))
-    write_int(0, given)
-    write_int(SpecialLengths.END_OF_STREAM, given)
-    given.seek(0)
-    lookup_data_sources.main(given, found)
-found.seek(0)
+found = look_up()
 answers = {}
 for _ in range(read_int(found)):
     name = found.read(read_int(found)).decode()
@@ -79,7 +67,7 @@ def look(folder: Path, change: str) -> dict[str, str]:
     (folder / "pyspark_other.py").write_text(OTHER)
     done = subprocess.run(
         [sys.executable, "-c", LOOK, change],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [folder, ROOT, PROGRAMS]))},
         capture_output=True,
         text=True,
         timeout=120,
