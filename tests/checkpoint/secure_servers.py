@@ -12,19 +12,31 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
+OTHER_USES = (
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+"""Of a key in a certificate, besides signatures."""
+
 
 class SecureZooKeeper(EmbeddedZooKeeper):
-    """With a TLS port, or with SASL logins."""
+    """With a TLS port, or with SASL logins; `key_ids`: as in `certificates`."""
 
-    def __init__(self, folder: Path, *, tls: bool) -> None:
+    def __init__(self, folder: Path, *, tls: bool, key_ids: bool = True) -> None:
         super().__init__(folder)
         self._tls = tls
+        self._key_ids = key_ids
 
     def _command(self) -> list[str]:
         command = super()._command()
         config, jaas = self._folder / "zoo.cfg", self._folder / "jaas.conf"
         if self._tls:
-            certificates(self._folder)
+            certificates(self._folder, key_ids=self._key_ids)
             lines = [
                 "secureClientPort=" + str(self.secure_port),
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -49,15 +61,18 @@ class SecureZooKeeper(EmbeddedZooKeeper):
         return self._port + 1
 
 
-def certificates(folder: Path) -> None:
-    """A certificate authority, and server and client certificates it has signed for 127.0.0.1, as PEM files."""
+def certificates(folder: Path, *, key_ids: bool) -> None:
+    """A certificate authority, and server and client certificates it has signed for 127.0.0.1, as PEM files.
+
+    With `key_ids` they name the keys of their authority and what these are for, as RFC 5280 asks.
+    """
 
     def certificate(
         name: str, issuer: str, signer: rsa.RSAPrivateKey, key: rsa.RSAPrivateKey
     ) -> x509.Certificate:
         start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
         subject, by = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, n)]) for n in (name, issuer))
-        return (
+        made = (
             x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
             .not_valid_before(start)
             .not_valid_after(start + datetime.timedelta(days=30))
@@ -66,8 +81,16 @@ def certificates(folder: Path) -> None:
                 x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
                 critical=False,
             )
-            .sign(signer, hashes.SHA256())
         )
+        if key_ids:
+            of_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+            of_signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+            use = x509.KeyUsage(
+                digital_signature=True, key_cert_sign=name == issuer, **dict.fromkeys(OTHER_USES, False)
+            )
+            for extension in (of_key, of_signer, use):
+                made = made.add_extension(extension, critical=False)
+        return made.sign(signer, hashes.SHA256())
 
     def pem(key: rsa.RSAPrivateKey) -> bytes:
         return key.private_bytes(

@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,6 +227,16 @@ class UntilRefused:
         )
 
 
+def refused(monkeypatch: pytest.MonkeyPatch, hosts: str, tls: Tls) -> str:
+    """Return the error where a server's certificate is refused."""
+    start_async = KazooClient.start_async
+    with monkeypatch.context() as patch:
+        patch.setattr(KazooClient, "start_async", lambda client: UntilRefused(client, start_async))
+        with pytest.raises(ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)") as caught:
+            connect(ZooKeeperConfig(hosts, session_timeout=60, tls=tls))
+    return str(caught.value)
+
+
 def test_tls_with_client_certificates(
     tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,20 +250,8 @@ def test_tls_with_client_certificates(
         assert store.epochs.raise_epoch("h", 1, NOW) == 1
         assert make_client(hosts, tls=Tls(ca, both)).exists("/zookeeper")
 
-        start_async = KazooClient.start_async
-
-        def refused(hosts: str, tls: Tls) -> str:
-            config = ZooKeeperConfig(hosts, session_timeout=60, tls=tls)
-            with monkeypatch.context() as patch:
-                patch.setattr(KazooClient, "start_async", lambda client: UntilRefused(client, start_async))
-                with pytest.raises(
-                    ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)"
-                ) as caught:
-                    connect(config)
-            return str(caught.value)
-
         # The certificate names 127.0.0.1 alone.
-        said = refused(named, Tls(ca, cert, key))
+        said = refused(monkeypatch, named, Tls(ca, cert, key))
         assert "localhost" in said
         assert "mismatch" in said
         assert "zookeeper.tls.checkHostname=false" in said
@@ -260,14 +259,36 @@ def test_tls_with_client_certificates(
         assert make_client(named, tls=Tls(cert, both, verify=False)).exists("/zookeeper")
 
         # An authority that this machine trusts counts where no other is given, and there only.
-        assert "CERTIFICATE_VERIFY_FAILED" in refused(hosts, Tls(None, cert, key))
+        assert "CERTIFICATE_VERIFY_FAILED" in refused(monkeypatch, hosts, Tls(None, cert, key))
         monkeypatch.setenv("SSL_CERT_FILE", ca)
         assert make_client(hosts, tls=Tls(None, cert, key)).exists("/zookeeper")
-        assert "CERTIFICATE_VERIFY_FAILED" in refused(hosts, Tls(cert, cert, key))
+        assert "CERTIFICATE_VERIFY_FAILED" in refused(monkeypatch, hosts, Tls(cert, cert, key))
 
         for tls in (Tls(key, cert, key), Tls(ca, key)):
             with pytest.raises(ZooKeeperConfigError, match=r"zookeeper\.tls\.c.* in PEM form"):
                 connect(ZooKeeperConfig(hosts, tls=tls))
+
+
+def test_certificates_that_only_python_before_3_13_accepts(
+    tmp_path: Path, make_client: Callable[..., KazooClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = ssl.create_default_context
+
+    def create_strict(**files: Any) -> ssl.SSLContext:
+        context = default(**files)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", create_strict)
+    ca, both = str(tmp_path / "ca.pem"), str(tmp_path / "both.pem")
+    for key_ids in (False, True):
+        with SecureZooKeeper(tmp_path, tls=True, key_ids=key_ids) as server:
+            hosts = f"127.0.0.1:{server.secure_port}"
+            if key_ids:
+                assert make_client(hosts, tls=Tls(ca, both)).exists("/zookeeper")
+            else:
+                said = refused(monkeypatch, hosts, Tls(ca, both))
+                assert "let the authority issue them anew with keyUsage, subjectKeyIdentifier" in said
 
 
 def test_sasl_logins(tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout) -> None:
