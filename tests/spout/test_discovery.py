@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fast_spark
+import pytest
+
+from kinesis_trident.checkpoint.embedded.java import ensure_java
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / ".ci" / "release" / "programs"
 
@@ -62,6 +67,27 @@ for _ in range(read_int(found)):
 print(json.dumps(answers))
 """
 
+LOAD = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from kinesis_trident import KinesisTridentSource
+
+def load(session):
+    try:
+        session.readStream.format("kinesis-trident").load()
+    except Exception as error:
+        print(next(word for word in ("DATA_SOURCE_NOT_FOUND", "OptionsError") if word in str(error)))
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+load(spark)
+Path(sys.argv[1]).unlink()
+load(spark)
+load(spark.newSession())
+spark.dataSource.register(KinesisTridentSource)
+load(spark)
+"""
+
 
 def look(folder: Path, change: str) -> dict[str, str]:
     (folder / "pyspark_other.py").write_text(OTHER)
@@ -112,3 +138,22 @@ def test_this_pyspark_finds_the_source(tmp_path: Path) -> None:
     found = look(tmp_path, "nothing")
     assert (found["other"], found["kinesis-trident"]) == ("DefaultSource", "KinesisTridentSource")
     assert "OptionsError" in found["schema"]
+
+
+@pytest.mark.long
+def test_a_session_whose_look_failed_takes_a_registered_source(tmp_path: Path) -> None:
+    broken, python = tmp_path / "broken", tmp_path / "python"
+    broken.touch()
+    python.write_text(f'#!/bin/sh\n[ -e "{broken}" ] && exit 3\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    paths = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python), "JAVA_HOME": str(ensure_java())}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(broken)],
+        env=os.environ | fast_spark.environment() | paths,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Skipping the lookup of Python Data Sources due to the failure" in done.stderr
+    assert done.stdout.split() == ["DATA_SOURCE_NOT_FOUND"] * 2 + ["OptionsError"] * 2
