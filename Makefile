@@ -74,9 +74,9 @@ announce:
 	@echo "make test: installs what is missing, then runs the tests"
 	@echo "  Python packages, and Node and Java if the machine has none: with pip, into $(VENV)"
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		echo "  Redis, memcached, PostgreSQL, MariaDB, Chromium and Prometheus: with apt-get, as root"; \
+		echo "  Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus and curl: with apt-get, as root"; \
 	else \
-		echo "  Redis, memcached, PostgreSQL, MariaDB, Chromium and Prometheus: only root can install them, with apt-get;"; \
+		echo "  Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus and curl: only root can install them, with apt-get;"; \
 		echo "    the tests of a missing one $(if $(filter true,$(CI)),fail,are skipped and listed)"; \
 	fi
 	@echo "  kinesis-local and kinesalite: with npm, into $(VENV)"
@@ -163,7 +163,7 @@ java: | $(BIN)/pip
 spark: $(VENV)/.ready-test java
 	@$(BIN)/python tests/fast_spark.py
 
-# Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus, kinesis-local and kinesalite; the tests of one that cannot be installed are skipped.
+# Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus, curl, kinesis-local and kinesalite; the tests of one that cannot be installed are skipped.
 servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip

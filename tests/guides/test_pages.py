@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,8 @@ def test_positions_are_read() -> None:
         assert position_spec(document)
 
 
-def test_commands_over_http(tmp_path: Path) -> None:
+def test_commands_over_http(program_of: Callable[[str], Path]) -> None:
+    program_of("curl")
     (block,) = (block for block in blocks_of(PAGES["testing.md"]) if "curl" in block.text)
     with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
         kinesis.create_stream("orders")

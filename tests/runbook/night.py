@@ -49,6 +49,8 @@ _CALM: tuple[tuple[str, str], ...] = (
     (r"\b(127\.0\.0\.1|localhost|::1):\d+", "localhost:2181"),
     (r"\bfor (\d+m \d+s|[\d.]+ m?s)\b", "for 1m 04s"),
     (r"(\d+m \d+s|[\d.]+ m?s) ago", "1m 04s ago"),
+    # A killed connection is noticed by the query's write or by the read of its answer.
+    (r"(?<=during query) \(\[Errno 32\] Broken pipe\)", ""),
     (r"\d+\.\d+ h ago", "26.0 h ago"),
     (r"\b(\d+m) \d\ds old\b", r"\1 00s old"),
     (r"lag of (\d+m) \d\ds has grown by \d+ s", r"lag of \1 00s has grown by 51 s"),

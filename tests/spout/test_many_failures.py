@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -99,7 +101,10 @@ def test_one_line_of_the_page_zookeeper_shows_the_failed_records_of_a_shard(
     path = query.run.layout.inflight_of(SHARD)
     command = re.sub(r"get \S+", f"get {shlex.quote(path)}", block.replace("zkCli.sh", java))
     done = subprocess.run(
-        ["bash", "-c", command.replace("localhost:2181", zookeeper.hosts)], check=True, capture_output=True
+        ["bash", "-c", command.replace("localhost:2181", zookeeper.hosts)],
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        check=True,
+        capture_output=True,
     )
     shown = json.loads(done.stdout)
     head, firsts, lasts, counts, _, attempts, _, indexes = shown["columns"]
