@@ -242,10 +242,10 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
                 ". The server's certificate must come from an authority in zookeeper.tls.ca and name the host as "
                 "zookeeper.hosts does; zookeeper.tls.checkHostname=false accepts another name"
             )
-        if "Key Identifier" in refusal or "key usage" in refusal:
+        if any(lacking in refusal for lacking in ("Key Identifier", "key usage", "Basic Constraints")):
             msg += (
                 ". From Python 3.13 on, certificates are checked as RFC 5280 asks: let the authority issue them "
-                "anew with keyUsage, subjectKeyIdentifier and authorityKeyIdentifier"
+                "anew with basicConstraints (critical), keyUsage, subjectKeyIdentifier and authorityKeyIdentifier"
             )
         raise ZooKeeperUnavailableError(msg) from None
     return client
