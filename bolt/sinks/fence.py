@@ -48,6 +48,9 @@ _TRIES = 10
 _MARGIN = 5
 """Seconds that a newer run waits longer than the database lets an older one be idle."""
 
+_NO_TXID = -1
+"""While the row changes, for the database that would not change it otherwise."""
+
 _NO_TABLE = {"42P01", 1146}
 _ENDS_TRANSACTION = re.compile(
     r"""(?: \s | /\*.*?\*/ | (?:--|\#)[^\n]*\n )*
@@ -73,6 +76,7 @@ class _Dialect:
         proof: returns true in a transaction that an UPDATE has begun, false where each statement commits by itself.
         end_idle: ends the transaction that holds the fence, if it has sent nothing for `idle` seconds.
         restore: gives the connection the settings back that it had, for those that outlast the transaction.
+        skips_same: whether an UPDATE to the values that a row has leaves it as it is.
     """
 
     bound: str = ""
@@ -80,6 +84,7 @@ class _Dialect:
     proof: str = ""
     end_idle: str = ""
     restore: str = ""
+    skips_same: bool = False
 
 
 _MYSQL = _Dialect(
@@ -90,6 +95,7 @@ _MYSQL = _Dialect(
     "SELECT @@SESSION.autocommit = 0",
     restore="SET SESSION innodb_lock_wait_timeout = @kt_wait, SESSION wait_timeout = @kt_idle, "
     "@kt_wait = NULL, @kt_idle = NULL",
+    skips_same=True,
 )
 _DIALECTS = {
     "postgresql": _Dialect(
@@ -212,12 +218,12 @@ class _Fence:
         if dialect.bound:
             connection.exec_driver_sql(dialect.bound.format(wait=self._idle + _MARGIN, idle=self._idle))
         mine = FENCE.c.application == outcomes.application
-        # Always an update: a transaction that sees the database as it was before it got the lock would otherwise
-        # miss what the run before it has written.
+        # Always an update, and of a row that changes: a transaction that sees the database as it was before it got the
+        # lock would otherwise miss what the run before it has written. Here the fence tells it to begin again.
         raised = connection.execute(
             FENCE.update()
             .where(mine, FENCE.c.epoch <= outcomes.epoch, FENCE.c.txid <= outcomes.txid)
-            .values(epoch=outcomes.epoch, txid=outcomes.txid)
+            .values(epoch=outcomes.epoch, txid=_NO_TXID if dialect.skips_same else outcomes.txid)
         )
         if not raised.rowcount:
             row = connection.execute(sa.select(FENCE.c.epoch, FENCE.c.txid).where(mine)).first()
@@ -225,6 +231,8 @@ class _Fence:
                 refuse_older(outcomes, describe(connection.engine), FENCE.name, row.epoch, row.txid)
             # There was none yet: another run may have inserted it in between.
             return False
+        if dialect.skips_same:
+            connection.execute(FENCE.update().where(mine).values(txid=outcomes.txid))
         if not self._is_transaction():
             msg = (
                 f"{describe(connection.engine)}: each statement commits by itself (AUTOCOMMIT), so nothing can be "

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from harness import eventually
 from thorough import examples
 
 from kinesis_trident import Outcomes, begin_fenced
@@ -28,6 +29,11 @@ ROWS = sa.Table(
     mysql_engine="InnoDB",
 )
 PATIENCE = 60
+SNAPSHOTS = "SET SESSION innodb_snapshot_isolation = ON"
+WAITING = (
+    "SELECT COUNT(*) FROM information_schema.processlist "
+    "WHERE info LIKE 'UPDATE kt_fence%%' AND state = 'Updating' AND time_ms > 100"
+)
 
 Connect = Callable[..., sa.Engine]
 
@@ -205,6 +211,31 @@ def test_a_newer_run_that_waited_sees_what_the_older_one_has_committed(connect: 
             connection.execute(ROWS.insert().values(epoch=1))
             running = pool.submit(replace)
             assert waits.wait(PATIENCE)
+        running.result(PATIENCE)
+    assert written(newer) == [2]
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_newer_run_waits_for_a_second_transaction_of_a_batch(connect: Connect) -> None:
+    """MariaDB from 11.6 on refuses by default to change rows that are newer than what a transaction sees."""
+    strict = {"isolation_level": "SERIALIZABLE", "connect_args": {"init_command": SNAPSHOTS}}
+    older, newer, other = connect(**strict), connect(**strict), connect()
+
+    def waits() -> bool:
+        with other.connect() as connection:
+            return bool(connection.exec_driver_sql(WAITING).scalar())
+
+    def replace() -> None:
+        with begin_fenced(newer, Outcomes(2, "orders", 1)) as connection:
+            connection.execute(ROWS.delete())
+            connection.execute(ROWS.insert().values(epoch=2))
+
+    write(older, 1)
+    with ThreadPoolExecutor() as pool:
+        with begin_fenced(older, Outcomes(1, "orders", 1)) as connection:
+            connection.execute(ROWS.insert().values(epoch=1))
+            running = pool.submit(replace)
+            eventually(waits, "the newer run to wait", PATIENCE)
         running.result(PATIENCE)
     assert written(newer) == [2]
 

@@ -61,7 +61,7 @@ class SecureZooKeeper(EmbeddedZooKeeper):
         return self._port + 1
 
 
-def certificates(folder: Path, *, key_ids: bool) -> None:
+def certificates(folder: Path, *, key_ids: bool = True) -> None:
     """A certificate authority, and server and client certificates it has signed for 127.0.0.1, as PEM files.
 
     With `key_ids` they name the keys of their authority and what these are for, as RFC 5280 asks.
