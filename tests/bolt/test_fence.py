@@ -188,7 +188,7 @@ def test_sqlite_waits_as_long_as_its_connection_does(connect: Connect) -> None:
     assert written(newer) == [1, 2]
 
 
-def take_over(older: sa.Engine, newer: sa.Engine, until_it_waits: Callable[[], object]) -> list[int]:
+def take_over(older: sa.Engine, newer: sa.Engine, waits: Callable[[], bool]) -> list[int]:
     """Let a newer run replace what an older one wrote twice for a batch, the second time while the newer one waits."""
 
     def replace() -> None:
@@ -201,7 +201,7 @@ def take_over(older: sa.Engine, newer: sa.Engine, until_it_waits: Callable[[], o
         with begin_fenced(older, Outcomes(1, "orders", 1)) as connection:
             connection.execute(ROWS.insert().values(epoch=1))
             running = pool.submit(replace)
-            until_it_waits()
+            eventually(waits, "the newer run to wait", PATIENCE)
         running.result(PATIENCE)
     return written(newer)
 
@@ -218,7 +218,7 @@ def test_a_newer_run_that_waited_sees_what_the_older_one_has_committed(connect: 
         if statement.startswith("UPDATE"):
             waits.set()
 
-    assert take_over(older, newer, lambda: waits.wait(PATIENCE)) == [2]
+    assert take_over(older, newer, waits.is_set) == [2]
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
@@ -231,7 +231,7 @@ def test_a_newer_run_begins_again_where_its_snapshot_is_too_old(connect: Connect
         with other.connect() as connection:
             return bool(connection.exec_driver_sql(WAITING).scalar())
 
-    assert take_over(older, newer, lambda: eventually(waits, "the newer run to wait", PATIENCE)) == [2]
+    assert take_over(older, newer, waits) == [2]
 
 
 @pytest.mark.parametrize("seed", range(examples(3)))
