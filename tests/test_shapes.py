@@ -1,0 +1,43 @@
+"""Ceilings on the forms that one fact has in the product: each goes down as its forms become one value."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@cache
+def trees(folder: str) -> dict[str, ast.Module]:
+    """Return the parsed modules of a folder of the product, by path."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+def names_in(folder: str, name: str) -> Iterator[str]:
+    """Yield the path and line of each use of a name in a folder, outside of imports."""
+    for path, tree in trees(folder).items():
+        for node in ast.walk(tree):
+            if (isinstance(node, ast.Name) and node.id == name) or (
+                isinstance(node, ast.Attribute) and node.attr == name
+            ):
+                yield f"{path}:{node.lineno}"
+
+
+def lines_of(folder: str) -> int:
+    """Return the number of lines of a folder of the product."""
+    return sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_types_of_the_tracker_are_named() -> None:
+    assert len(list(names_in("tracker", "Any"))) <= 31
+
+
+def test_planner_and_tracker_do_not_grow() -> None:
+    assert lines_of("spout/planner") <= 7_038
+    assert lines_of("tracker") <= 3_550
