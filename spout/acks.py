@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import (
@@ -123,11 +124,19 @@ class Acks:
         named = dict(_group_by_shard(_array(message_ids)))
         self._check(list(named))
         for (stream, shard), keys in named.items():
-            home = self._homes[stream]
             for positions in pack_in_parts(keys):
                 node = ExternalNode(op=op, positions=positions, reason=reason, attempt=attempt)
-                home.store.external.add(home.name_of(stream, shard), node)
+                self._add(stream, shard, node)
         return sum(map(len, named.values()))
+
+    def _add(self, stream: str, shard: str, node: ExternalNode) -> None:
+        """Leave a request in the home in which the stream lives now."""
+        try:
+            self._homes[stream].add(stream, shard, node)
+        except StateMissingError:
+            # The stream was put together with others meanwhile: its old home takes nothing any more.
+            self._look()
+            self._homes[stream].add(stream, shard, node)
 
     def _check(self, named: list[tuple[str, str]]) -> None:
         if not all(self._knows(stream, shard) for stream, shard in named):
@@ -165,13 +174,9 @@ class Acks:
             )
             raise AckError(msg)
         stores = [SourceStore(self._client, one, options.zookeeper_session_timeout) for one in layouts]
-        # Streams that were once read together share a home; otherwise the last run of a stream counts.
-        started = [
-            (store.layout.several, run[1].since if (run := store.epochs.newest_run()) else 0, i)
-            for i, store in enumerate(stores)
-        ]
-        for _, _, i in sorted(started):
-            home = _Home.of(stores[i])
+        # Streams that were once read together share a home; of a stream that was created again the newest counts.
+        for store in sorted(stores, key=lambda one: (one.layout.several, one.layout.created)):
+            home = _Home.of(store)
             self._homes |= dict.fromkeys(home.created, home)
 
 
@@ -195,6 +200,14 @@ class _Home:
     def name_of(self, stream: str, shard: str) -> str:
         """Return a shard's name in the store."""
         return self.store.layout.name_of(ShardKey(stream, self.created[stream], shard))
+
+    def add(self, stream: str, shard: str, node: ExternalNode) -> None:
+        """Leave a request for a shard.
+
+        Raises:
+            StateMissingError: the stream has left this home.
+        """
+        self.store.external.add(self.name_of(stream, shard), node)
 
 
 def _array(message_ids: Iterable[str]) -> pa.Array:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from who_writes import callers, writers
 
+from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
 from kinesis_trident.spout.options.table import Option, other_options
@@ -127,6 +128,14 @@ METRICS_TABLE = DocTable(
     "end of metrics",
     ("metric", "kind", "labels", "from", ""),
     [(f"`{one.name}`", one.kind, quoted(one.labels), ", ".join(one.places), one.sentence) for one in METRICS],
+)
+
+NODES_TABLE = DocTable(
+    "zookeeper.md",
+    "nodes: rendered from checkpoint/model/home.py",
+    "end of nodes",
+    ("node", "content", "it goes when", "read together with others"),
+    [(f"`{spec.path}`", spec.sentence, spec.until.value, spec.joining.value) for spec in HOME],
 )
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {

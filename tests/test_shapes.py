@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from kinesis_trident.checkpoint.model.home import HOME
+
+NODES = frozenset(spec.name for spec in HOME)
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -41,3 +44,23 @@ def test_types_of_the_tracker_are_named() -> None:
 def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("spout/planner") <= 7_038
     assert lines_of("tracker") <= 3_550
+
+
+def is_path(node: ast.AST) -> bool:
+    """Return whether an expression is a path that a layout gives."""
+    match node:
+        case ast.Attribute(ast.Name("layout" | "self") | ast.Attribute(_, "layout" | "_layout"), name):
+            return name in NODES
+    return False
+
+
+def test_nodes_are_listed_in_one_place() -> None:
+    """A kind of node that a list forgets is lost, or stays for ever: who needs several kinds asks the table."""
+    listing = {
+        path
+        for path, tree in trees("checkpoint").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Tuple | ast.List | ast.Dict)
+        and sum(is_path(part) for part in ast.walk(node)) > 2
+    }
+    assert listing == set()

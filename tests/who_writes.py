@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,10 +25,7 @@ PROCESSES = {
     "spout/planner/": "planning process",
     "spout/reader/": "tasks",
 }
-UNFENCED = (
-    *("changes.note", "external.add", "external.withdraw", "reports.add", "stop.ask"),
-    "epochs.report_fenced",
-)
+UNFENCED = tuple(method for spec in HOME for method in spec.unfenced)
 READS = frozenset(
     [
         "backup",

@@ -14,6 +14,9 @@ from functools import lru_cache
 
 import xxhash
 
+from kinesis_trident.checkpoint.model.home import HOME, OnePer, Until
+from kinesis_trident.checkpoint.model.nodes import Node
+
 PART_MARK = "~"
 """Used only in the names of parts of large nodes (`checkpoint.model.split_nodes`): other names have it escaped."""
 
@@ -83,10 +86,14 @@ class ShardKey:
         return f"{self.stream}/{self.shard}"
 
 
+_NAMES = dict.fromkeys(spec.name for spec in HOME)
+
+
 class _Below:
-    """The path of a node below the `base` of a layout, which has the name of the attribute."""
+    """The path of a node below the `base` of a layout, which has the name of the attribute; `HOME` says what it is."""
 
     def __set_name__(self, _layout: type, name: str) -> None:
+        assert name in _NAMES, f"{name} is not in the table of nodes"
         self._name = name
 
     def __get__(self, layout: Layout, _kind: type) -> str:
@@ -107,51 +114,28 @@ class Layout:
     created: int = 0
 
     streams = _Below()
-    """The node that lists the streams of a home of several."""
     epoch = _Below()
-    """The node that each start raises; its version is the epoch."""
     past = _Below()
-    """The node of the epochs and txids that were used before, and are not among the other nodes."""
     owner = _Below()
-    """The ephemeral node of the running process, for information."""
     fenced = _Below()
-    """The folder of takeovers: one node a run that had to stop, named by its epoch."""
     start = _Below()
-    """The node of LATEST resolved to a time; with several streams a folder with one node a stream."""
     shards = _Below()
-    """The node of the lineage."""
     settled = _Below()
-    """The node of the newest settled txid."""
     judging = _Below()
-    """The node of the newest run whose driver judges its records."""
     states = _Below()
-    """The node of the newest batch that was applied to each state of a topology."""
     stop = _Below()
-    """The node of the request that the running query ends after the current batch."""
     status = _Below()
-    """The node in which the newest run says what it sees."""
     ends = _Below()
-    """The node that says how the last runs ended."""
     checkpoints = _Below()
-    """The folder of safe checkpoints, one node a shard."""
     inflight = _Below()
-    """The folder of unfinished records, one node a shard."""
     batches = _Below()
-    """The folder of plans; the pins are below each."""
     acks = _Below()
-    """The folder of outcomes."""
     reports = _Below()
-    """The folder of task reports, used where there is no SparkContext."""
     external = _Below()
-    """The folder of other processes' requests, one folder a shard."""
     rejected = _Below()
-    """The folder of other processes' unreadable requests, for inspection."""
     audit = _Below()
-    """The folder of notes of what people have changed or asked for."""
     backups = _Below()
-    """The folder of what stood where people have changed something."""
     deadletters = _Below()
-    """The folder of dead letter counts, one node a shard."""
 
     @property
     def digest(self) -> str:
@@ -246,18 +230,19 @@ class Layout:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The nodes that are only parents of others."""
-        return (
-            self.fenced,
-            self.checkpoints,
-            self.inflight,
-            self.batches,
-            self.acks,
-            self.reports,
-            self.external,
-            self.deadletters,
-            *([self.start] if self.several else []),
+        """The nodes that are only parents of others, and that each home has."""
+        made = dict.fromkeys(
+            spec.name for spec in HOME if spec.is_folder or (self.several and spec.one_per is OnePer.STREAM)
         )
+        return tuple(f"{self.base}/{name}" for name in made)
+
+    def nodes_of(self, shard: str) -> dict[str, type[Node]]:
+        """Return the nodes of a shard that go with it, path to kind."""
+        return {
+            f"{self.base}/{spec.name}/{escape(shard)}": spec.kind
+            for spec in HOME
+            if spec.until is Until.SHARD and spec.kind is not None
+        }
 
     def checkpoint_of(self, shard: str) -> str:
         """Return the node of a shard's safe checkpoint."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kazoo.recipe.watchers import DataWatch
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import decode, encode
-from kinesis_trident.checkpoint.model.layout import unescape
+from kinesis_trident.checkpoint.model.layout import escape, unescape
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.model.split_nodes import PART_SIZE
 from kinesis_trident.checkpoint.store.fenced_nodes import (
@@ -23,11 +24,14 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
     NOT_EMPTY,
+    PACK_SIZE,
     Create,
     Delete,
+    Found,
     Op,
     Refused,
     Write,
+    pack_writes,
 )
 
 _MOST_REJECTED = 100
@@ -52,18 +56,8 @@ class ExternalStore(StorePart):
         All requests answered before this call are included: a record that was acked in time must not time out.
         """
         requests = Requests({}, {})
-        listed = self._session.children([self._layout.external], fresh=True)[0] or []
-        folders = [f"{self._layout.external}/{name}" for name in listed]
-        paths = [
-            f"{folder}/{name}"
-            for folder, names in zip(folders, self._session.children(folders), strict=True)
-            for name in names or []
-        ]
         # Any process may write here, so read one at a time: an unreadable request must not hide others.
-        found = zip(paths, self._session.read(paths), strict=True)
-        for path, node in sorted(
-            ((path, node) for path, node in found if node is not None), key=lambda one: one[1].stat.czxid
-        ):
+        for path, node in self._stored()[1]:
             folder, _, name = path.rpartition("/")
             try:
                 shard = unescape(folder.rpartition("/")[2])
@@ -75,6 +69,59 @@ class ExternalStore(StorePart):
             else:
                 requests.asked.setdefault(shard, {})[name] = request
         return requests
+
+    def _stored(self) -> tuple[list[str], list[tuple[str, Found]]]:
+        """Return the folders of shards, and the requests below them as they are stored, oldest first."""
+        listed = self._session.children([self._layout.external], fresh=True)[0] or []
+        folders = [f"{self._layout.external}/{name}" for name in listed]
+        paths = [
+            f"{folder}/{name}"
+            for folder, names in zip(folders, self._session.children(folders), strict=True)
+            for name in names or []
+        ]
+        found = zip(paths, self._session.read(paths), strict=True)
+        there = [(path, node) for path, node in found if node is not None]
+        # What was adopted in one multi has one czxid, and names in order.
+        return folders, sorted(there, key=lambda one: (one[1].stat.czxid, one[0]))
+
+    def adopt(self, old: ExternalStore, name_of: Callable[[str], str], epoch: int) -> None:
+        """Move the requests of another home here, in their order, and close that home to later ones.
+
+        Each moves in one multi, so a crash leaves it in one of the two homes. `name_of` returns the name of a shard
+        here; a request whose folder is no shard's keeps that folder, so that this run puts it aside.
+
+        Raises:
+            CorruptNodeError: one has children, so it cannot be moved.
+            FencedError: a newer run has taken over.
+        """
+        for _ in range(RACES):
+            folders, stored = old._stored()
+            moves: list[list[Op]] = []
+            made: dict[str, str] = {}
+            for folder in dict.fromkeys(path.rpartition("/")[0] for path, _ in stored):
+                element = folder.rpartition("/")[2]
+                with suppress(ValueError):
+                    element = escape(name_of(unescape(element)))
+                made[folder] = f"{self._layout.external}/{element}"
+                self._nodes.make_folder(made[folder])
+            for number, (path, node) in enumerate(stored):
+                folder, _, name = path.rpartition("/")
+                moves.append([Delete(path), Create(f"{made[folder]}/{number:06d}-{name}", node.data)])
+            try:
+                for pack in pack_writes(moves, PACK_SIZE):
+                    self._nodes.commit(pack, epoch)
+                # The folder of all goes too: who asks there from now on is refused, and looks for the new home.
+                emptied = [*map(Delete, folders), Delete(old._layout.external)]
+                self._nodes.commit([*emptied, Write(self._layout.external, b"")], epoch)
+            except Refused as refused:
+                if refused.kind is NOT_EMPTY and refused.op.path not in (*folders, old._layout.external):
+                    raise stray_child_error(refused.op.path) from None
+                if refused.kind is MISSING and refused.op.path == old._layout.external:
+                    # An earlier attempt has closed it.
+                    return
+                continue
+            return
+        raise too_many_races(old._layout.external)
 
     def reject(self, path: str, epoch: int) -> str:
         """Move an unreadable request below `rejected`; at most 100 are kept.
@@ -122,7 +169,7 @@ class ExternalStore(StorePart):
             The path of the request; it disappears once a settled batch includes it.
 
         Raises:
-            StateMissingError: there is no such application and stream.
+            StateMissingError: there is no such application and stream, or its requests go to another home by now.
         """
         folder = self._layout.external_of(shard)
         # A unique name, so that a write whose answer was lost is recognised. ZooKeeper's order of creation (czxid)

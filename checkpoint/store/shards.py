@@ -169,11 +169,7 @@ class ShardStore(StorePart):
 
     def _delete_shards(self, shards: Sequence[str]) -> list[Op]:
         layout = self._layout
-        kinds: dict[str, type[Node]] = {}
-        for shard in shards:
-            kinds[layout.checkpoint_of(shard)] = CheckpointNode
-            kinds[layout.inflight_of(shard)] = InflightNode
-            kinds[layout.deadletters_of(shard)] = DeadLettersNode
+        kinds = {path: kind for shard in shards for path, kind in layout.nodes_of(shard).items()}
         ops: list[Op] = []
         for path, stored in self._nodes.fetch_each(kinds).items():
             if stored is not None:

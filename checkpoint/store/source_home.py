@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from kazoo.client import KazooClient
 from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.errors import HomeError, ZooKeeperAccessError
+from kinesis_trident.checkpoint.model.home import HOME, Joining
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -97,7 +99,11 @@ def merge_into_shared_home(
         for stream, created in streams.items()
         if known.get(stream) != created
     }
-    begun = {stream: store for stream, store in alone.items() if store.shards.lineage() is not None}
+    begun = {
+        stream: store
+        for stream, store in alone.items()
+        if store.shards.lineage() is not None or store.streams.start(stream, streams[stream]) is not None
+    }
     # All before the first one is adopted: a stream that goes on alone after that would be read twice.
     for store in begun.values():
         store.epochs.raise_epoch(host, pid, now)
@@ -137,12 +143,38 @@ def _check_settled(alone: SourceStore) -> None:
 def adopt_stream_state(home: SourceStore, epoch: int, alone: SourceStore) -> None:
     """Adopt the state of a stream that was read alone, and whose runs are fenced, into the shared home.
 
-    Checkpoints, retries and dead letters are adopted, stamped with the newest settled txid here, or, if nothing is
-    settled here yet, with that of the stream, so that its Spark checkpoint stays valid. It may be repeated after a
-    crash; the old nodes stay and are not read again.
+    `HOME` says for each node what becomes of it. It may be repeated after a crash; the nodes that stay are not read
+    again.
 
     Raises:
         FencedError: a newer run has taken over.
+    """
+    for joining in dict.fromkeys(spec.joining for spec in HOME):
+        if joining in _ADOPTIONS:
+            _ADOPTIONS[joining](home, epoch, alone)
+
+
+def _name_in(home: SourceStore, alone: SourceStore, shard: str) -> str:
+    """Return the name in the shared home of a shard of a stream that was read alone."""
+    return home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, shard))
+
+
+def _adopt_start(home: SourceStore, epoch: int, alone: SourceStore) -> None:
+    stream, created = alone.layout.stream, alone.layout.created
+    start = alone.streams.start(stream, created)
+    if start is not None:
+        home.streams.put_start(stream, created, start, epoch)
+
+
+def _adopt_requests(home: SourceStore, epoch: int, alone: SourceStore) -> None:
+    home.external.adopt(alone.external, partial(_name_in, home, alone), epoch)
+
+
+def _adopt_shards(home: SourceStore, epoch: int, alone: SourceStore) -> None:
+    """Adopt checkpoints, retries, dead letters and the lineage.
+
+    They are stamped with the newest settled txid here, or, if nothing is settled here yet, with that of the stream, so
+    that its Spark checkpoint stays valid.
     """
     theirs, lineage, inflight = alone.batches.settled(), alone.shards.lineage(), alone.shards.inflight()
     if lineage is None:
@@ -150,7 +182,7 @@ def adopt_stream_state(home: SourceStore, epoch: int, alone: SourceStore) -> Non
     ours = home.batches.settled()
     settled = ours or theirs or SettledNode(txid=0, plan="")
     names = {
-        shard: home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, shard))
+        shard: _name_in(home, alone, shard)
         for shard in {*lineage.shards, *alone.shards.checkpoints(), *inflight}
     }
     updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
@@ -169,5 +201,12 @@ def adopt_stream_state(home: SourceStore, epoch: int, alone: SourceStore) -> Non
     letters = {names[shard]: node for shard, node in dead.items() if names.get(shard) in updates}
     home.shards.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
     if PAST_RETENTION in dead:
-        forgotten = home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, PAST_RETENTION))
-        home.shards.forget((), {forgotten: dead[PAST_RETENTION]}, epoch)
+        home.shards.forget((), {_name_in(home, alone, PAST_RETENTION): dead[PAST_RETENTION]}, epoch)
+
+
+_ADOPTIONS: dict[Joining, Callable[[SourceStore, int, SourceStore], None]] = {
+    Joining.STARTS: _adopt_start,
+    Joining.SHARDS: _adopt_shards,
+    Joining.REQUESTS: _adopt_requests,
+}
+"""By what becomes of a node: how it is adopted; what is not here stays, or was seen to before."""

@@ -12,13 +12,10 @@ from typing import Self
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.home import HOME, OnePer, Until
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.model.nodes import (
-    DeadLettersNode,
-    InflightNode,
     JudgingNode,
-    Node,
-    ShardsNode,
     StatesNode,
     StopNode,
     StreamsNode,
@@ -117,7 +114,10 @@ class Leftovers(StorePart):
         Otherwise a late task could pin its turn again while a pin is gone and the plan is not.
         """
         layout = self._layout
-        folders = (layout.batches, layout.acks, layout.reports)
+        folders = [
+            f"{layout.base}/{name}"
+            for name in dict.fromkeys(spec.name for spec in HOME if spec.until is Until.BATCH)
+        ]
         listed = self._session.children(folders)
         old = {
             folder: [
@@ -140,12 +140,13 @@ class Leftovers(StorePart):
     def _sweep(self, epoch: int) -> int:
         layout = self._layout
         removed: list[Op] = []
-        folders: tuple[tuple[str, type[Node]], ...] = (
-            (layout.inflight, InflightNode),
-            (layout.deadletters, DeadLettersNode),
-            (layout.base, ShardsNode),
-        )
-        for folder, kind in folders:
+        for spec in HOME:
+            if not spec.split or spec.kind is None:
+                continue
+            folder, kind = (
+                layout.base if spec.one_per is OnePer.HOME else f"{layout.base}/{spec.name}",
+                spec.kind,
+            )
             names = [name for name in self._session.children([folder])[0] or [] if is_part(name)]
             heads = sorted({f"{folder}/{owner_of(name)}" for name in names})
             found = self._nodes.fetch_many(heads, kind)
@@ -160,9 +161,8 @@ class SourceStore:
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
-    raises `ZooKeeperUnavailableError`. Every write but `external.add`, `reports.add`, `stop.ask`,
-    `changes.note` and `epochs.report_fenced` takes the epoch of its run and raises `FencedError` once a newer run has
-    taken over. Any read may raise `CorruptNodeError`.
+    raises `ZooKeeperUnavailableError`. Every write but those that `HOME` names as unfenced takes the epoch of its run
+    and raises `FencedError` once a newer run has taken over. Any read may raise `CorruptNodeError`.
 
     Args:
         client: started.

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
+from kazoo.client import KazooClient
 from memory_streams import A, MemoryStreams
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.errors import FencedError, HomeError
-from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.errors import FencedError, HomeError, StateMissingError
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
@@ -288,3 +290,68 @@ def test_records_of_a_stream_read_alone_are_acked_before_it_joins_others(
         assert acks.ack(more) == 2
     assert both.drain() == []
     assert both.run.report()["inflight"] == 0
+
+
+def end_of(alone: Query) -> SparkCheckpoint:
+    """Settle the last batch of a life, end it, and return its checkpoint."""
+    alone.run.settle_finished(alone.committed)
+    alone.end()
+    return alone.checkpoint
+
+
+def test_what_was_asked_of_a_stream_read_alone_is_done_in_the_shared_home(
+    start: Start, client: KazooClient
+) -> None:
+    """A replay of a dead letter, and a waiting record that a person gives up."""
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1, 2, 3)
+    options = {"retryBackoff": "1h..1h x1"}
+    alone = start(kinesis, "orders", **options, retryLimit="0")
+    ids = {row[0]: row[1].rpartition(":")[2] for row in alone.batch(failing=[1])}
+    alone.drain()
+    assert alone.run.report()["shards"][A]["deadLettered"] == 1
+    alone = start(kinesis, "orders", end_of(alone), **options)
+    kinesis.put("orders", 4)
+    ids |= {row[0]: row[1].rpartition(":")[2] for row in alone.batch(failing=[4])}
+    checkpoint = end_of(alone)
+    old = SourceStore(client, alone.run.layout)
+    old.external.add(A, ExternalNode(op="replay", records=(ids[1],)))
+    old.external.add(A, ExternalNode(op="bury", records=(ids[4],)))
+    together = start(kinesis, "orders,payments", checkpoint, **options)
+    assert old.external.read().asked == {}
+    assert said(together.drain()) == [("orders", 1, 1)]
+    letters = [node.count for node in together.store.shards.dead_letters().values()]
+    assert letters == [2]
+
+
+def test_a_home_that_a_stream_has_left_takes_no_requests(
+    start: Start, zookeeper: EmbeddedZooKeeper, client: KazooClient, app: str
+) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1)
+    alone = start(kinesis, "orders", ackMode="explicit")
+    options = {"zookeeper.hosts": zookeeper.hosts}
+    with Acks(app, options) as acks:
+        assert acks.ack([row[1] for row in alone.batch()]) == 1
+        assert alone.drain() == []
+        together = start(kinesis, "orders,payments", end_of(alone), ackMode="explicit")
+        with pytest.raises(StateMissingError, match="read together with others by now"):
+            SourceStore(client, alone.run.layout).external.add(A, ExternalNode(op="replay", records=("1",)))
+        kinesis.put("orders", 2)
+        kinesis.put("payments", 3)
+        # Opened before, and told of a record since: it looks for the home anew.
+        assert acks.ack([row[1] for row in together.batch()]) == 2
+    assert together.drain() == []
+    assert together.run.report()["inflight"] == 0
+
+
+def test_latest_stays_the_time_it_was_for_a_stream_that_is_read_together_with_others(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    alone = start(kinesis, "orders", startingPosition="LATEST")
+    alone.plan()
+    ((stream, created),) = streams_of(alone.store).items()
+    resolved = alone.store.streams.start(stream, created)
+    assert resolved is not None
+    alone.end()
+    together = start(kinesis, "orders,payments", startingPosition="LATEST")
+    assert together.store.streams.start(stream, created) == resolved
