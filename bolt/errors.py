@@ -44,8 +44,12 @@ class SinkError(BoltError):
     """A sink cannot be written to as asked, or has ended a transaction."""
 
 
-class FenceHeldError(SinkError):
-    """Another run's transaction has held the fence of a database for too long."""
+class TargetAwayError(BatchFailedError, SinkError):
+    """A sink's target did not answer, or gave way to another writer: the batch is tried again in place."""
+
+
+class FenceHeldError(TargetAwayError):
+    """Another run's transaction has held the fence of a database for too long: the batch is tried again in place."""
 
 
 class StaleBatchError(BoltError):

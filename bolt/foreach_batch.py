@@ -16,7 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.cancelling import cancelling, is_cancelled
-from kinesis_trident.bolt.errors import BatchFailedError, OperatorError, StaleBatchError, WorkerDiedError
+from kinesis_trident.bolt.errors import (
+    BatchFailedError,
+    OperatorError,
+    StaleBatchError,
+    TargetAwayError,
+    WorkerDiedError,
+)
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
@@ -272,9 +278,10 @@ def why_of(error: Exception) -> str:
 
 
 def _has_batch_failed(error: Exception) -> bool:
-    # An operator's error arrives as Spark's error, with the name of our class in it.
+    # A task's error arrives as Spark's error, with the name of our class in it.
     return isinstance(error, BatchFailedError) or (
-        isinstance(error, PythonException) and BatchFailedError.__name__ in str(error)
+        isinstance(error, PythonException)
+        and any(kind.__name__ in str(error) for kind in (BatchFailedError, TargetAwayError))
     )
 
 

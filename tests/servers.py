@@ -85,14 +85,18 @@ class MemcachedServer(EmbeddedServer):
 
 
 class PostgresServer(EmbeddedServer):
-    """`url` is `postgresql://postgres@127.0.0.1:port/postgres`: a superuser without a password, for this host only."""
+    """`url` is `postgresql://postgres@127.0.0.1:port/postgres`: a superuser without a password, for this host only.
+
+    `settings` are more of its own.
+    """
 
     name = "postgres"
     # Fast shutdown: SIGTERM would wait for every client to leave.
     stop_signal = signal.SIGINT
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, **settings: str) -> None:
         super().__init__(None, 0)
+        self._settings = settings
         # initdb and pg_isready are beside the program, not beside a link to it.
         self.program = program.resolve()
 
@@ -121,6 +125,7 @@ class PostgresServer(EmbeddedServer):
             "unix_socket_directories": "",
             "fsync": "off",
             "full_page_writes": "off",
+            **self._settings,
         }
         chosen = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         return [*as_user, str(self.program), "-D", str(self.data), *chosen]
@@ -132,13 +137,18 @@ class PostgresServer(EmbeddedServer):
 
 
 class MariaDBServer(EmbeddedServer):
-    """`url` is `mysql://root@127.0.0.1:port/test`: everybody is a superuser without a password, on this host only."""
+    """`url` is `mysql://root@127.0.0.1:port/test`: everybody is a superuser without a password, on this host only.
+
+    With `grants` only root is, and users have rights. `settings` are more of its own.
+    """
 
     name = "mariadb"
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, *, grants: bool = False, **settings: str) -> None:
         super().__init__(None, 0)
         self._program = program
+        self._grants = grants
+        self._settings = settings
 
     @property
     def url(self) -> str:
@@ -164,12 +174,24 @@ class MariaDBServer(EmbeddedServer):
             "innodb-flush-log-at-trx-commit": 0,
             "max-allowed-packet": "64M",
             "innodb-stats-persistent": "OFF",
+            **self._settings,
         }
         chosen = [f"--{key}={value}" for key, value in settings.items()]
+        if self._grants and not (data / "mysql").exists():
+            scripts = (f"mysql_system_tables{part}.sql" for part in ("", "_data"))
+            texts = [(Path("/usr/share/mysql") / script).read_text() for script in scripts]
+            begin = ["SET @auth_root_socket = NULL;", "CREATE DATABASE mysql;", "USE mysql;"]
+            subprocess.run(
+                [str(self._program), "--no-defaults", "--bootstrap", f"--datadir={data}", *as_user],
+                input="\n".join([*begin, *texts]),
+                text=True,
+                check=True,
+                capture_output=True,
+            )
         return [
             str(self._program),
             "--no-defaults",
-            "--skip-grant-tables",
+            *(() if self._grants else ("--skip-grant-tables",)),
             "--skip-networking=0",
             *as_user,
             *chosen,

@@ -19,7 +19,7 @@ ROOMS_MOST = 20
 FLOORS = {
     "common": [
         "arrow_columns arrow_schemas errors per_process prompt_sockets release worker_garbage",
-        "private_names",
+        "database private_names",
         "lazy_names",
     ],
     "tracker": [

@@ -64,3 +64,30 @@ def test_nodes_are_listed_in_one_place() -> None:
         and sum(is_path(part) for part in ast.walk(node)) > 2
     }
     assert listing == set()
+
+
+_ERRORS_OF_DATABASES = {
+    *(
+        "DataError",
+        "IntegrityError",
+        "InterfaceError",
+        "InternalError",
+        "OperationalError",
+        "ProgrammingError",
+    ),
+    *("connection_invalidated", "pgcode", "sqlite_errorname", "sqlstate"),
+}
+_CODES_OF_DATABASES = {"40P01", "55P03", "SQLITE_BUSY", 1213, "no such table"}
+
+
+def test_one_module_knows_what_an_error_of_a_database_means() -> None:
+    folders = ("bolt", "console", "spout", "trident", "kinesis_trident/common")
+    knowing = {
+        path
+        for folder in folders
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in _ERRORS_OF_DATABASES)
+        or (isinstance(node, ast.Constant) and node.value in _CODES_OF_DATABASES)
+    }
+    assert knowing == {"kinesis_trident/common/database.py"}

@@ -19,10 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from kinesis_trident.bolt.errors import FenceHeldError, SinkError
+from kinesis_trident.bolt.errors import FenceHeldError, SinkError, TargetAwayError
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, LOCKED, code_of
 from kinesis_trident.bolt.sinks.older_runs import refuse_older
+from kinesis_trident.common.database import PASSING, Cause, cause_of, explain, place_of, words_of
 
 FENCE = sa.Table(
     "kt_fence",
@@ -51,7 +51,6 @@ _MARGIN = 5
 _NO_TXID = -1
 """While the row changes, for the database that would not change it otherwise."""
 
-_NO_TABLE = {"42P01", 1146}
 _ENDS_TRANSACTION = re.compile(
     r"""(?: \s | /\*.*?\*/ | (?:--|\#)[^\n]*\n )*
     (?P<what> ALTER | CREATE (?! \s+ (?:OR\s+REPLACE\s+)? TEMPORARY\b ) | DROP (?! \s+ TEMPORARY\b ) | FLUSH
@@ -136,8 +135,10 @@ def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) 
     Raises:
         FencedError: a newer run has written here; nothing of this transaction was written.
         StaleBatchError: this application has written a later batch here; nothing was written.
-        FenceHeldError: another run's transaction has held the fence for longer than the timeout.
-        SinkError: the engine cannot be used, or the database has ended the transaction.
+        TargetAwayError: the database does not answer, or has ended the transaction for another one, or a paused one:
+            the batch is tried again in place. It is a FenceHeldError if another run's transaction has held the fence
+            for longer than the timeout.
+        SinkError: the engine cannot be used, or the database does not let this user in.
     """
     dialect = _DIALECTS.get(engine.dialect.name) if isinstance(engine, sa.Engine) else None
     if dialect is None:
@@ -147,28 +148,40 @@ def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) 
             "or SQLite database"
         )
         raise SinkError(msg)
-    with engine.connect() as connection:
-        try:
+    is_begun = False
+    try:
+        with engine.connect() as connection, _restoring(connection, dialect):
             transaction = _Fence(connection, outcomes, dialect, timeout).begin()
             if dialect is _MYSQL:
                 sa.event.listen(connection, "before_cursor_execute", _refuse_implicit_commit)
+            is_begun = True
             with transaction:
                 yield connection
-        except sa.exc.DBAPIError as error:
-            if not error.connection_invalidated:
-                raise
+    except sa.exc.DBAPIError as error:
+        cause = cause_of(error)
+        if is_begun and cause not in PASSING:
+            # It is of the block's own statements.
+            raise
+        told = sink_error(error, engine)
+        if is_begun and cause is Cause.AWAY:
             msg = (
-                f"{describe(engine)} has ended the transaction of batch {outcomes.txid} ({describe_error(error)}). "
-                f"Start the query again, which replays the batch. Unless the connection failed, this driver was "
-                f"paused, or computed in the block of begin_fenced, for more than {timeout:g} s: compute the rows "
-                "before it"
+                f"{describe(engine)} has ended the transaction of batch {outcomes.txid} ({words_of(error)}). The batch "
+                f"is tried again. Unless the connection failed, this driver was paused, or computed in the block of "
+                f"begin_fenced, for more than {timeout:g} s: compute the rows before it"
             )
-            raise SinkError(msg) from error
-        finally:
-            if dialect.restore and not connection.invalidated:
-                # If the connection is dead, the pool finds out.
-                with suppress(sa.exc.DBAPIError):
-                    connection.exec_driver_sql(dialect.restore)
+            told = TargetAwayError(msg)
+        raise told from error
+
+
+@contextmanager
+def _restoring(connection: sa.Connection, dialect: _Dialect) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if dialect.restore and not connection.invalidated:
+            # If the connection is dead, the pool finds out.
+            with suppress(sa.exc.DBAPIError):
+                connection.exec_driver_sql(dialect.restore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +206,15 @@ class _Fence:
                 self._make_row()
             except sa.exc.DBAPIError as error:
                 transaction.rollback()
-                code = code_of(error.orig)
-                if code in LOCKED:
+                cause = cause_of(error)
+                if cause is Cause.LOCKED:
                     if not self.dialect.end_idle or time.monotonic() > waits_until:
                         raise self._held() from error
                     self._end_idle()
                     tries -= 1
-                elif code in _NO_TABLE or "no such table" in describe_error(error):
+                elif cause is Cause.NO_TABLE:
                     make_table(self.connection, FENCE)
-                elif code not in CONFLICTS and not error.connection_invalidated:
+                elif cause is not Cause.CONFLICT and not self.connection.invalidated:
                     raise
             except BaseException:
                 transaction.rollback()
@@ -268,9 +281,10 @@ class _Fence:
                 self.connection.execute(
                     FENCE.insert().values(application=self.outcomes.application, epoch=0, txid=0)
                 )
-        except sa.exc.IntegrityError:
-            # Another run has inserted it meanwhile.
-            return
+        except sa.exc.DBAPIError as error:
+            # Else another run has inserted it meanwhile.
+            if cause_of(error) is not Cause.TAKEN:
+                raise
 
 
 def make_table(connection: sa.Connection, table: sa.Table) -> None:
@@ -285,9 +299,11 @@ def make_table(connection: sa.Connection, table: sa.Table) -> None:
     except sa.exc.DBAPIError as error:
         # Databases report in different ways that it exists.
         if not sa.inspect(connection).has_table(table.name, table.schema):
+            if cause_of(error) in PASSING:
+                raise
             ddl = " ".join(str(sa.schema.CreateTable(table).compile(connection)).split())
             msg = (
-                f"{describe(connection.engine)} refused to create {table.name} ({describe_error(error)}). Give this "
+                f"{describe(connection.engine)} refused to create {table.name} ({words_of(error)}). Give this "
                 f"user the right, or create it as another one: {ddl}"
             )
             raise SinkError(msg) from error
@@ -305,10 +321,10 @@ def _refuse_implicit_commit(_connection: sa.Connection, _cursor: object, stateme
 
 def describe(engine: sa.Engine) -> str:
     """Return the database's address without secrets."""
-    url = engine.url
-    return url.set(username=None, password=None, query={}).render_as_string()
+    return place_of(engine.url)
 
 
-def describe_error(error: sa.exc.DBAPIError) -> str:
-    """Return the database's own words."""
-    return str(error.orig).strip()
+def sink_error(error: sa.exc.DBAPIError, engine: sa.Engine, where: str = "") -> SinkError:
+    """Return the error of a sink for one of its database; `where`: the place there, if it is not the whole."""
+    cause, said = explain(error, engine, where or describe(engine))
+    return TargetAwayError(said) if cause in PASSING else SinkError(said)

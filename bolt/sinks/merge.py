@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.errors import SinkError, TargetAwayError
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, code_of
-from kinesis_trident.bolt.sinks.fence import begin_fenced, describe, describe_error
+from kinesis_trident.bolt.sinks.fence import begin_fenced, describe, sink_error
 from kinesis_trident.bolt.sinks.merge_tables import (
     MESSAGE_ID,
     ChangedMeanwhileError,
@@ -30,6 +30,7 @@ from kinesis_trident.bolt.sinks.merge_tables import (
     load_rows,
     open_tables,
 )
+from kinesis_trident.common.database import Cause, cause_of, engine_of, is_mysql
 from kinesis_trident.common.per_process import PerProcess
 
 _TRIES = 10
@@ -41,7 +42,14 @@ _DAY = 24 * 3600 * 1_000_000
 _AT_ONCE = 10_000
 """Rows in one call of the database's driver."""
 
-_LOADED = "load string, rows bigint, arrow binary, ids array<string>, reasons array<string>"
+_LOADED = (
+    StructType()
+    .add("load", StringType())
+    .add("rows", LongType())
+    .add("arrow", BinaryType())
+    .add("ids", ArrayType(StringType()))
+    .add("reasons", ArrayType(StringType()))
+)
 """The row that a task gives instead of its own: a load, or rows as an Arrow stream; and the records that do not fit."""
 
 
@@ -138,19 +146,17 @@ class _MergeSink:
             return name if any(one.arrow for one in loaded) else None
 
         try:
-            for attempt in Retrying(
-                stop=stop_after_attempt(_TRIES),
-                wait=wait_random_exponential(multiplier=0.05, max=5),
-                retry=retry_if_exception(_gave_way),
-                reraise=True,
-            ):
-                with attempt, begin_fenced(self.engine, outcomes, timeout=self.timeout) as connection:
-                    self.tables.merge(connection, outcomes, loads, load)
+            with _telling(self.engine, self.where):
+                for attempt in Retrying(
+                    stop=stop_after_attempt(_TRIES),
+                    wait=wait_random_exponential(multiplier=0.05, max=5),
+                    retry=retry_if_exception(_gave_way),
+                    reraise=True,
+                ):
+                    with attempt, begin_fenced(self.engine, outcomes, timeout=self.timeout) as connection:
+                        self.tables.merge(connection, outcomes, loads, load)
         except ChangedMeanwhileError as error:
-            raise SinkError(str(error)) from None
-        except sa.exc.DBAPIError as error:
-            msg = f"{self.where} refused to merge batch {outcomes.txid}: {describe_error(error)}"
-            raise SinkError(msg) from error
+            raise TargetAwayError(str(error)) from None
         # What those of other columns held is taken back, or done with; they may be dropped from here on.
         self.tables = replace(self.tables, earlier=())
         for reason in set(refused.values()):
@@ -164,47 +170,39 @@ class _MergeSink:
 
 def _gave_way(error: BaseException) -> bool:
     """Return whether another transaction came first: locked other rows first, or has inserted one of the keys."""
-    return isinstance(error, sa.exc.IntegrityError | ChangedMeanwhileError) or (
-        isinstance(error, sa.exc.DBAPIError) and code_of(error.orig) in CONFLICTS
+    if isinstance(error, ChangedMeanwhileError):
+        return True
+    # begin_fenced has put it into words.
+    return cause_of(error.__cause__ if isinstance(error, TargetAwayError) else error) in (
+        Cause.CONFLICT,
+        Cause.TAKEN,
     )
 
 
 _SINKS: PerProcess[Any, _MergeSink] = PerProcess()
-_ENGINES: PerProcess[sa.URL, sa.Engine] = PerProcess()
+
+
+@contextmanager
+def _telling(engine: sa.Engine, where: str = "") -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise sink_error(error, engine, where) from error
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    # The default of MySQL also locks the gaps between rows, where others insert.
-    how = {"isolation_level": "READ COMMITTED"} if _is_mysql(url) else {}
-
-    def create() -> sa.Engine:
-        created = sa.create_engine(url, pool_pre_ping=True, **how)
-        if _is_mysql(url):
-            sa.event.listen(created, "connect", _prepare_mysql)
-        return created
-
     try:
-        return _ENGINES.get(url, create)
+        return engine_of(url)
     except ImportError as error:
         msg = f"merge_into needs the driver of {url.drivername} ({error}). Install it, on the executors too"
         raise SinkError(msg) from error
 
 
-def _prepare_mysql(connection: Any, _record: object) -> None:
-    with closing(connection.cursor()) as cursor:
-        # What is written into a TIMESTAMP it takes for a time of this zone. One that is not strict cuts texts that are
-        # too long: two keys would become one.
-        cursor.execute("SET time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
-
-
-def _is_mysql(url: sa.URL) -> bool:
-    return url.get_backend_name() in ("mysql", "mariadb")
-
-
 def _open(df: DataFrame, place: tuple[Any, ...]) -> _MergeSink:
     url, table, application, _, keys, order, timeout = place
     engine = _engine(url)
-    tables = open_tables(engine, table, application, df.schema, keys, order)
+    with _telling(engine):
+        tables = open_tables(engine, table, application, df.schema, keys, order)
     return _MergeSink(url, engine, tables, timeout)
 
 
@@ -235,7 +233,8 @@ class _Loader:
         self, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch], refused: dict[str, str]
     ) -> tuple[str, int]:
         name, rows = uuid.uuid4().hex, 0
-        with _engine(self.url).begin() as connection:
+        engine = _engine(self.url)
+        with _telling(engine), engine.begin() as connection:
             for batch in first:
                 rows += self._count(connection, name, batch, refused)
             for batch in rest:
@@ -278,7 +277,7 @@ class _Loader:
         for name in self.tables.columns:
             if pa.types.is_timestamp(batch[name].type) or pa.types.is_date(batch[name].type):
                 yield name, _is_outside_of_calendar(batch[name]), "no time of the years 1 to 9999"
-        if _is_mysql(self.url):
+        if is_mysql(self.url):
             for name in self.tables.columns:
                 if pa.types.is_floating(batch[name].type):
                     finite = pc.fill_null(pc.is_finite(batch[name]), fill_value=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -33,7 +34,8 @@ from sqlalchemy.dialects import mysql
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.fence import describe, describe_error, make_table
+from kinesis_trident.bolt.sinks.fence import describe, make_table
+from kinesis_trident.common.database import Cause, cause_of, words_of
 
 MESSAGE_ID = "messageId"
 """The column by which single records fail; it is written only into a table that has it too."""
@@ -511,6 +513,20 @@ def _as_text(column: Any) -> Any:
     return sa.Uuid(as_uuid=False) if isinstance(column, sa.Uuid) else column
 
 
+@contextmanager
+def savepoint(connection: sa.Connection) -> Iterator[None]:
+    """Take what the block has written back on an error, and leave the transaction as it was before."""
+    nested = connection.begin_nested()
+    try:
+        yield
+    except BaseException:
+        # A deadlock has ended the whole of the transaction, the savepoint too: this is not what is to be told.
+        with suppress(sa.exc.DBAPIError):
+            nested.rollback()
+        raise
+    nested.commit()
+
+
 def load_rows(
     connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]
 ) -> dict[int, str]:
@@ -520,13 +536,13 @@ def load_rows(
 
     def load(first: int, last: int) -> None:
         try:
-            with connection.begin_nested():
+            with savepoint(connection):
                 insert(connection, table, rows.slice(first, last - first), marks)
-        except (sa.exc.DataError, connection.dialect.loaded_dbapi.DataError) as error:
-            if connection.invalidated:
+        except sa.exc.DBAPIError as error:
+            if cause_of(error) is not Cause.RECORD:
                 raise
             if last - first == 1:
-                refused[first] = describe_error(error) if isinstance(error, sa.exc.DataError) else str(error)
+                refused[first] = words_of(error)
                 return
             middle = (first + last) // 2
             load(first, middle)
@@ -556,6 +572,11 @@ def _copy(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, mark
     write_csv(rows, buffer, WriteOptions(include_header=False, quoting_style="all_valid"))
     names = map(connection.dialect.identifier_preparer.quote, rows.schema.names)
     place = connection.dialect.identifier_preparer.format_table(table)
+    statement = f"COPY {place} ({', '.join(names)}) FROM STDIN (FORMAT csv)"
     cursor: Any = connection.connection.cursor()
-    with cursor, cursor.copy(f"COPY {place} ({', '.join(names)}) FROM STDIN (FORMAT csv)") as copy:
-        copy.write(buffer.getvalue().to_pybytes())
+    try:
+        with cursor, cursor.copy(statement) as copy:
+            copy.write(buffer.getvalue().to_pybytes())
+    except connection.dialect.loaded_dbapi.Error as error:
+        # SQLAlchemy does not see it.
+        raise sa.exc.DBAPIError(statement, None, error) from error

@@ -15,8 +15,7 @@ from harness import eventually
 from thorough import examples
 
 from kinesis_trident import Outcomes, begin_fenced
-from kinesis_trident.bolt.errors import FenceHeldError, SinkError, StaleBatchError
-from kinesis_trident.bolt.sinks.database_errors import code_of
+from kinesis_trident.bolt.errors import FenceHeldError, SinkError, StaleBatchError, TargetAwayError
 from kinesis_trident.bolt.sinks.fence import _ENDS_TRANSACTION, FENCE
 from kinesis_trident.checkpoint.errors import FencedError
 
@@ -140,7 +139,7 @@ def test_the_database_ends_the_transaction_of_a_paused_run_for_the_newer_one(con
         write(newer, 2)
         connection.execute(ROWS.insert().values(epoch=1))
 
-    with pytest.raises(SinkError, match="has ended the transaction of batch 1") as raised:
+    with pytest.raises(TargetAwayError, match="has ended the transaction of batch 1") as raised:
         write(older, 1, timeout=1, then=sleep)
     assert "compute the rows before it" in str(raised.value)
     assert written(newer) == [2]
@@ -171,7 +170,7 @@ def test_a_run_that_writes_for_long_is_waited_for_and_then_named(
             write(newer, 2, timeout=1)
         # What the error advises.
         end_session(newer, *sessions)
-        with pytest.raises(SinkError, match="has ended the transaction"):
+        with pytest.raises(TargetAwayError, match="has ended the transaction"):
             running.result(PATIENCE)
     write(newer, 2)
     assert written(newer) == [2]
@@ -302,19 +301,6 @@ def test_statements_that_commit_by_themselves_are_refused(connect: Connect, leve
 def test_which_statements_end_a_transaction_of_mariadb(ends: bool, statements: str) -> None:
     for one in statements.split("; "):
         assert (_ENDS_TRANSACTION.match(one) is not None) is ends, one
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (Exception(1213, "Deadlock found"), 1213),
-        (Exception({"S": "ERROR", "C": "40P01", "M": "deadlock detected"}), "40P01"),
-        (type("MariaDBConnector", (Exception,), {"errno": 1146, "sqlstate": "42S02"})("no table"), 1146),
-        (type("Psycopg", (Exception,), {"sqlstate": "55P03"})("a lock"), "55P03"),
-    ],
-)
-def test_the_codes_of_errors_of_several_drivers(error: Exception, code: object) -> None:
-    assert code_of(error) == code
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)

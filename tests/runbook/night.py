@@ -85,7 +85,7 @@ UNTRIED_WORDS = {
     "KeyUnusableError": {"A disabled key can be enabled": "it needs AWS KMS"},
     "NotOurSourceError": {"Under Spark Connect": "tests/e2e/test_connect.py"},
     "SchemaRegistryError": {"install the extra `glue`": "tests install no packages"},
-    "SinkError": {"raise its `timeout`": _PATIENCE},
+    "TargetAwayError": {"raise its `timeout`": _PATIENCE},
     "SparkException": {"`kinesis-trident doctor`": _DOCTOR},
     "StateMissingError": {"`zookeeper.hosts` and `zookeeper.root`": "it recommends to compare two texts"},
     "StopTimeoutError": {"`query.stop()` ends it at once": "tests/e2e/test_stopping.py"},

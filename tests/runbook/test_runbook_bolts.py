@@ -40,6 +40,7 @@ from kinesis_trident.bolt.errors import (
     SchemaRegistryError,
     SinkError,
     StaleBatchError,
+    TargetAwayError,
     WorkerDiedError,
 )
 from kinesis_trident.bolt.foreach_batch import BatchHandler
@@ -226,10 +227,24 @@ def test_a_batch_that_is_not_in_zookeeper(night: Night, store: SourceStore) -> N
 
 
 @entry("SinkError")
+def test_a_database_that_is_not_there(night: Night, mariadb_server: MariaDBServer) -> None:
+    url = mariadb_server.url.replace("mysql:", "mysql+pymysql:")
+    missing, engine = (sa.create_engine(one) for one in (url.replace("/test", "/nowhere"), url))
+    batch = Outcomes(1, "orders-job", 7)
+    with night.raises(SinkError), begin_fenced(missing, batch):
+        pass
+    night.tries("start the query again")
+    with begin_fenced(engine, batch) as connection:
+        assert connection.exec_driver_sql("SELECT epoch FROM kt_fence").scalar() == 1
+    for one in (missing, engine):
+        one.dispose()
+
+
+@entry("TargetAwayError")
 def test_a_transaction_that_the_database_ended(night: Night, mariadb_server: MariaDBServer) -> None:
     engine = sa.create_engine(mariadb_server.url.replace("mysql:", "mysql+pymysql:"))
     batch = Outcomes(1, "orders-job", 7)
-    with night.raises(SinkError), begin_fenced(engine, batch) as connection:
+    with night.raises(TargetAwayError), begin_fenced(engine, batch) as connection:
         session = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
         with engine.connect() as other:
             other.exec_driver_sql(f"KILL {session}")

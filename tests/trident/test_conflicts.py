@@ -19,7 +19,8 @@ from harness import eventually
 from servers import MariaDBServer, PostgresServer
 from sqlalchemy.engine import make_url
 
-from kinesis_trident.trident.errors import StoreUnavailableError, ValueTooLargeError
+from kinesis_trident.common.database import engine_of
+from kinesis_trident.trident.errors import StoreError, StoreUnavailableError, ValueTooLargeError
 from kinesis_trident.trident.state import ATTEMPT, Key
 from kinesis_trident.trident.stores.sql import SqlState
 
@@ -163,6 +164,8 @@ def test_a_value_that_no_request_takes(mariadb_server: MariaDBServer) -> None:
         cursor.execute("select @@max_allowed_packet")
         [before] = cursor.fetchone() or ()
         cursor.execute("set global max_allowed_packet = 1048576")
+        # A session keeps the one with which it began.
+        engine_of(mariadb_server.url.replace("mysql:", "mysql+pymysql:")).dispose()
         try:
             store = of_mariadb(mariadb_server, tableName=f"t{uuid.uuid4().hex}").store()
             store.set_many(["a"], [b"x" * 1_000_000])
@@ -174,3 +177,35 @@ def test_a_value_that_no_request_takes(mariadb_server: MariaDBServer) -> None:
         finally:
             cursor.execute(f"set global max_allowed_packet = {before}")
     assert len(store.get_many(["a"])[0][0] or b"") in (1, 1_000_000)
+
+
+@pytest.mark.parametrize("step", ["get", "put"])
+@pytest.mark.parametrize("code", ["40P01", "55P03", "57P01", "42501", "23514", "XX000"])
+def test_what_passes_replays_the_batch_of_a_state_and_all_else_ends_the_query(
+    postgres_server: PostgresServer, step: str, code: str
+) -> None:
+    """The state's table becomes a view that raises the error."""
+    table = f"t{uuid.uuid4().hex}"
+    factory = SqlState.opaque(
+        postgres_server.url.replace("postgresql:", "postgresql+psycopg:"), tableName=table, requestRetries=0
+    )
+    store = factory.store()
+    store.set_many(["a"], [b"1"])
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE FUNCTION f{table}() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE 'broken' USING ERRCODE = '{code}'; END $$;"
+            f"CREATE FUNCTION g{table}() RETURNS boolean LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE 'broken' USING ERRCODE = '{code}'; END $$"
+        )
+        if step == "put":
+            connection.execute(
+                f"CREATE TRIGGER breaks BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION f{table}()"
+            )
+        else:
+            connection.execute(f"ALTER TABLE {table} RENAME TO r{table}")
+            connection.execute(f"CREATE VIEW {table} AS SELECT * FROM r{table} WHERE g{table}()")
+    passes = code in ("40P01", "55P03", "57P01")
+    ask = (lambda: store.get_many(["a"])) if step == "get" else (lambda: store.set_many(["a"], [b"2"]))
+    with pytest.raises(StoreUnavailableError if passes else StoreError, match="broken"):
+        ask()

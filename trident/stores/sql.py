@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kinesis_trident.bolt.sinks.database_errors import CONFLICTS, LOCKED, code_of
+from kinesis_trident.common.database import PASSING, Cause, cause_of, engine_of, explain, words_of
 from kinesis_trident.trident.errors import (
     MissingExtraError,
     StateOptionsError,
@@ -33,22 +33,6 @@ _CHUNK = 1_000
 
 _SWEEP_SECONDS = 60
 """The least time between two deletions of expired rows."""
-
-_NOT_LET_IN = (
-    "password",
-    "access denied",
-    "authentication",
-    "permission denied",
-    "does not exist",
-    "no such table",
-    "no such column",
-    "has no column",
-    "unknown column",
-)
-
-
-_FAILING_OVER = {"25006", "57P01", "57P02", "57P03", "57P05"}
-"""PostgreSQL's codes of a server that became a standby, or shuts down, starts, or ends a connection."""
 
 _CHUNK_BYTES = 1 << 20
 """Bytes of values in one transaction: also escaped, less than the least `max_allowed_packet` that MySQL has had."""
@@ -156,7 +140,7 @@ class SqlByteStore(ByteStore):
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
         values: list[bytes | None] = []
-        with self._transaction(writes=False) as connection:
+        with self._tell_errors(), self._transaction(writes=False) as connection:
             now = self._clock()
             for part in _chunks(keys):
                 rows = self._rows(connection, part, lock=False)
@@ -190,7 +174,7 @@ class SqlByteStore(ByteStore):
         self._sweep_at = now + max(self._expire / 4, _SWEEP_SECONDS)
         found = _CHUNK
         while found == _CHUNK:
-            with self._transaction() as connection:
+            with self._tell_errors(), self._transaction() as connection:
                 keys = connection.execute(self._expired, {"now": now}).scalars().all()
                 found = len(keys)
                 if found:
@@ -208,35 +192,17 @@ class SqlByteStore(ByteStore):
         from sqlalchemy import exc
 
         rows: dict[str, tuple[bytes, float | None]] = {}
-        try:
-            with self._tell_size_errors(keys, values), self._transaction() as connection:
-                self._check_column(keys, values)
-                rows = self._rows(connection, keys, lock=True)
-                now = self._clock()
-                expires = now + self._expire if self._expire else None
-                written: list[Version] = list(values)
-                changes: dict[Any, list[dict[str, Any]]] = {
-                    self._update: [],
-                    self._insert: [],
-                    self._delete: [],
-                }
-                for i, (key, value) in enumerate(zip(keys, values, strict=True)):
-                    row = rows.get(key)
-                    if versions is not None and _value_if_living(row, now) != versions[i]:
-                        written[i] = LOST
-                    elif value is None:
-                        if row is not None:
-                            changes[self._delete].append({"k": key})
-                    else:
-                        stored = value.decode() if self._text else value
-                        how = self._insert if row is None else self._update
-                        changes[how].append({"k": key, "v": stored, "e": expires})
-                for statement, parameters in changes.items():
-                    if parameters:
-                        connection.execute(statement, parameters)
-                return written
-        except exc.IntegrityError as error:
-            # Another writer has inserted one of them meanwhile; this transaction is rolled back.
+        with self._tell_size_errors(keys, values), self._tell_errors():
+            try:
+                with self._transaction() as connection:
+                    self._check_column(keys, values)
+                    rows = self._rows(connection, keys, lock=True)
+                    return self._write(connection, rows, keys, values, versions)
+            except exc.DBAPIError as error:
+                if cause_of(error) not in (Cause.TAKEN, Cause.RECORD):
+                    raise
+                refused = error
+            # Another writer may have inserted one of them meanwhile; this transaction is rolled back.
             with self._transaction(writes=False) as connection:
                 if self._rows(connection, keys, lock=False) != rows:
                     return [LOST] * len(keys)
@@ -244,10 +210,39 @@ class SqlByteStore(ByteStore):
                 # It may have removed it since.
                 return self._compare_and_set(keys, values, versions, again=False)
             msg = (
-                f"{self.where} refused ({str(error.orig).strip()}), and no other writer has changed these rows. "
+                f"{self.where} refused ({words_of(refused)}), and no other writer has changed these rows. "
                 "Check the table's constraints and triggers; its key must be compared byte by byte"
             )
-            raise StoreError(msg) from None
+            raise StoreError(msg)
+
+    def _write(
+        self,
+        connection: Connection,
+        rows: Mapping[str, tuple[bytes, float | None]],
+        keys: Sequence[str],
+        values: Sequence[bytes | None],
+        versions: Sequence[Version] | None,
+    ) -> list[Version]:
+        """Change the rows that still have their versions, which this transaction has locked; return the new ones."""
+        now = self._clock()
+        expires = now + self._expire if self._expire else None
+        written: list[Version] = list(values)
+        changes: dict[Any, list[dict[str, Any]]] = {self._update: [], self._insert: [], self._delete: []}
+        for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+            row = rows.get(key)
+            if versions is not None and _value_if_living(row, now) != versions[i]:
+                written[i] = LOST
+            elif value is None:
+                if row is not None:
+                    changes[self._delete].append({"k": key})
+            else:
+                stored = value.decode() if self._text else value
+                how = self._insert if row is None else self._update
+                changes[how].append({"k": key, "v": stored, "e": expires})
+        for statement, parameters in changes.items():
+            if parameters:
+                connection.execute(statement, parameters)
+        return written
 
     def _check_column(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """Check that the column of the values is wide enough: a database that is not strict would cut them off.
@@ -329,46 +324,27 @@ class SqlByteStore(ByteStore):
 
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> Iterator[Connection]:
-        from sqlalchemy import exc, false
+        from sqlalchemy import false
+
+        if not self._made:
+            self._make()
+        with self._engine.begin() as connection:
+            if writes and self._engine.dialect.name == "sqlite":
+                # It locks at the first write, not for FOR UPDATE; an earlier read could not become a write.
+                connection.execute(self._table.delete().where(false()))
+            yield connection
+
+    @contextmanager
+    def _tell_errors(self) -> Iterator[None]:
+        from sqlalchemy import exc
 
         try:
-            if not self._made:
-                self._make()
-            with self._engine.begin() as connection:
-                if writes and self._engine.dialect.name == "sqlite":
-                    # It locks at the first write, not for FOR UPDATE; an earlier read could not become a write.
-                    connection.execute(self._table.delete().where(false()))
-                yield connection
-        except exc.IntegrityError:
-            raise
+            yield
         except exc.DBAPIError as error:
-            said = str(error.orig).strip()
-            passing = (
-                isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
-            )
-            code = code_of(error.orig)
-            if code in CONFLICTS:
-                msg = (
-                    f"{self.where} ended this transaction for another one ({said}). It is tried again: partitions of "
-                    "one batch can do that to each other. If it stays so, make requestRetries larger, or use fewer "
-                    "partitions"
-                )
-                raise StoreUnavailableError(msg) from None
-            if code in LOCKED:
-                msg = (
-                    f"{self.where} ended a transaction that waited for another one ({said}). If it stays so, find "
-                    "out what else locks these rows"
-                )
-                raise StoreUnavailableError(msg) from None
-            failing_over = code in _FAILING_OVER
-            if failing_over or (passing and not any(word in said.lower() for word in _NOT_LET_IN)):
-                if self._engine.dialect.name != "sqlite":
-                    # The next try gets a fresh connection: perhaps to another server.
-                    self._engine.dispose()
-                msg = f"{self.where} does not answer ({said}). Check that it runs and that the executors reach it"
-                raise StoreUnavailableError(msg) from None
-            msg = f"{self.where} refused ({said}). Check user, password, rights and the table's columns"
-            raise StoreError(msg) from None
+            cause, said = explain(error, self._engine, self.where)
+            # Another server, or another file, may be without the table.
+            self._made = self._made and cause is not Cause.AWAY
+            raise (StoreUnavailableError if cause in PASSING else StoreError)(said) from None
 
 
 class SqlState(MapStateFactory):
@@ -386,12 +362,7 @@ class SqlState(MapStateFactory):
         assert isinstance(options, SqlOptions)
         where = without_secrets(self._target)
         try:
-            url = sa.make_url(self._target)
-            how: dict[str, Any] = {}
-            if url.get_backend_name() in ("mysql", "mariadb"):
-                # Their default locks the gaps between rows: partitions that insert new keys end each other.
-                how["isolation_level"] = "READ COMMITTED"
-            engine = sa.create_engine(url, pool_pre_ping=True, **how)
+            engine = engine_of(self._target)
         except sa.exc.ArgumentError:
             msg = f"{where} is not a SQLAlchemy URL. Its form is postgresql+psycopg://user:password@host/name"
             raise StateOptionsError(msg) from None
