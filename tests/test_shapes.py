@@ -91,3 +91,12 @@ def test_one_module_knows_what_an_error_of_a_database_means() -> None:
         or (isinstance(node, ast.Constant) and node.value in _CODES_OF_DATABASES)
     }
     assert knowing == {"kinesis_trident/common/database.py"}
+def test_no_loop_on_a_store_is_without_a_bound() -> None:
+    endless = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees("trident/stores").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.While) and isinstance(node.test, ast.Constant)
+    ]
+    # Below the stores are the protocols of two: a pipeline that ends with its commands, and two readers of a socket.
+    assert [where for where in endless if where.count("/") == 2] == []

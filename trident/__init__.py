@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         OperationError as OperationError,
         ReplayDiffersError as ReplayDiffersError,
         SerializationError as SerializationError,
+        SharedKeyError as SharedKeyError,
         StaleTransactionError as StaleTransactionError,
         StateBehindError as StateBehindError,
         StateError as StateError,

@@ -34,6 +34,12 @@ def current_place() -> Place:
     return Place(context.stageId(), context.partitionId(), context.getLocalProperty(PROPERTY))
 
 
+def is_first_try() -> bool:
+    """Return False in a task that Spark runs again, or twice."""
+    context = TaskContext.get()
+    return context is None or context.attemptNumber() == 0
+
+
 @contextmanager
 def placed(place: Place) -> Iterator[None]:
     """Run an operator of this process in a place."""

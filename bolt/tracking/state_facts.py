@@ -22,6 +22,7 @@ class StateFacts:
         home: the name of the stream's state in ZooKeeper, which numbers the batches.
         merged: the names of streams that were read alone before, and are part of this one now.
         applied: the newest batch that each state certainly holds, by their names.
+        is_first: this is the first attempt at the batch that changes states.
         isolating: the bolts run to find the records that end their worker, and nothing is to be written.
     """
 
@@ -30,6 +31,7 @@ class StateFacts:
     home: str = ""
     merged: frozenset[str] = frozenset()
     applied: Mapping[str, int] = field(default_factory=dict)
+    is_first: bool = False
     isolating: bool = False
 
 
@@ -38,6 +40,7 @@ class StateNotes:
     """The notes of one query's driver: its attempts, and which batches its states hold."""
 
     _count: int = 0
+    _begun: int | None = None
     _epoch: int | None = None
     _applied: dict[str, int] = field(default_factory=dict)
 
@@ -57,7 +60,20 @@ class StateNotes:
             batch.home,
             frozenset(batch.merged_homes),
             self._applied,
+            # Spark can compute a bolt again in one attempt, whose tuples it has kept for several others and lost.
+            applied and self.is_first(batch),
         )
+
+    def is_first(self, batch: CurrentBatch) -> bool:
+        """Return whether no attempt at the batch has begun to change states.
+
+        The first batch of a run may have been begun by the run before, if there was one.
+        """
+        return batch.txid != self._begun and (self._begun is not None or batch.epoch == 1)
+
+    def begin(self, batch: CurrentBatch) -> None:
+        """Note that an attempt at the batch begins to change states."""
+        self._begun = batch.txid
 
     def note(self, batch: CurrentBatch, updated: Iterable[str], states: Iterable[str]) -> None:
         """Note in ZooKeeper which states hold the batch, so that a store that loses it is found out.

@@ -74,9 +74,9 @@ class NotedMap(VersionedBackingMap[Any]):
         self._notes = notes
         self._written = False
 
-    def begin_batch(self, txid: int | None) -> None:
+    def begin_batch(self, txid: int | None) -> Any:
         self._written = False
-        self._backing.begin_batch(txid)
+        return self._backing.begin_batch(txid)
 
     def end_batch(self, txid: int | None) -> None:
         self._backing.end_batch(txid)

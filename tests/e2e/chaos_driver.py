@@ -49,10 +49,10 @@ class GatedMap(VersionedBackingMap[Any]):
         self._txid = 0
         self._written = False
 
-    def begin_batch(self, txid: int | None) -> None:
+    def begin_batch(self, txid: int | None) -> Any:
         assert txid is not None
         self._txid, self._written = txid, False
-        self._backing.begin_batch(txid)
+        return self._backing.begin_batch(txid)
 
     def end_batch(self, txid: int | None) -> None:
         self._backing.end_batch(txid)

@@ -27,6 +27,7 @@ from kinesis_trident.trident.stores.ownership import Owner, StatePlace
 from kinesis_trident.trident.stores.redis.store import RedisByteStore
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer
 from kinesis_trident.trident.stores.storemap import StoreMap
+from kinesis_trident.trident.stores.task import StateTask
 
 # Without a name the client sends nothing before its first request; the other way to say so is of newer releases only.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to '__init__' function with deprecated usage")
@@ -81,7 +82,7 @@ CALLS: list[Callable[[StoreMap], list[Any]]] = [get, put, compare, exchange, beg
 
 
 def ask(store: ByteStore, call: Callable[[StoreMap], list[Any]], size: int) -> list[Any] | None:
-    state = StoreMap(store, JsonSerializer(StateType.OPAQUE), retries=0, attempt=1)
+    state = StoreMap(store, JsonSerializer(StateType.OPAQUE), retries=0, task=StateTask(1))
     # The most that a reply is asked for is a buffer of 256 KiB.
     found = read_bounded(
         lambda: call(state), size, StateError, store.where.partition(" ")[0], fixed=4 * 2**20
@@ -256,7 +257,7 @@ def test_damaged_fences_and_marks(raw: bytes, fence: bool) -> None:
         store,
         JsonSerializer(StateType.OPAQUE),
         retries=0,
-        attempt=1,
+        task=StateTask(1),
         key_prefix="p",
         place=None if fence else place,
     )

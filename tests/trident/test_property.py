@@ -17,6 +17,7 @@ from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores import StateType, StoreMap, map_state
 from kinesis_trident.trident.stores.memory import MemoryByteStore
 from kinesis_trident.trident.stores.serializers import JsonSerializer
+from kinesis_trident.trident.stores.task import StateTask
 
 KEYS = "abc"
 
@@ -124,7 +125,10 @@ def run(
             count += 1
             state = map_state(
                 StoreMap(
-                    store, JsonSerializer(kind), attempt=count if numbered else None, sleep=lambda _: None
+                    store,
+                    JsonSerializer(kind),
+                    task=StateTask(count if numbered else None),
+                    sleep=lambda _: None,
                 ),
                 kind,
             )

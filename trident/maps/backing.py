@@ -70,9 +70,13 @@ class BackingMap(ABC, Generic[V]):
         msg = f"a {type(self).__name__} cannot list its keys. Only states in memory and in files can"
         raise StateError(msg)
 
-    def begin_batch(self, txid: int | None) -> None:
-        """Begin the reads and writes of a batch, or of its replay."""
-        return
+    def begin_batch(self, txid: int | None) -> int | None:
+        """Begin the reads and writes of a batch, or of its replay.
+
+        Returns:
+            The number with which its values count it; None: its txid.
+        """
+        return None
 
     def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
         """Check that an earlier attempt at the batch was to update the same keys, and store which these are.
@@ -128,9 +132,9 @@ class BackingLayer(VersionedBackingMap[V]):
         """See `BackingMap.keys`."""
         return self._backing.keys()
 
-    def begin_batch(self, txid: int | None) -> None:
+    def begin_batch(self, txid: int | None) -> int | None:
         """See `BackingMap.begin_batch`."""
-        self._backing.begin_batch(txid)
+        return self._backing.begin_batch(txid)
 
     def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
         """See `BackingMap.check_replay`."""

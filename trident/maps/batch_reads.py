@@ -44,10 +44,11 @@ class CachedBatchReadsMap(Generic[V]):
         self._holds = False
         self._held: dict[Key, None] = {}
 
-    def begin_batch(self, txid: int | None) -> None:
-        """Forget everything, and tell the store."""
+    def begin_batch(self, txid: int | None) -> int | None:
+        """Forget everything, and tell the store; return the number to count with."""
         self._forget()
-        self._backing.begin_batch(txid)
+        number = self._backing.begin_batch(txid)
+        return txid if number is None else number
 
     def check_replay(self, keys: Sequence[Key], *, store: bool) -> None:
         """See `BackingMap.check_replay`."""

@@ -38,6 +38,8 @@ class TransactionMap(RemovableMapState[T]):
 
     def __init__(self, backing: BackingMap[Any], removed: Removals | None = None) -> None:
         self._reads: CachedBatchReadsMap[Any] = CachedBatchReadsMap(backing)
+        self._batch: int | None = None
+        # The number by which values count the batch: a store can add to its txid.
         self._txid: int | None = None
         self._broken = False
         self._removed: Removals = {} if removed is None else removed
@@ -58,9 +60,9 @@ class TransactionMap(RemovableMapState[T]):
 
     def begin_commit(self, txid: int | None) -> None:
         """Begin the updates of a batch; the memory of a failed attempt is dropped."""
-        self._reads.begin_batch(txid)
-        self._txid, self._broken = txid, False
-        self._drop_removed(txid)
+        self._batch, self._broken = txid, False
+        self._txid = self._reads.begin_batch(txid)
+        self._drop_removed(self._txid)
 
     def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
         """Check that a replay updates the keys that the attempt before was to update; call it before the updates.
@@ -206,7 +208,7 @@ class TransactionMap(RemovableMapState[T]):
         names = ", ".join(repr(keys[i]) for i in at[:3])
         msg = (
             f"{len(at)} keys ({names}{', ...' if len(at) > 3 else ''}) were changed by another writer each of the "
-            f"{_ROUNDS} times that batch {self._txid} wanted to write them: one state has one topology; give each "
+            f"{_ROUNDS} times that batch {self._batch} wanted to write them: one state has one topology; give each "
             "its own table, key prefix or server"
         )
         raise ConflictError(msg)
@@ -235,7 +237,7 @@ class TransactionMap(RemovableMapState[T]):
     def _check_whole(self) -> None:
         if self._broken:
             msg = (
-                f"an update of batch {self._txid} has failed, so the batch cannot continue. Call begin_commit "
+                f"an update of batch {self._batch} has failed, so the batch cannot continue. Call begin_commit "
                 "again"
             )
             raise BrokenBatchError(msg)

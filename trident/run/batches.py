@@ -52,7 +52,6 @@ class TopologyAttempts:
     nodes: Sequence[TopologyNode]
     partitions: int
     _notes: StateNotes = field(default_factory=StateNotes, init=False)
-    _begun: int | None = field(default=None, init=False)
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> None:
         """Attempt the batch once. The outcome is published before the first state changes, so it returns None.
@@ -66,8 +65,8 @@ class TopologyAttempts:
         try:
             attempt = judge(rows, batch, process)
             try:
-                # The first batch of a run may have been begun by the run before.
-                replay, self._begun = self._begun in (None, batch.txid), batch.txid
+                replay = not self._notes.is_first(batch)
+                self._notes.begin(batch)
                 attempt.apply(self.nodes, replay=replay)
             finally:
                 attempt.release()

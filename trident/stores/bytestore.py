@@ -25,6 +25,9 @@ class ByteStore(ABC):
     max_key_bytes: int | None = None
     """The longest key that the store accepts, in bytes of UTF-8: a `StoreMap` replaces longer ones by their hash."""
 
+    resends: bool = True
+    """False if no request is sent twice but by a `StoreMap`: else a write can be lost to itself, sent before."""
+
     root: str = ""
     """The start of the key prefixes of all states whose keys could be those of another one here."""
 

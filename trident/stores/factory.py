@@ -18,12 +18,13 @@ from kinesis_trident.trident.maps.cached import CachedMap, Remembered
 from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
 from kinesis_trident.trident.maps.snapshottable import SnapshottableMap
 from kinesis_trident.trident.maps.transactions import OpaqueMap, Removals, TransactionalMap, TransactionMap
-from kinesis_trident.trident.state import ATTEMPT, StateFactory, StateType
+from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.options import MapOptions, options_of
-from kinesis_trident.trident.stores.ownership import OWNER, PARTITION, Owner, StatePlace
+from kinesis_trident.trident.stores.ownership import Owner, StatePlace
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from kinesis_trident.trident.stores.storemap import StoreMap
+from kinesis_trident.trident.stores.task import StateTask
 
 _MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None], TransactionMap[Any]]] = {
     StateType.TRANSACTIONAL: TransactionalMap,
@@ -157,11 +158,14 @@ class MapStateFactory(StateFactory):
     ) -> SnapshottableMap[Any]:
         """See `StateFactory.make_state`."""
         removed = self._in_process().removed
-        backing = self.make_backing({**conf, PARTITION: (partition_index, num_partitions)})
+        backing = self._backing(StateTask.of(conf, partition_index, num_partitions))
         return map_state(backing, self.kind, self._options.global_key, removed)
 
     def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
         """Make the map below a state, for your own states on this store."""
+        return self._backing(StateTask.of(conf))
+
+    def _backing(self, task: StateTask) -> BackingMap[Any]:
         options = self._options
         backing: BackingMap[Any] = StoreMap(
             self.store(),
@@ -169,10 +173,10 @@ class MapStateFactory(StateFactory):
             key_factory=options.key_factory,
             key_prefix=options.key_prefix,
             retries=options.request_retries,
-            attempt=conf.get(ATTEMPT),
-            place=self._place(conf.get(OWNER)),
+            # A non-transactional value does not say of which batch it is.
+            task=task if self.checks_replays else replace(task, is_first=False),
+            place=self._place(task.owner),
             lasting=self._lasts,
-            partition=conf.get(PARTITION),
         )
         if options.max_multi_get_batch_size or options.max_multi_put_batch_size:
             backing = MicroBatchBackingMap(

@@ -41,9 +41,10 @@ from kinesis_trident.trident.errors import (
 from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
-from kinesis_trident.trident.stores.key_text import FENCE
+from kinesis_trident.trident.stores.key_text import FENCE, mark_key
 from kinesis_trident.trident.stores.memory import MemoryByteStore
 from kinesis_trident.trident.stores.options import MapOptions, without_secrets
+from kinesis_trident.trident.stores.ownership import Mark
 
 log = logging.getLogger(__name__)
 
@@ -183,8 +184,7 @@ class FileByteStore(MemoryByteStore):
         Raises:
             StateBehindError: it is not.
         """
-        fences = [raw for key, (raw, _) in self._values.items() if key.endswith(FENCE)]
-        newest = max((msgspec.json.decode(raw)[0] for raw in fences), default=1)
+        newest = max(map(self._newest_batch, [key for key in self._values if key.endswith(FENCE)]), default=1)
         what = f"{self.where}: {missing} is missing, but later files are there"
         if self._accepted_loss >= newest:
             log.warning("%s. acceptLossUpTo=%s accepts that", what, self._accepted_loss)
@@ -194,6 +194,12 @@ class FileByteStore(MemoryByteStore):
             f"or accept the loss with the option acceptLossUpTo={newest} of this state (docs/states.md)"
         )
         raise StateBehindError(msg)
+
+    def _newest_batch(self, fence: str) -> int:
+        """Return the txid of the batch that a fence has, as its query numbers them."""
+        number: int = msgspec.json.decode(self._values[fence][0])[0]
+        mark, _ = self._values.get(mark_key(fence.removesuffix(FENCE)), (None, 0))
+        return number - (msgspec.json.decode(mark, type=Mark).base if mark else 0)
 
     def _names(self) -> list[tuple[int, int, str]]:
         infos = self._system.get_file_info(fs.FileSelector(self._root))

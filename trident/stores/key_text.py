@@ -26,6 +26,9 @@ FENCE = '["$FENCE$"]'
 _OWNER = "$OWNER$"
 """In the key of an owner's mark: like the fence's, a text that no key has."""
 
+_OWN = f'["{_OWNER}"'
+"""The start of the key of a mark."""
+
 _HASHED = '["$HASH$%s"]'
 """The key of a hash: like the fence, a text that no key has."""
 
@@ -56,10 +59,18 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     ]
 
 
-def decode_key(name: str) -> Key | None:
-    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string.
+def is_own(name: str, prefix: str) -> bool:
+    """Return whether a state keeps something for itself under a name: its fence, a mark, a digest, the register.
 
-    None for a text that no key has: the fence, or an owner's mark.
+    What a store forgets, counts or lists are the values of users.
+    """
+    own = name.removeprefix(prefix)
+    # The register stands before all prefixes.
+    return own == FENCE or own.startswith(_OWN) or name.startswith(_OWN)
+
+
+def decode_key(name: str) -> Key:
+    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string.
 
     Raises:
         ValueError: `encode_keys` does not give this text.
@@ -71,11 +82,10 @@ def decode_key(name: str) -> Key | None:
         key = tuple(json.loads(name))
     except RecursionError as error:
         raise ValueError(str(error)) from None
-    if not key:
-        msg = "a key has at least one value"
+    if not key or (len(key) == 1 and isinstance(key[0], str) and _is_plain(key[0])):
+        msg = "no key has this text"
         raise ValueError(msg)
-    is_ours = key[0] == _OWNER or (len(key) == 1 and isinstance(key[0], str) and _is_plain(key[0]))
-    return None if is_ours else key
+    return key
 
 
 def mark_key(prefix: str, *of: str | int) -> str:

@@ -12,6 +12,7 @@ from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.state import StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.key_text import is_own
 from kinesis_trident.trident.stores.options import MapOptions
 
 
@@ -28,20 +29,30 @@ class MemoryByteStore(ByteStore):
     Args:
         name: for errors.
         expire: seconds that a key lives after it was set; 0: forever.
-        max_size: the number of last used keys that are kept; 0: all.
+        max_size: the number of last used keys that are kept; 0: all. A state's own keys do not count.
+        prefix: of the keys, by which a state's own are known.
         clock: returns seconds.
     """
 
     where = ""
+    resends = False
 
     def __init__(
-        self, name: str, expire: float = 0, max_size: int = 0, clock: Callable[[], float] = time.time
+        self,
+        name: str,
+        expire: float = 0,
+        max_size: int = 0,
+        prefix: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.where = name
         self._expire = expire
         self._max_size = max_size
+        self._prefix = prefix
         self._clock = clock
         self._values: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        # With `max_size`, apart from what is counted and forgotten.
+        self._own: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
         self._lock = threading.RLock()
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
@@ -64,6 +75,7 @@ class MemoryByteStore(ByteStore):
                     written.append(value)
                 else:
                     written.append(LOST)
+            self._forget()
             return written
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
@@ -72,6 +84,7 @@ class MemoryByteStore(ByteStore):
             now = self._clock()
             for key, value in zip(keys, values, strict=True):
                 self._set(key, value, now)
+            self._forget()
 
     def names(self) -> list[str]:
         """See `ByteStore.names`."""
@@ -79,25 +92,33 @@ class MemoryByteStore(ByteStore):
             return list(self._values)
 
     def _get(self, key: str, now: float) -> bytes | None:
-        entry = self._values.get(key)
+        kept = self._kept(key)
+        entry = kept.get(key)
         if entry is None:
             return None
         if entry[1] and entry[1] <= now:
-            del self._values[key]
+            del kept[key]
             return None
         if self._max_size:
-            self._values.move_to_end(key)
+            kept.move_to_end(key)
         return entry[0]
 
     def _set(self, key: str, value: bytes | None, now: float) -> None:
+        kept = self._kept(key)
         if value is None:
-            self._values.pop(key, None)
+            kept.pop(key, None)
             return
-        self._values[key] = (value, now + self._expire if self._expire else 0.0)
+        kept[key] = (value, now + self._expire if self._expire else 0.0)
         if self._max_size:
-            self._values.move_to_end(key)
-            if len(self._values) > self._max_size:
-                self._values.popitem(last=False)
+            kept.move_to_end(key)
+
+    def _forget(self) -> None:
+        """Keep the last used keys: after a request, so that it does not find gone what its task has just read."""
+        while self._max_size and len(self._values) > self._max_size:
+            self._values.popitem(last=False)
+
+    def _kept(self, key: str) -> OrderedDict[str, tuple[bytes, float]]:
+        return self._own if self._max_size and is_own(key, self._prefix) else self._values
 
 
 class MemoryMapState(MapStateFactory):
@@ -136,4 +157,6 @@ class MemoryMapState(MapStateFactory):
     def _connect(self) -> ByteStore:
         options = self._options
         assert isinstance(options, MemoryOptions)
-        return MemoryByteStore(self._target, options.expire_interval_sec, options.max_size)
+        return MemoryByteStore(
+            self._target, options.expire_interval_sec, options.max_size, options.key_prefix
+        )

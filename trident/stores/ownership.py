@@ -28,9 +28,6 @@ from kinesis_trident.trident.stores.key_text import KeyDigest, mark_key
 OWNER = "trident.owner"
 """The entry of `conf` with the `Owner` of the states that a task updates."""
 
-PARTITION = "trident.partition"
-"""The entry of `conf` with the index of a task's partition and the number of partitions."""
-
 GLOBALS = "global aggregates"
 """The update that a prefix belongs to if only global aggregates stand under it, each with a mark of its own."""
 
@@ -42,7 +39,8 @@ class Owner:
     `stream` is the name of the stream's state in ZooKeeper, which numbers the batches. `updates` are the names of all
     updates of that stream, and `GLOBALS` if one is global: a mark of another one is left over from earlier code.
     `is_global`: it updates one key only. `applied`: the newest batch that the state certainly holds; 0 if none is
-    known. `merged`: the names of streams that were read alone before, and are part of this one now.
+    known. `merged`: the names of streams that were read alone before, and are part of this one now. `is_first`: this
+    is the first attempt at the batch.
     """
 
     application: str
@@ -52,12 +50,15 @@ class Owner:
     is_global: bool = False
     applied: int = 0
     merged: frozenset[str] = frozenset()
+    is_first: bool = False
 
     @classmethod
     def of(cls, facts: StateFacts, update: str, updates: frozenset[str], *, is_global: bool = False) -> Owner:
         """Return the owner of an update of a batch."""
         applied = facts.applied.get(update, 0)
-        return cls(facts.application, facts.home, update, updates, is_global, applied, facts.merged)
+        return cls(
+            facts.application, facts.home, update, updates, is_global, applied, facts.merged, facts.is_first
+        )
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 _CHUNK = 1_000
 """Keys in one transaction."""
 
+_INSERTS = 20
+"""Tries to set rows that other writers insert at the same time."""
+
 _SWEEP_SECONDS = 60
 """The least time between two deletions of expired rows."""
 
@@ -70,6 +73,7 @@ class SqlByteStore(ByteStore):
     """
 
     where = ""
+    resends = False
 
     def __init__(
         self,
@@ -162,9 +166,16 @@ class SqlByteStore(ByteStore):
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
         for _, names, news in _parts(keys, values):
-            while self._compare_and_set(names, news, None) == [LOST] * len(names):
+            for _ in range(_INSERTS):
+                if self._compare_and_set(names, news, None) != [LOST] * len(names):
+                    break
                 # Another writer has just inserted one of them: now it exists, and is updated.
-                continue
+            else:
+                msg = (
+                    f"{self.where}: other writers have inserted and removed the rows of {names[0]!r} and others "
+                    f"{_INSERTS} times. Find out what else writes this table, and give this state another one"
+                )
+                raise StoreError(msg)
 
     def end_batch(self, txid: int | None) -> None:
         """Delete the expired rows, now and then: each process looks at the whole table for them."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import repeat
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,9 +20,9 @@ from tenacity import (
 
 from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.errors import (
-    FencedError,
     ForeignValueError,
     SerializationError,
+    SharedKeyError,
     StateError,
     StoreError,
     StoreUnavailableError,
@@ -29,8 +30,8 @@ from kinesis_trident.trident.errors import (
 )
 from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
 from kinesis_trident.trident.maps.metering import current_metrics
-from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key
+from kinesis_trident.trident.stores.begin import Begin, Fence, check_fence, check_kept, read_fence
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.key_text import (
     FENCE,
@@ -40,11 +41,13 @@ from kinesis_trident.trident.stores.key_text import (
     digest_key,
     digest_keys,
     encode_keys,
+    is_own,
     shorten_names,
 )
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
 from kinesis_trident.trident.stores.ownership import StatePlace, read_mark
 from kinesis_trident.trident.stores.serializers import Serializer
+from kinesis_trident.trident.stores.task import StateTask
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,12 @@ _entered: WeakKeyDictionary[ByteStore, set[str]] = WeakKeyDictionary()
 """The places that this process has entered in the register of their store."""
 
 R = TypeVar("R")
-V = TypeVar("V")
+
+_ROUNDS = 20
+"""Tries to write a key of the state's own: another task is faster once or twice."""
+
+NOBODY = StateTask()
+"""A task of which nothing is known."""
 
 
 class StoreMap(VersionedBackingMap[Any]):
@@ -64,10 +72,9 @@ class StoreMap(VersionedBackingMap[Any]):
         key_factory: of the keys; None for Trident's.
         key_prefix: stands before each key.
         retries: of a request that got no answer.
-        attempt: of this task at its batch, see `kinesis_trident.trident.ATTEMPT`; None: not known, so no fence.
+        task: the task that updates it.
         place: the keys, and who owns them; None: not known, so nothing is checked.
         lasting: False for a store that may forget the fence during a batch.
-        partition: its index and the number of partitions, for `check_replay`; None: that does nothing.
         sleep: seconds, between retries.
     """
 
@@ -79,25 +86,26 @@ class StoreMap(VersionedBackingMap[Any]):
         key_factory: KeyFactory | None = None,
         key_prefix: str = "",
         retries: int = 2,
-        attempt: int | None = None,
+        task: StateTask = NOBODY,
         place: StatePlace | None = None,
         lasting: bool = True,
-        partition: tuple[int, int] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._serializer = serializer
         self._key_factory = key_factory
         self._prefix = key_prefix
-        self._attempt = attempt
+        self._task = task
         self._place = place
         self._lasting = lasting
         self._base = 0
-        self._mark: tuple[int, int] | None = None
+        self._mark: Fence | None = None
+        self._own_writes: list[tuple[Sequence[Key], Sequence[Version]]] = []
+        self._is_alone = False
         self._digest_keys: list[str] = []
-        if place is not None and partition is not None:
+        if place is not None and task.partitions:
             global_key = place.global_key if place.owner.is_global else ""
-            self._digest_keys = [digest_key(key_prefix, *partition, global_key)]
+            self._digest_keys = [digest_key(key_prefix, task.partition, task.partitions, global_key)]
         self._checked: tuple[tuple[Key, ...], list[str]] = ((), [])
         self._stored_digest: tuple[Sequence[bytes | None], Sequence[Version]] = ((), ())
         self._metrics = current_metrics()
@@ -115,47 +123,59 @@ class StoreMap(VersionedBackingMap[Any]):
         """The largest serialized value that the store accepts; None: no limit is known."""
         return self._store.max_value_bytes
 
-    def begin_batch(self, txid: int | None) -> None:
+    def begin_batch(self, txid: int | None) -> int | None:
         """Raise the fence to this batch and attempt, after a check that the keys are this state's.
+
+        Returns:
+            The number to count with: an owner that took over begins above the batches of the one before.
 
         Raises:
             FencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
+            StoreError: the store does not keep the fence.
         """
         self._mark, self._base = None, 0
-        if txid is None or self._attempt is None:
-            return
-        place = self._place
+        self._own_writes, self._is_alone = [], False
+        place, attempt = self._place, self._task.attempt
+        if txid is None or attempt is None:
+            return txid
         if place is not None and place.others:
             place.check_others(self._seen(place.others))
-        keys = [self._prefix + FENCE, *(place.own if place is not None else ())]
-        while True:
+        begin = Begin(self._store.where, self._prefix, place, txid, attempt)
+        keys = begin.keys
+        for _ in self._rounds(keys[0]):
             found, versions = self._ask(self._store.get_many, [*keys, *self._digest_keys])
-            raws, self._stored_digest = found[: len(keys)], (found[len(keys) :], versions[len(keys) :])
-            versions = versions[: len(keys)]
-            fence = self._fence(raws[0])
-            marks: list[bytes] = []
+            self._stored_digest = found[len(keys) :], versions[len(keys) :]
+            step = begin.decide(found[: len(keys)])
+            if step.warning:
+                log.warning("%s", step.warning)
             if place is not None:
-                claimed = place.claim(raws[1:], fence[0] if fence else None, txid)
-                marks = list(map(msgspec.json.encode, claimed))
-                self._base = claimed[0].base
-                warning = place.check_applied(fence[0] - self._base if fence else None)
-                if warning:
-                    log.warning("%s", warning)
-                self._register(place, is_new=raws[1] is None)
-            self._mark = txid + self._base, self._attempt
-            self._check(fence)
-            if marks != raws[1:]:
-                # First the place, then the fence: who finds another owner must not have raised its fence.
-                self._ask(self._store.compare_and_set_many, keys[1:], marks, versions[1:])
-                continue
-            if fence == self._mark:
-                return
-            # The marks are written again with it, so that they do not expire before it.
-            news = [msgspec.json.encode(self._mark), *marks]
-            if LOST not in self._ask(self._store.compare_and_set_many, keys, news, versions):
-                return
+                self._register(place, is_new=found[1] is None)
+            start = len(keys) - len(step.news)
+            lost = step.news and LOST in self._ask(
+                self._store.compare_and_set_many, keys[start:], step.news, versions[start : len(keys)]
+            )
+            if step.is_last and not lost:
+                self._mark, self._base = step.fence, step.base
+                digest = self._digest()
+                # A task that Spark has begun again finds the digest of its keys.
+                self._is_alone = self._task.is_first and (digest is None or digest.txid < step.fence.number)
+                break
+        return txid + self._base
+
+    def _rounds(self, key: str) -> Iterator[None]:
+        """Yield as often as other tasks can be faster.
+
+        Raises:
+            StoreError: nobody can be that often: the store does not keep what is written.
+        """
+        yield from repeat(None, _ROUNDS)
+        msg = (
+            f"{self._store.where} does not keep the key {key!r}: it was gone or another one after each of {_ROUNDS} "
+            "writes. Nothing more was written. Find out what else removes or writes it, or use another store"
+        )
+        raise StoreError(msg)
 
     def _register(self, place: StatePlace, *, is_new: bool) -> None:
         """Enter the place in the register of its store, once a process, unless it contains the keys of others.
@@ -164,20 +184,22 @@ class StoreMap(VersionedBackingMap[Any]):
             StateOwnedError: it is new, and does.
         """
         entered = _entered.setdefault(self._store, set())
-        while not entered.issuperset(place.entry):
-            try:
+        if entered.issuperset(place.entry):
+            return
+        try:
+            for _ in self._rounds(place.register):
                 [raw], versions = self._ask(self._store.get_many, [place.register])
                 register = place.read_register(raw)
                 contained = place.find_contained(register) if is_new else []
                 if contained:
                     place.check_contained(register, contained, self._seen(contained))
                 news = [msgspec.json.encode(register | place.entry)]
-                if LOST in self._ask(self._store.compare_and_set_many, [place.register], news, versions):
-                    continue
-            except StoreError:
-                # The store may let this user see nothing but the keys under its prefix.
-                pass
-            entered.update(place.entry)
+                if LOST not in self._ask(self._store.compare_and_set_many, [place.register], news, versions):
+                    break
+        except StoreError:
+            # The store may let this user see nothing but the keys under its prefix.
+            pass
+        entered.update(place.entry)
 
     def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
         """See `BackingMap.check_replay`.
@@ -190,22 +212,33 @@ class StoreMap(VersionedBackingMap[Any]):
         if self._mark is None or self._place is None or not self._digest_keys:
             return
         self._checked = tuple(keys), self._names(keys)
-        now = digest_keys(self._mark[0], self._checked[1])
-        while True:
-            [raw], versions = self._stored_digest
-            what = "[txid, number, hash]"
-            before = read_mark(self._store.where, self._digest_keys[0], raw, KeyDigest, what)
+        now = digest_keys(self._mark.number, self._checked[1])
+        for _ in self._rounds(self._digest_keys[0]):
+            before = self._digest()
             if before is not None:
-                self._check((before.txid, 0))
+                self._check(Fence(before.txid, 0))
                 warning = self._place.check_replay(before, now, now.txid - self._base)
                 if warning:
                     log.warning("%s", warning)
             new = [msgspec.json.encode(now)]
             if before == now or not store:
                 return
+            versions = self._stored_digest[1]
             if LOST not in self._ask(self._store.compare_and_set_many, self._digest_keys, new, versions):
                 return
             self._stored_digest = self._ask(self._store.get_many, self._digest_keys)
+
+    def _digest(self) -> KeyDigest | None:
+        """Return the digest of the keys that this partition was to update last; None if there is none.
+
+        Raises:
+            ForeignValueError: another program's value stands in its place.
+        """
+        if not self._digest_keys:
+            return None
+        [raw], what = self._stored_digest[0], "[txid, number, hash]"
+        found: KeyDigest | None = read_mark(self._store.where, self._digest_keys[0], raw, KeyDigest, what)
+        return found
 
     def keys(self) -> list[Key]:
         """See `BackingMap.keys`.
@@ -219,12 +252,13 @@ class StoreMap(VersionedBackingMap[Any]):
                 f"{self._store.where}: keyFactory made the keys, so they cannot be read back. Omit keyFactory"
             )
             raise StateError(msg)
-        ours = (
-            name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
-        )
-        return [key for key in map(self._decode, ours) if key is not None]
+        return [
+            self._decode(name.removeprefix(self._prefix))
+            for name in self._store.names()
+            if name.startswith(self._prefix) and not is_own(name, self._prefix)
+        ]
 
-    def _decode(self, name: str) -> Key | None:
+    def _decode(self, name: str) -> Key:
         try:
             return decode_key(name)
         except ValueError as error:
@@ -277,12 +311,13 @@ class StoreMap(VersionedBackingMap[Any]):
         raws = self._serialize(keys, values)
         self._metrics.keys_written += len(keys)
         if self._mark is not None and self._store.guards:
-            return self._ask(self._write_guarded, self._names(keys), raws, versions)
+            return self._note(keys, self._ask(self._write_guarded, self._names(keys), raws, versions))
         if self._mark is not None:
             # After the read: a fence raised before is seen here; an attempt that raises it later changes the values
             # read.
             self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
-        return self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
+        written = self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
+        return self._note(keys, written)
 
     def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
         """See `VersionedBackingMap.multi_exchange`; the fence is read with each part of the keys, not before it.
@@ -320,7 +355,9 @@ class StoreMap(VersionedBackingMap[Any]):
                     changed,
                 )
 
-        return self._ask(exchange) if self._store.overlaps else super().multi_exchange(keys, change)
+        if not self._store.overlaps:
+            return super().multi_exchange(keys, change)
+        return self._note(keys, self._ask(exchange))
 
     def end_batch(self, txid: int | None) -> None:
         """Make all writes durable before the return."""
@@ -337,6 +374,44 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _count_retry(self, _state: RetryCallState) -> None:
         self._metrics.retries += 1
+        # From now on a value can be one that this task wrote without having had the answer.
+        self._is_alone = False
+
+    def _note(self, keys: Sequence[Key], written: list[Version]) -> list[Version]:
+        """Keep which keys this task has written itself, for `_check_alone`."""
+        if self._is_alone:
+            # What was lost may have been lost to the same request, sent before by the store's client.
+            self._own_writes.append((keys, [None] * len(keys) if self._store.resends else written))
+        return written
+
+    def _check_alone(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        """Check, in the first attempt at a batch, that no value bears the batch that this task has not written.
+
+        A value that does is of another task, which its update would be taken for an earlier try of.
+
+        Raises:
+            SharedKeyError: one does.
+        """
+        if self._mark is None or not self._is_alone:
+            return
+        number = self._mark.number
+        if number not in {value.txid for value in values if value is not None}:
+            return
+        ours = {
+            name
+            for those, written in self._own_writes
+            for name, version in zip(self._names(those), written, strict=True)
+            if version is not LOST
+        }
+        for key, name, value in zip(keys, self._names(keys), values, strict=True):
+            if value is not None and value.txid == number and name not in ours:
+                operator = self._task.owner.update if self._task.owner else ""
+                msg = (
+                    f"{self._store.where}: two tasks of {operator!r} update the key {key!r} in batch "
+                    f"{number - self._base}, so one update would be lost. This task has not changed it. Bring all "
+                    "tuples of a key to one task: group_by or partition_by its fields right before the update"
+                )
+                raise SharedKeyError(msg)
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
         names = encode_keys(keys) if self._key_factory is None else self._make_names(self._key_factory, keys)
@@ -369,9 +444,11 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _deserialize(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
         try:
-            return _with_txids(self._serializer.deserialize_many(raws), -self._base)
+            values = self._serializer.deserialize_many(raws)
         except Exception:
             raise self._foreign(keys, self._names(keys), raws) from None
+        self._check_alone(keys, values)
+        return values
 
     def _serialize(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
         """Return the bytes of each value; None, which removes its key, stays None."""
@@ -385,9 +462,7 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _bytes(self, keys: Sequence[Key], values: Sequence[Any]) -> list[bytes]:
         try:
-            raws = self._serializer.serialize_many(
-                _with_txids(list(values), self._base) if self._base else values
-            )
+            raws = self._serializer.serialize_many(values)
         except Exception:
             raise self._not_taken(keys, values) from None
         limit = self._store.max_value_bytes
@@ -412,33 +487,16 @@ class StoreMap(VersionedBackingMap[Any]):
 
         Raises:
             FencedError: a newer attempt has begun.
-            StoreUnavailableError: the store has lost the fence, so perhaps keys too: the replay finds out.
+            StoreUnavailableError: the store has lost the fence.
         """
-        fence = self._fence(raw)
+        fence = read_fence(self._store.where, self._prefix, raw)
         self._check(fence)
-        if self._lasting and fence != self._mark:
-            msg = (
-                f"{self._store.where} has lost keys during a batch: the fence {self._mark} that this attempt raised is "
-                "gone. Nothing more was written; the batch is replayed"
-            )
-            raise StoreUnavailableError(msg)
+        if self._lasting and self._mark is not None:
+            check_kept(self._store.where, fence, self._mark)
 
-    def _fence(self, raw: bytes | None) -> tuple[int, int] | None:
-        what = "[txid, attempt]"
-        key = self._prefix + FENCE
-        fence: tuple[int, int] | None = read_mark(self._store.where, key, raw, tuple[int, int], what)
-        return fence
-
-    def _check(self, fence: tuple[int, int] | None) -> None:
-        if fence is not None and self._mark is not None and fence > self._mark:
-            txid, attempt = fence
-            msg = (
-                f"attempt {self._mark[1]} at batch {self._mark[0]} is over: attempt {attempt} at batch {txid} has "
-                f"begun in {self._store.where}; this attempt writes nothing more. For a late task this is normal. "
-                "If this is the query's newest run, its ZooKeeper data was lost or another query uses this "
-                "state: use a new keyPrefix, or restore the data"
-            )
-            raise FencedError(msg)
+    def _check(self, fence: Fence | None) -> None:
+        if self._mark is not None:
+            check_fence(self._store.where, fence, self._mark, self._base)
 
     def _foreign(self, keys: Sequence[Key], names: Sequence[str], raws: Sequence[bytes | None]) -> StateError:
         for key, name, raw in zip(keys, names, raws, strict=True):
@@ -466,14 +524,3 @@ class StoreMap(VersionedBackingMap[Any]):
                     "numbers, strings, lists and dicts, or set the option serializer to one that accepts it"
                 )
         return StateError("the serializer failed on a batch, but on none of its values alone")
-
-
-def _with_txids(values: list[V], by: int) -> list[V]:
-    """Return the values with `by` more in their txids: an owner that took over begins above those of the one before."""
-    return [_with_txid(value, by) for value in values] if by else values
-
-
-def _with_txid(value: Any, by: int) -> Any:
-    if not isinstance(value, OpaqueValue | TransactionalValue) or value.txid is None:
-        return value
-    return msgspec.structs.replace(value, txid=value.txid + by)

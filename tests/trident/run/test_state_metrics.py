@@ -28,6 +28,7 @@ from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.stores.factory import map_state
 from kinesis_trident.trident.stores.memory import MemoryByteStore
 from kinesis_trident.trident.stores.serializers import JsonSerializer
+from kinesis_trident.trident.stores.task import StateTask
 from kinesis_trident.trident.topology import RunningTopology, _below
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -53,7 +54,7 @@ def test_an_update_counts_its_keys_and_retries(kind: StateType) -> None:
     keys: list[Key] = [("a",), ("b",), ("c",)]
     for attempt, (txid, failures) in enumerate([(1, 0), (2, 2), (2, 0)]):
         with measure() as metrics:
-            backing = StoreMap(store, JsonSerializer(kind), attempt=attempt, sleep=lambda _: None)
+            backing = StoreMap(store, JsonSerializer(kind), task=StateTask(attempt), sleep=lambda _: None)
             state = map_state(backing, kind)
             state.begin_commit(txid)
             store.failures = failures

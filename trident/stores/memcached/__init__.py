@@ -88,6 +88,7 @@ class MemcachedByteStore(ByteStore):
     """
 
     where = ""
+    resends = False
 
     def __init__(
         self, connections: dict[str, MemcachedConnection], expire: int = 0, max_item_size: int = 1024 * 1024

@@ -35,6 +35,7 @@ class RedisClusterStore(ByteStore):
 
     max_value_bytes = RedisByteStore.max_value_bytes
     where = ""
+    resends = False
     overlaps = guards = True
 
     def __init__(

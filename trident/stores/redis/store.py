@@ -109,6 +109,7 @@ class RedisByteStore(ByteStore):
     max_value_bytes = 512 * 1024 * 1024
     where = ""
     overlaps = guards = True
+    resends = False
 
     def __init__(
         self,

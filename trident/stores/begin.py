@@ -1,0 +1,132 @@
+"""The begin of a batch in a store, decided from what stands under a state's own keys; pure.
+
+| fence | marks of the owner | the task |
+|---|---|---|
+| above the task's | any | is refused: a newer attempt has begun |
+| any other | not as claimed | writes the marks, and looks again |
+| the task's own | as claimed | has begun |
+| none, or below | as claimed | writes the fence and the marks, and has begun unless another writer was faster |
+
+First the marks, then the fence: who finds another owner must not have raised its fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from kinesis_trident.trident.errors import FencedError, StoreUnavailableError
+from kinesis_trident.trident.stores.key_text import FENCE
+from kinesis_trident.trident.stores.ownership import StatePlace, read_mark
+
+
+class Fence(NamedTuple):
+    """The newest attempt that a store knows: the number of its batch in the store, and its own."""
+
+    number: int
+    attempt: int
+
+
+class Step(NamedTuple):
+    """A step of a begin: the keys to write, in their order, and whether the batch has begun once they are.
+
+    `news` is empty if nothing is to be written, and shorter than the keys if only the last of them are.
+    """
+
+    fence: Fence
+    base: int
+    news: tuple[bytes, ...]
+    is_last: bool
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The begin of one attempt at a batch.
+
+    Args:
+        where: the store, for errors.
+        prefix: of the state's keys.
+        place: whose keys they are; None: not known.
+        txid: of the batch.
+        attempt: its number.
+    """
+
+    where: str
+    prefix: str
+    place: StatePlace | None
+    txid: int
+    attempt: int
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys to read for `decide`: of the fence, and of the marks."""
+        return [self.prefix + FENCE, *(self.place.own if self.place is not None else ())]
+
+    def decide(self, raws: Sequence[bytes | None]) -> Step:
+        """Return the next step.
+
+        Raises:
+            FencedError: the fence is higher.
+            StateOwnedError: the keys belong to another update.
+            StateBehindError: the store has lost batches that were applied.
+            ForeignValueError: another program's value stands there.
+        """
+        found = read_fence(self.where, self.prefix, raws[0])
+        base, warning = 0, ""
+        marks: tuple[bytes, ...] = ()
+        if self.place is not None:
+            claimed = self.place.claim(raws[1:], found.number if found else None, self.txid)
+            marks = tuple(map(msgspec.json.encode, claimed))
+            base = claimed[0].base
+            warning = self.place.check_applied(found.number - base if found else None)
+        ours = Fence(self.txid + base, self.attempt)
+        check_fence(self.where, found, ours, base)
+        if marks != tuple(raws[1:]):
+            return Step(ours, base, marks, is_last=False, warning=warning)
+        # The marks are written again with the fence, so that they do not expire before it.
+        news = () if found == ours else (msgspec.json.encode(ours), *marks)
+        return Step(ours, base, news, is_last=True, warning=warning)
+
+
+def read_fence(where: str, prefix: str, raw: bytes | None) -> Fence | None:
+    """Return the fence of a state; None if there is none.
+
+    Raises:
+        ForeignValueError: another program's value stands there.
+    """
+    fence: Fence | None = read_mark(where, prefix + FENCE, raw, Fence, "[txid, attempt]")
+    return fence
+
+
+def check_fence(where: str, found: Fence | None, ours: Fence, base: int) -> None:
+    """Check that no newer attempt has begun; `base` is what a store adds to the numbers of batches.
+
+    Raises:
+        FencedError: one has.
+    """
+    if found is not None and found > ours:
+        msg = (
+            f"attempt {ours.attempt} at batch {ours.number - base} is over: attempt {found.attempt} at batch "
+            f"{found.number - base} has begun in {where}; this attempt writes nothing more. For a late task this is "
+            "normal. If this is the query's newest run, its ZooKeeper data was lost or another query uses this "
+            "state: use a new keyPrefix, or restore the data"
+        )
+        raise FencedError(msg)
+
+
+def check_kept(where: str, found: Fence | None, ours: Fence) -> None:
+    """Check that the store still has the fence that this attempt has raised.
+
+    Raises:
+        StoreUnavailableError: it has lost it, so perhaps keys too: the replay finds out.
+    """
+    if found != ours:
+        msg = (
+            f"{where} has lost keys during a batch: the fence {list(ours)} that this attempt raised is gone. Nothing "
+            "more was written; the batch is replayed"
+        )
+        raise StoreUnavailableError(msg)
