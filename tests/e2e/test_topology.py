@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +23,7 @@ from kinesis_trident.trident import (
     Max,
     ReducerAggregator,
     SnapshotGet,
+    SqlState,
     Stream,
     Sum,
     TopologyError,
@@ -188,6 +191,27 @@ def test_a_number_that_the_state_cannot_store_fails_its_record(stage: Stage) -> 
     assert total.make_state({}, 0, 1).get() == 4.0
     assert contents(greatest, "all") == [2.0]
     assert stage.inflight_of().waiting == ()
+
+
+class CountAll(StateUpdater[Any]):
+    """Counts all tuples under one key, in each task."""
+
+    def update_state(self, state: Any, tuples: Sequence[Any], collector: Any) -> None:
+        state.multi_combine([("all",)], operator.add, [len(tuples)])
+
+
+def test_two_tasks_that_update_one_key_are_told(stage: Stage, tmp_path: Path) -> None:
+    """Without a grouping each task of partition_persist would take the other one's count for its own."""
+    stage.put([f"record {i}" for i in range(20)])
+    topology = TridentTopology(stage.spark)
+    factory = SqlState.opaque(f"sqlite:///{tmp_path / 'counts.db'}")
+    lines(stage, topology).partition_persist(factory, ["data"], CountAll()).parallelism_hint(4)
+    message = failed(stage, topology)
+    assert "SharedKeyError" in message
+    assert (
+        "two tasks of 'partition_persist(CountAll) in kinesis_trident_state' update the key ('all',) in batch 1"
+        in message
+    )
 
 
 @pytest.mark.long

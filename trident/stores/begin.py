@@ -30,7 +30,7 @@ class Fence(NamedTuple):
     attempt: int
 
 
-class Step(NamedTuple):
+class BeginStep(NamedTuple):
     """A step of a begin: the keys to write, in their order, and whether the batch has begun once they are.
 
     `news` is empty if nothing is to be written, and shorter than the keys if only the last of them are.
@@ -66,7 +66,7 @@ class Begin:
         """The keys to read for `decide`: of the fence, and of the marks."""
         return [self.prefix + FENCE, *(self.place.own if self.place is not None else ())]
 
-    def decide(self, raws: Sequence[bytes | None]) -> Step:
+    def decide(self, raws: Sequence[bytes | None]) -> BeginStep:
         """Return the next step.
 
         Raises:
@@ -86,10 +86,10 @@ class Begin:
         ours = Fence(self.txid + base, self.attempt)
         check_fence(self.where, found, ours, base)
         if marks != tuple(raws[1:]):
-            return Step(ours, base, marks, is_last=False, warning=warning)
+            return BeginStep(ours, base, marks, is_last=False, warning=warning)
         # The marks are written again with the fence, so that they do not expire before it.
         news = () if found == ours else (msgspec.json.encode(ours), *marks)
-        return Step(ours, base, news, is_last=True, warning=warning)
+        return BeginStep(ours, base, news, is_last=True, warning=warning)
 
 
 def read_fence(where: str, prefix: str, raw: bytes | None) -> Fence | None:
