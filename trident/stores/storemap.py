@@ -22,7 +22,6 @@ from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.errors import (
     ForeignValueError,
     SerializationError,
-    SharedKeyError,
     StateError,
     StoreError,
     StoreUnavailableError,
@@ -45,6 +44,7 @@ from kinesis_trident.trident.stores.key_text import (
     shorten_names,
 )
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
+from kinesis_trident.trident.stores.own_writes import OwnWrites
 from kinesis_trident.trident.stores.ownership import StatePlace, read_mark
 from kinesis_trident.trident.stores.serializers import Serializer
 from kinesis_trident.trident.stores.task import StateTask
@@ -100,8 +100,8 @@ class StoreMap(VersionedBackingMap[Any]):
         self._lasting = lasting
         self._base = 0
         self._mark: Fence | None = None
-        self._own_writes: list[tuple[Sequence[Key], Sequence[Version]]] = []
-        self._is_alone = False
+        operator = task.owner.update if task.owner is not None else ""
+        self._ours = OwnWrites(store.where, operator, self._names, resends=store.resends)
         self._digest_keys: list[str] = []
         if place is not None and task.partitions:
             global_key = place.global_key if place.owner.is_global else ""
@@ -136,10 +136,10 @@ class StoreMap(VersionedBackingMap[Any]):
             StoreError: the store does not keep the fence.
         """
         self._mark, self._base = None, 0
-        self._own_writes, self._is_alone = [], False
         place, attempt = self._place, self._task.attempt
         if txid is None or attempt is None:
             return txid
+        self._ours.begin(None, txid)
         if place is not None and place.others:
             place.check_others(self._seen(place.others))
         begin = Begin(self._store.where, self._prefix, place, txid, attempt)
@@ -158,10 +158,11 @@ class StoreMap(VersionedBackingMap[Any]):
             )
             if step.is_last and not lost:
                 self._mark, self._base = step.fence, step.base
-                digest = self._digest()
-                # A task that Spark has begun again finds the digest of its keys.
-                self._is_alone = self._task.is_first and (digest is None or digest.txid < step.fence.number)
                 break
+        digest = self._digest()
+        # A task that Spark has begun again finds the digest of its keys.
+        if self._task.is_first and (digest is None or digest.txid < txid + self._base):
+            self._ours.begin(txid + self._base, txid)
         return txid + self._base
 
     def _rounds(self, key: str) -> Iterator[None]:
@@ -311,13 +312,13 @@ class StoreMap(VersionedBackingMap[Any]):
         raws = self._serialize(keys, values)
         self._metrics.keys_written += len(keys)
         if self._mark is not None and self._store.guards:
-            return self._note(keys, self._ask(self._write_guarded, self._names(keys), raws, versions))
+            return self._ours.note(keys, self._ask(self._write_guarded, self._names(keys), raws, versions))
         if self._mark is not None:
             # After the read: a fence raised before is seen here; an attempt that raises it later changes the values
             # read.
             self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
         written = self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
-        return self._note(keys, written)
+        return self._ours.note(keys, written)
 
     def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
         """See `VersionedBackingMap.multi_exchange`; the fence is read with each part of the keys, not before it.
@@ -357,7 +358,7 @@ class StoreMap(VersionedBackingMap[Any]):
 
         if not self._store.overlaps:
             return super().multi_exchange(keys, change)
-        return self._note(keys, self._ask(exchange))
+        return self._ours.note(keys, self._ask(exchange))
 
     def end_batch(self, txid: int | None) -> None:
         """Make all writes durable before the return."""
@@ -374,44 +375,7 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _count_retry(self, _state: RetryCallState) -> None:
         self._metrics.retries += 1
-        # From now on a value can be one that this task wrote without having had the answer.
-        self._is_alone = False
-
-    def _note(self, keys: Sequence[Key], written: list[Version]) -> list[Version]:
-        """Keep which keys this task has written itself, for `_check_alone`."""
-        if self._is_alone:
-            # What was lost may have been lost to the same request, sent before by the store's client.
-            self._own_writes.append((keys, [None] * len(keys) if self._store.resends else written))
-        return written
-
-    def _check_alone(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        """Check, in the first attempt at a batch, that no value bears the batch that this task has not written.
-
-        A value that does is of another task, which its update would be taken for an earlier try of.
-
-        Raises:
-            SharedKeyError: one does.
-        """
-        if self._mark is None or not self._is_alone:
-            return
-        number = self._mark.number
-        if number not in {value.txid for value in values if value is not None}:
-            return
-        ours = {
-            name
-            for those, written in self._own_writes
-            for name, version in zip(self._names(those), written, strict=True)
-            if version is not LOST
-        }
-        for key, name, value in zip(keys, self._names(keys), values, strict=True):
-            if value is not None and value.txid == number and name not in ours:
-                operator = self._task.owner.update if self._task.owner else ""
-                msg = (
-                    f"{self._store.where}: two tasks of {operator!r} update the key {key!r} in batch "
-                    f"{number - self._base}, so one update would be lost. This task has not changed it. Bring all "
-                    "tuples of a key to one task: group_by or partition_by its fields right before the update"
-                )
-                raise SharedKeyError(msg)
+        self._ours.doubt()
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
         names = encode_keys(keys) if self._key_factory is None else self._make_names(self._key_factory, keys)
@@ -447,7 +411,7 @@ class StoreMap(VersionedBackingMap[Any]):
             values = self._serializer.deserialize_many(raws)
         except Exception:
             raise self._foreign(keys, self._names(keys), raws) from None
-        self._check_alone(keys, values)
+        self._ours.check(keys, values)
         return values
 
     def _serialize(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
