@@ -17,9 +17,10 @@ from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.trident.build.checks import check_factory
 from kinesis_trident.trident.order import ORDER, window_order
-from kinesis_trident.trident.state import ATTEMPT, MapState, StateFactory, StateType, ValueUpdater
+from kinesis_trident.trident.state import ATTEMPT, MapState, StateFactory, StateType
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 from kinesis_trident.trident.windowing.updater import (
     BUCKET,
@@ -58,26 +59,36 @@ class _OnState(Bolt):
 
     def _open(self, context: TopologyContext) -> MapState[Any]:
         facts = context.facts
-        conf: dict[str, Any] = {} if facts.attempt is None else {ATTEMPT: facts.attempt}
-        if facts.application:
-            conf[OWNER] = Owner.of(facts, context.component, frozenset(context.components))
+        owner = (
+            Owner.of(facts, context.component, frozenset(context.components)) if facts.application else None
+        )
+        task, tasks = context.task, context.tasks or 1
+        conf = {ATTEMPT: facts.attempt, TASK: StateTask(facts.attempt, owner, task, tasks, facts.is_first)}
         self._context = context
-        state = self._factory.make_state(conf, context.task, context.tasks or 1)
+        state = self._factory.make_state(conf, task, tasks)
         if not isinstance(state, MapState):
             msg = (
                 f"bolt {context.component!r} needs a MapState, but its factory made a {type(state).__name__}. Use "
                 "another factory"
             )
             raise OperatorError(msg)
-        self._state: MapState[Any] = _Unwritten(state) if facts.isolating else state
+        self._state: MapState[Any] = state
         with convert_replay_requests(f"bolt {context.component!r}"):
-            self._state.begin_commit(context.txid)
-        return self._state
+            # Outside of a transaction there is no fence, which only an attempt may raise.
+            state.begin_commit(None if facts.isolating else context.txid)
+        if facts.isolating and not state.hold_writes():
+            msg = (
+                f"bolt {context.component!r}: a record ends its worker, and its {type(state).__name__} writes at once, "
+                "so the bolt cannot be run again to find out which. Use a state of this package"
+            )
+            raise OperatorError(msg)
+        return state
 
     def _end(self) -> None:
         with convert_replay_requests(f"bolt {self._context.component!r}"):
             self._write()
-            self._state.commit(self._context.txid)
+            if not self._context.facts.isolating:
+                self._state.commit(self._context.txid)
 
     def _write(self) -> None:
         """Write what is not written yet."""
@@ -301,38 +312,6 @@ class _Tuples:
     def finish(self, partial: Iterable[Any]) -> list[list[Any]]:
         """Return the tuples, by their time, as one value."""
         return [[sorted(partial, key=lambda one: one[0])]]
-
-
-class _Unwritten(MapState[Any]):
-    """Reads a state, and keeps what is written for itself: of a run that looks for records that end their worker."""
-
-    def __init__(self, state: MapState[Any]) -> None:
-        self._state = state
-        self._written: dict[tuple[Any, ...], Any] = {}
-
-    def begin_commit(self, txid: int | None) -> None:
-        """See `State.begin_commit`. Outside of a transaction there is no fence, which only an attempt may raise."""
-        self._state.begin_commit(None)
-
-    def commit(self, txid: int | None) -> None:
-        """Do nothing."""
-
-    def multi_get(self, keys: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """See `MapState.multi_get`."""
-        stored = self._state.multi_get(keys)
-        return [self._written.get(key, value) for key, value in zip(keys, stored, strict=True)]
-
-    def multi_update(
-        self, keys: Sequence[tuple[Any, ...]], updaters: Sequence[ValueUpdater[Any]]
-    ) -> list[Any]:
-        """See `MapState.multi_update`."""
-        values = [one.update(old) for one, old in zip(updaters, self.multi_get(keys), strict=True)]
-        self.multi_put(keys, values)
-        return values
-
-    def multi_put(self, keys: Sequence[tuple[Any, ...]], values: Sequence[Any]) -> None:
-        """See `MapState.multi_put`."""
-        self._written.update(zip(keys, values, strict=True))
 
 
 def _key(key: Hashable) -> tuple[Any, ...]:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from kinesis_trident.trident.errors import StateError
+
 T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S", bound="State")
@@ -87,8 +89,8 @@ class StateFactory(ABC):
 
     @property
     def checks_replays(self) -> bool:
-        """True if its states have `check_replay`, of which those of the maps of this package make use."""
-        return False
+        """True if replays are checked before any partition writes, with `MapState.check_replay` of its states."""
+        return self.kind is not None and self.kind is not StateType.NON_TRANSACTIONAL
 
     @property
     def place(self) -> Hashable:
@@ -207,6 +209,40 @@ class MapState(ReadOnlyMapState[T]):
         return self.multi_update(
             keys, [CombinerValueUpdater(_Function(combine), partial) for partial in partials]
         )
+
+    def check_replay(self, keys: Sequence[Key] | None, *, store: bool = True) -> None:
+        """Check that a replay updates the keys that the attempt before was to update; called before the updates.
+
+        A state that cannot tell, or counts a replay again anyway, checks nothing.
+
+        Args:
+            keys: all keys that the batch updates in this partition, each once; None: that of the one value.
+            store: False: only check, and store nothing for the next replay.
+
+        Raises:
+            ReplayDiffersError: these keys differ; nothing was written.
+        """
+        return
+
+    def hold_writes(self) -> bool:
+        """Write nothing until the batch is committed, then each key once; called after `begin_commit`.
+
+        For updates that may change a key twice in a batch: a replay of a batch that failed between two writes of a
+        key could not know which of them it holds.
+
+        Returns:
+            False: this state writes at once.
+        """
+        return False
+
+    def tuples(self) -> list[tuple[Any, ...]]:
+        """Return the values of each key, and then its value; for a store that can list its keys.
+
+        Raises:
+            StateError: it cannot.
+        """
+        msg = f"a {type(self).__name__} cannot list its keys. Only states in memory and in files can"
+        raise StateError(msg)
 
 
 class RemovableMapState(MapState[T]):

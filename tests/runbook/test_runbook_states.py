@@ -39,14 +39,15 @@ from kinesis_trident.trident import (
 )
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores import MapStateFactory
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 
 def count(
     factory: MapStateFactory, txid: int, *, attempt: int = 1, owner: Owner | None = None, value: Any = 1
 ) -> Any:
     """One batch that adds a value under one key: what is there then."""
-    conf: dict[str, Any] = {ATTEMPT: attempt} | ({OWNER: owner} if owner else {})
+    conf: dict[str, Any] = {TASK: StateTask(attempt, owner)}
     state = factory.make_state(conf, 0, 1)
     state.begin_commit(txid)
     [counted] = state.multi_combine([("ada",)], operator.add, [value])
@@ -122,7 +123,7 @@ def test_a_store_that_lost_its_data(
 @entry("ReplayDiffersError")
 def test_a_lookup_that_changed_before_a_replay(night: Night, sqlite: Callable[..., MapStateFactory]) -> None:
     def joined(factory: MapStateFactory, room: str, attempt: int, txid: int = 5) -> Any:
-        state = factory.make_state({ATTEMPT: attempt, OWNER: owner()}, 0, 1)
+        state = factory.make_state({TASK: StateTask(attempt, owner())}, 0, 1)
         state.begin_commit(txid)
         state.check_replay([(room,)])
         [counted] = state.multi_combine([(room,)], operator.add, [1])

@@ -28,15 +28,15 @@ from kinesis_trident.trident import (
     StoreUnavailableError,
     TridentTopology,
 )
-from kinesis_trident.trident.state import ATTEMPT, Key
+from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores import MapStateFactory
 from kinesis_trident.trident.stores.key_text import digest_keys
-from kinesis_trident.trident.stores.ownership import OWNER
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 
 def count(factory: MapStateFactory, txid: int, words: str, attempt: int = 1, **who: Any) -> list[Any]:
     """One partition of a batch, as an update of a topology counts it."""
-    state = factory.make_state({ATTEMPT: attempt, OWNER: owner("counts", **who)}, 3, 8)
+    state = factory.make_state({TASK: StateTask(attempt, owner("counts", **who))}, 3, 8)
     state.begin_commit(txid)
     keys: list[Key] = [(word,) for word in words]
     state.check_replay(keys)
@@ -204,7 +204,7 @@ def test_a_replay_in_another_number_of_partitions_counts_once(partitions: int) -
 
     def update(txid: int, attempt: int, words: str, number: int) -> None:
         for part in range(number):
-            state = factory.make_state({ATTEMPT: attempt, OWNER: owner("counts")}, part, number)
+            state = factory.make_state({TASK: StateTask(attempt, owner("counts"))}, part, number)
             state.begin_commit(txid)
             keys: list[Key] = [(word,) for word in words if ord(word) % number == part]
             state.check_replay(keys)

@@ -16,12 +16,12 @@ from servers import RedisServer
 from kinesis_trident.trident import StateBehindError
 from kinesis_trident.trident.build.checks import weakness
 from kinesis_trident.trident.errors import StoreError
-from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
 from kinesis_trident.trident.stores.memcached import MemcachedState
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.sql import SqlState
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def own_redis() -> Iterator[RedisServer]:
 
 def count(factory: MapStateFactory, txid: int, applied: int, attempt: int = 1) -> Any:
     who = Owner("shop", "lines@1", "counts", frozenset(("counts",)), applied=applied)
-    state = factory.make_state({ATTEMPT: attempt, OWNER: who}, 0, 1)
+    state = factory.make_state({TASK: StateTask(attempt, who)}, 0, 1)
     state.begin_commit(txid)
     [counted] = state.multi_combine([("a",)], operator.add, [1])
     state.commit(txid)

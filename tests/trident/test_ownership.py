@@ -19,11 +19,12 @@ from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.trident import Count, StateOwnedError
 from kinesis_trident.trident.errors import ForeignValueError
 from kinesis_trident.trident.run.batches import name_updates, owners_of
-from kinesis_trident.trident.state import ATTEMPT, Key
+from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores import MapStateFactory, StateType
-from kinesis_trident.trident.stores.ownership import GLOBALS, OWNER, Owner
+from kinesis_trident.trident.stores.ownership import GLOBALS, Owner
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.sql import SqlState
+from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.topology import _below
 
 KEYS: list[Key] = [("a",), ("b",)]
@@ -37,7 +38,7 @@ def owner(update: str, *others: str, application: str = "shop", home: str = HOME
 def count(
     factory: MapStateFactory, who: Owner | None, txid: int, number: int = 1, attempt: int = 1
 ) -> Sequence[Any]:
-    conf = {ATTEMPT: attempt} if who is None else {ATTEMPT: attempt, OWNER: who}
+    conf = {TASK: StateTask(attempt, who)}
     state = factory.make_state(conf, 0, 1)
     state.begin_commit(txid)
     if who is not None and who.is_global:

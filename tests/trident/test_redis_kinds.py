@@ -29,9 +29,10 @@ from kinesis_trident.trident import (
     StoreUnavailableError,
 )
 from kinesis_trident.trident.state import ATTEMPT
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.redis.connecting import parse_target
+from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.testing import BackingMapConformance
 from kinesis_trident.trident.testing.conformance import Connect
 
@@ -40,7 +41,7 @@ from kinesis_trident.trident.testing.conformance import Connect
 def owned(factory: RedisState, txid: int, applied: int, attempt: int = 1) -> Iterator[Any]:
     """A state of a topology's update in which a batch has begun."""
     who = Owner("shop", "lines@1", "counts", frozenset(("counts",)), applied=applied)
-    state = factory.make_state({ATTEMPT: attempt, OWNER: who}, 0, 1)
+    state = factory.make_state({TASK: StateTask(attempt, who)}, 0, 1)
     state.begin_commit(txid)
     yield state
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,20 +12,20 @@ from test_late_tasks import Meanwhile
 from kinesis_trident.trident import SharedKeyError
 from kinesis_trident.trident.errors import StoreUnavailableError
 from kinesis_trident.trident.maps.backing import Version
-from kinesis_trident.trident.state import ATTEMPT, Key
+from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores import ByteStore, MapStateFactory, StateType
 from kinesis_trident.trident.stores.memory import MemoryByteStore, MemoryMapState
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
-FIRST = Owner("shop", "lines@1", "partition_persist(Count) in counts", is_first=True)
-AGAIN = replace(FIRST, is_first=False)
+OWNER = Owner("shop", "lines@1", "partition_persist(Count) in counts")
 KEY: Key = ("word",)
 
 
 def task(
-    factory: MapStateFactory, txid: int, owner: Owner = FIRST, partition: int = 0, attempt: int = 1
+    factory: MapStateFactory, txid: int, *, is_first: bool = True, partition: int = 0, attempt: int = 1
 ) -> Any:
-    state = factory.make_state({ATTEMPT: attempt, OWNER: owner}, partition, 2)
+    state = factory.make_state({TASK: StateTask(attempt, OWNER, is_first=is_first)}, partition, 2)
     state.begin_commit(txid)
     return state
 
@@ -70,7 +69,7 @@ def test_side_by_side(every_store: MapStateFactory, holds: bool) -> None:
 
 def test_a_later_attempt_cannot_tell(every_store: MapStateFactory) -> None:
     count(task(every_store, 1), 1)
-    assert count(task(every_store, 1, AGAIN, attempt=2), 1) == [1]
+    assert count(task(every_store, 1, is_first=False, attempt=2), 1) == [1]
 
 
 def test_the_task_s_own_keys(every_store: MapStateFactory) -> None:

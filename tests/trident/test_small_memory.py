@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.trident import MemoryMapState
 from kinesis_trident.trident.state import ATTEMPT
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 BATCHES = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True), max_size=8)
 
@@ -23,7 +24,7 @@ def test_counts_of_the_last_used_keys(size: int, prefix: str, batches: list[list
     model: OrderedDict[str, int] = OrderedDict()
     for txid, words in enumerate(batches, 1):
         owner = Owner("shop", "lines@1", "count", frozenset({"count"}))
-        state = factory.make_state({ATTEMPT: txid, OWNER: owner}, 0, 1)
+        state = factory.make_state({TASK: StateTask(txid, owner)}, 0, 1)
         state.begin_commit(txid)
         state.check_replay([(word,) for word in words])
         found = state.multi_combine([(word,) for word in words], operator.add, [1] * len(words))

@@ -10,7 +10,7 @@ import pytest
 from servers import MariaDBServer, MemcachedServer, PostgresServer, RedisServer
 from thorough import cases
 
-from kinesis_trident.trident.maps import CachedMap, MicroBatchBackingMap
+from kinesis_trident.trident.maps import CachedMap
 from kinesis_trident.trident.stores import MapStateFactory, StateType, StoreMap
 from kinesis_trident.trident.stores.dynamodb import DynamoDBByteStore, DynamoDBState
 from kinesis_trident.trident.stores.files import FileByteStore
@@ -46,7 +46,7 @@ class TestCached(BackingMapConformance):
     @pytest.fixture
     def connect(self) -> Connect:
         store = MemoryByteStore("memory")
-        return lambda kind: MicroBatchBackingMap(CachedMap(StoreMap(store, JsonSerializer(kind)), 30), 7, 3)
+        return lambda kind: CachedMap(StoreMap(store, JsonSerializer(kind), most_read=7, most_written=3), 30)
 
 
 class TestFiles(BackingMapConformance):

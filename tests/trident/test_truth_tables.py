@@ -12,10 +12,8 @@ from kinesis_trident.trident.errors import BrokenBatchError, StaleTransactionErr
 from kinesis_trident.trident.maps import (
     BackingMap,
     CachedMap,
-    MicroBatchBackingMap,
     NonTransactionalMap,
     OpaqueMap,
-    SnapshottableMap,
     TransactionalMap,
 )
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
@@ -323,9 +321,9 @@ def test_a_key_removed_and_set_again_stays() -> None:
     assert state.multi_get([K]) == [4]
 
 
-def test_a_snapshottable_map_keeps_its_value_under_one_key() -> None:
+def test_a_map_as_a_snapshottable_keeps_its_value_under_one_key() -> None:
     store = DictMap()
-    state = SnapshottableMap[int](OpaqueMap(store), ("$GLOBAL$",))
+    state = OpaqueMap[int](store)
     state.begin_commit(1)
     assert state.get() is None
     assert state.update(Add(5)) == 5
@@ -348,13 +346,3 @@ def test_the_cache_keeps_what_was_used_last_and_misses_too() -> None:
     assert store.gets == [2, 1]
     assert cache.multi_get([("a",)]) == [1]
     assert store.gets == [2, 1, 1]
-
-
-def test_requests_are_split() -> None:
-    store = DictMap()
-    state = OpaqueMap[int](MicroBatchBackingMap(store, 100, 30))
-    keys: list[Key] = [(str(i),) for i in range(250)]
-    state.begin_commit(1)
-    assert state.multi_combine(keys, operator.add, list(range(250))) == list(range(250))
-    assert store.gets == [100, 100, 50]
-    assert store.puts == [30] * 8 + [10]

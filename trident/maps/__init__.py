@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from kinesis_trident.trident.maps.backing import (
         LOST as LOST,
         BackingMap as BackingMap,
-        MicroBatchBackingMap as MicroBatchBackingMap,
         VersionedBackingMap as VersionedBackingMap,
     )
     from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap as CachedBatchReadsMap
     from kinesis_trident.trident.maps.cached import CachedMap as CachedMap
     from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap as NonTransactionalMap
-    from kinesis_trident.trident.maps.snapshottable import SnapshottableMap as SnapshottableMap
     from kinesis_trident.trident.maps.transactions import (
         OpaqueMap as OpaqueMap,
         TransactionalMap as TransactionalMap,

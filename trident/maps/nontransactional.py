@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.trident.maps.backing import BackingMap
-from kinesis_trident.trident.state import Key, RemovableMapState, ValueUpdater
+from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap
+from kinesis_trident.trident.state import Key, ValueUpdater
 
 T = TypeVar("T")
 
 
-class NonTransactionalMap(RemovableMapState[T]):
+class NonTransactionalMap(StoredMap[T]):
     """Keeps plain values: at-least-once."""
 
-    def __init__(self, backing: BackingMap[Any]) -> None:
+    def __init__(self, backing: BackingMap[Any], whole: Key = GLOBAL) -> None:
+        super().__init__(whole)
         self._backing = backing
 
     def begin_commit(self, txid: int | None) -> None:
@@ -29,12 +31,9 @@ class NonTransactionalMap(RemovableMapState[T]):
         """See `ReadOnlyMapState.multi_get`."""
         return self._backing.multi_get(keys) if len(keys) else []
 
-    def tuples(self) -> list[tuple[Any, ...]]:
-        """Return the values of each key, and then its value; for a store that can list its keys."""
-        keys = self._backing.keys()
-        return [
-            (*key, value) for key, value in zip(keys, self.multi_get(keys), strict=True) if value is not None
-        ]
+    @property
+    def _listed(self) -> list[Key]:
+        return self._backing.keys()
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
         """See `MapState.multi_update`."""

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from kinesis_trident.trident.errors import BrokenBatchError, ConflictError
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap, Reads
+from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
-from kinesis_trident.trident.state import Key, RemovableMapState, ValueUpdater
+from kinesis_trident.trident.state import Key, ValueUpdater
 
 T = TypeVar("T")
 
@@ -28,15 +29,19 @@ Removals = dict[Key, int | None]
 """The removed keys that are still in the store, each with the batch that removed it."""
 
 
-class TransactionMap(RemovableMapState[T]):
+class TransactionMap(StoredMap[T]):
     """Values by key, each stored with the batch that wrote it.
 
     Args:
         backing: the store.
         removed: shared by the states of several batches, if each batch has a new state.
+        whole: the key of its value as a snapshottable.
     """
 
-    def __init__(self, backing: BackingMap[Any], removed: Removals | None = None) -> None:
+    def __init__(
+        self, backing: BackingMap[Any], removed: Removals | None = None, whole: Key = GLOBAL
+    ) -> None:
+        super().__init__(whole)
         self._reads: CachedBatchReadsMap[Any] = CachedBatchReadsMap(backing)
         self._batch: int | None = None
         # The number by which values count the batch: a store can add to its txid.
@@ -64,25 +69,14 @@ class TransactionMap(RemovableMapState[T]):
         self._txid = self._reads.begin_batch(txid)
         self._drop_removed(self._txid)
 
-    def check_replay(self, keys: Sequence[Key], *, store: bool = True) -> None:
-        """Check that a replay updates the keys that the attempt before was to update; call it before the updates.
+    def check_replay(self, keys: Sequence[Key] | None, *, store: bool = True) -> None:
+        """See `MapState.check_replay`."""
+        self._reads.check_replay([self._whole] if keys is None else keys, store=store)
 
-        Args:
-            keys: all keys that the batch updates in this partition, each once.
-            store: False: only check, and store nothing for the next replay.
-
-        Raises:
-            ReplayDiffersError: these keys differ; nothing was written.
-        """
-        self._reads.check_replay(keys, store=store)
-
-    def hold_writes(self) -> None:
-        """Write nothing until the batch is committed, then each key once; call it after `begin_commit`.
-
-        For updates that may change a key twice in a batch: a replay of a batch that failed between two writes of a
-        key could not know which of them it holds.
-        """
+    def hold_writes(self) -> bool:
+        """See `MapState.hold_writes`."""
         self._reads.hold_writes()
+        return True
 
     def commit(self, txid: int | None) -> None:
         """End the batch.
@@ -100,12 +94,9 @@ class TransactionMap(RemovableMapState[T]):
         self._check_whole()
         return self._visible(self._reads.multi_get(keys)) if len(keys) else []
 
-    def tuples(self) -> list[tuple[Any, ...]]:
-        """Return the values of each key, and then its value; for a store that can list its keys."""
-        keys = self._reads.keys()
-        return [
-            (*key, value) for key, value in zip(keys, self.multi_get(keys), strict=True) if value is not None
-        ]
+    @property
+    def _listed(self) -> list[Key]:
+        return self._reads.keys()
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
         """See `MapState.multi_update`."""

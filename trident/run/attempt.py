@@ -53,17 +53,20 @@ from kinesis_trident.trident.run.shared_partials import SharedPartials
 from kinesis_trident.trident.run.state_metrics import log_update
 from kinesis_trident.trident.run.state_updates import NOTHING, StateUpdate, work_of
 from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
+from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
     """The facts of a batch that an attempt needs: `txid` is None outside of transactions.
 
-    `one_task`: its few records are read in one task, so that nothing need be moved.
+    `one_task`: its few records are read in one task, so that nothing need be moved. `is_first`: no attempt before has
+    changed states.
     """
 
     txid: int | None
@@ -71,6 +74,7 @@ class BatchFacts:
     partitions: int
     owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
     one_task: bool = False
+    is_first: bool = False
 
 
 @dataclass(slots=True)
@@ -343,6 +347,10 @@ class Attempt:
             return self._aggregate_rows(node, move_by_key(frame, node.keys, partitions))
         return frame
 
+    def _task(self, node: UpdateNode) -> StateTask:
+        facts = self.facts
+        return StateTask(facts.conf.get(ATTEMPT), facts.owners.get(node), is_first=facts.is_first)
+
     def _state_update(
         self, node: UpdateNode, partitions: int, schema: StructType, *, check: bool = False
     ) -> StateUpdate:
@@ -350,7 +358,7 @@ class Attempt:
             node.operation,
             node.factory,
             work_of(node, self.facts.conf, check=check),
-            {**self.facts.conf, OWNER: self.facts.owners.get(node)},
+            {**self.facts.conf, TASK: self._task(node)},
             self.facts.txid,
             partitions,
             arrow_schema(schema),

@@ -162,7 +162,8 @@ class TopologyAttempts:
         options = self.spout.options
         assert options is not None
         one_task = batch.tasks == 1 and options.shards_per_task is None and fits_one_task(self.nodes)
-        return BatchFacts(batch.txid, conf, 1 if one_task else self.partitions, owners, one_task)
+        partitions = 1 if one_task else self.partitions
+        return BatchFacts(batch.txid, conf, partitions, owners, one_task, facts.is_first)
 
     def _note(self, attempt: Attempt, batch: CurrentBatch) -> None:
         names = name_updates(self.nodes)

@@ -19,8 +19,6 @@ from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggre
 from kinesis_trident.trident.build.graph import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
-from kinesis_trident.trident.maps.snapshottable import SnapshottableMap
-from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import keys_of, partials_of, rows_by_key
 from kinesis_trident.trident.state import (
@@ -33,6 +31,7 @@ from kinesis_trident.trident.state import (
     StateUpdater,
 )
 from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 
 _CHUNK = 10_000
@@ -146,7 +145,7 @@ class Persisted:
             )
         ]
         collector = TridentCollector(self.operation, self.width)
-        if isinstance(state, SnapshottableMap | TransactionMap):
+        if isinstance(state, MapState):
             # The updater may change a key twice.
             state.hold_writes()
         self.updater.prepare(self.conf)
@@ -220,7 +219,8 @@ class StateUpdate:
         if not held and not isinstance(self.work, ReplayCheck):
             return None
         with measure() as metrics, convert_replay_requests(self.operation):
-            state: State = self.factory.make_state(self.conf, partition, self.partitions)
+            task = StateTask.of(self.conf).here(partition, self.partitions)
+            state: State = self.factory.make_state({**self.conf, TASK: task}, partition, self.partitions)
             state.begin_commit(self.txid)
             emitted = iter(self.work(state, held))
             state.commit(self.txid)
@@ -231,7 +231,7 @@ class StateUpdate:
 
 def _check_replay(state: Any, keys: Sequence[Any] | None, *, store: bool = True) -> None:
     """Check the keys of an update; None: the state's one value."""
-    if isinstance(state, SnapshottableMap):
+    if isinstance(state, MapState):
         state.check_replay(keys, store=store)
 
 
@@ -260,7 +260,7 @@ def _snapshottable(state: Any, operation: str) -> Snapshottable[Any]:
     if not isinstance(state, Snapshottable):
         msg = (
             f"{operation}: an aggregation of all tuples needs a Snapshottable, but the factory made a "
-            f"{type(state).__name__}. Wrap a MapState in a SnapshottableMap"
+            f"{type(state).__name__}. Make it with map_state, which gives both"
         )
         raise OperationError(msg)
     return state

@@ -13,12 +13,12 @@ import msgspec
 
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.trident.errors import StateOptionsError
-from kinesis_trident.trident.maps.backing import BackingMap, MicroBatchBackingMap
+from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.cached import CachedMap, Remembered
 from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
-from kinesis_trident.trident.maps.snapshottable import SnapshottableMap
+from kinesis_trident.trident.maps.stored_map import StoredMap
 from kinesis_trident.trident.maps.transactions import OpaqueMap, Removals, TransactionalMap, TransactionMap
-from kinesis_trident.trident.state import StateFactory, StateType
+from kinesis_trident.trident.state import Key, StateFactory, StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.options import MapOptions, options_of
 from kinesis_trident.trident.stores.ownership import Owner, StatePlace
@@ -26,7 +26,7 @@ from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSe
 from kinesis_trident.trident.stores.storemap import StoreMap
 from kinesis_trident.trident.stores.task import StateTask
 
-_MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None], TransactionMap[Any]]] = {
+_MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None, Key], TransactionMap[Any]]] = {
     StateType.TRANSACTIONAL: TransactionalMap,
     StateType.OPAQUE: OpaqueMap,
 }
@@ -56,15 +56,15 @@ def map_state(
     kind: StateType,
     global_key: str = "$GLOBAL$",
     removed: Removals | None = None,
-) -> SnapshottableMap[Any]:
-    """Make a state of any kind from a user's own backing map: `MapState` and `Snapshottable`.
+) -> StoredMap[Any]:
+    """Make a state of any kind from a user's own backing map: it is a `MapState` and a `Snapshottable`.
 
     If each batch makes a new state, give all states of a process one dict, `removed`: the next state drops the keys
     that one removes.
     """
     if kind is StateType.NON_TRANSACTIONAL:
-        return SnapshottableMap(NonTransactionalMap(backing), (global_key,))
-    return SnapshottableMap(_MAPS[kind](backing, removed), (global_key,))
+        return NonTransactionalMap(backing, (global_key,))
+    return _MAPS[kind](backing, removed, (global_key,))
 
 
 class MapStateFactory(StateFactory):
@@ -110,11 +110,6 @@ class MapStateFactory(StateFactory):
         return cls(StateType.NON_TRANSACTIONAL, target, **options)
 
     @property
-    def checks_replays(self) -> bool:
-        """See `StateFactory.checks_replays`."""
-        return self.kind is not StateType.NON_TRANSACTIONAL
-
-    @property
     def place(self) -> Hashable:
         """See `StateFactory.place`: the store, the part of it that the options name, and the prefix of the keys."""
         return *self._store, self._options.key_prefix
@@ -155,10 +150,10 @@ class MapStateFactory(StateFactory):
 
     def make_state(
         self, conf: Mapping[str, Any], partition_index: int, num_partitions: int
-    ) -> SnapshottableMap[Any]:
+    ) -> StoredMap[Any]:
         """See `StateFactory.make_state`."""
         removed = self._in_process().removed
-        backing = self._backing(StateTask.of(conf, partition_index, num_partitions))
+        backing = self._backing(StateTask.of(conf).here(partition_index, num_partitions))
         return map_state(backing, self.kind, self._options.global_key, removed)
 
     def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
@@ -177,11 +172,9 @@ class MapStateFactory(StateFactory):
             task=task if self.checks_replays else replace(task, is_first=False),
             place=self._place(task.owner),
             lasting=self._lasts,
+            most_read=options.max_multi_get_batch_size,
+            most_written=options.max_multi_put_batch_size,
         )
-        if options.max_multi_get_batch_size or options.max_multi_put_batch_size:
-            backing = MicroBatchBackingMap(
-                backing, options.max_multi_get_batch_size, options.max_multi_put_batch_size
-            )
         if options.local_cache_size:
             backing = CachedMap(backing, options.local_cache_size, self._in_process().remembered)
         return backing

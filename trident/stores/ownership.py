@@ -25,9 +25,6 @@ from kinesis_trident.trident.errors import (
 )
 from kinesis_trident.trident.stores.key_text import KeyDigest, mark_key
 
-OWNER = "trident.owner"
-"""The entry of `conf` with the `Owner` of the states that a task updates."""
-
 GLOBALS = "global aggregates"
 """The update that a prefix belongs to if only global aggregates stand under it, each with a mark of its own."""
 
@@ -39,8 +36,7 @@ class Owner:
     `stream` is the name of the stream's state in ZooKeeper, which numbers the batches. `updates` are the names of all
     updates of that stream, and `GLOBALS` if one is global: a mark of another one is left over from earlier code.
     `is_global`: it updates one key only. `applied`: the newest batch that the state certainly holds; 0 if none is
-    known. `merged`: the names of streams that were read alone before, and are part of this one now. `is_first`: this
-    is the first attempt at the batch.
+    known. `merged`: the names of streams that were read alone before, and are part of this one now.
     """
 
     application: str
@@ -50,15 +46,12 @@ class Owner:
     is_global: bool = False
     applied: int = 0
     merged: frozenset[str] = frozenset()
-    is_first: bool = False
 
     @classmethod
     def of(cls, facts: StateFacts, update: str, updates: frozenset[str], *, is_global: bool = False) -> Owner:
         """Return the owner of an update of a batch."""
         applied = facts.applied.get(update, 0)
-        return cls(
-            facts.application, facts.home, update, updates, is_global, applied, facts.merged, facts.is_first
-        )
+        return cls(facts.application, facts.home, update, updates, is_global, applied, facts.merged)
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

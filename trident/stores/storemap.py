@@ -27,7 +27,7 @@ from kinesis_trident.trident.errors import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
+from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap, in_parts
 from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.begin import Begin, Fence, check_fence, check_kept, read_fence
@@ -75,6 +75,8 @@ class StoreMap(VersionedBackingMap[Any]):
         task: the task that updates it.
         place: the keys, and who owns them; None: not known, so nothing is checked.
         lasting: False for a store that may forget the fence during a batch.
+        most_read: the number of keys in a request that reads; 0: all of a batch.
+        most_written: the number of keys in a request that writes; 0: all of a batch.
         sleep: seconds, between retries.
     """
 
@@ -89,6 +91,8 @@ class StoreMap(VersionedBackingMap[Any]):
         task: StateTask = NOBODY,
         place: StatePlace | None = None,
         lasting: bool = True,
+        most_read: int = 0,
+        most_written: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
@@ -98,6 +102,7 @@ class StoreMap(VersionedBackingMap[Any]):
         self._task = task
         self._place = place
         self._lasting = lasting
+        self._most_read, self._most_written = most_read, most_written
         self._base = 0
         self._mark: Fence | None = None
         operator = task.owner.update if task.owner is not None else ""
@@ -283,7 +288,7 @@ class StoreMap(VersionedBackingMap[Any]):
         names = self._names(keys)
         unique = list(dict.fromkeys(names))
         self._metrics.keys_read += len(unique)
-        raws, versions = self._ask(self._store.get_many, unique)
+        raws, versions = self._get(unique)
         if len(unique) < len(names):
             at = dict(zip(unique, range(len(unique)), strict=True))
             raws, versions = [raws[at[name]] for name in names], [versions[at[name]] for name in names]
@@ -291,13 +296,11 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """See `BackingMap.multi_put`."""
-        self._metrics.keys_written += len(keys)
-        self._ask(self._store.set_many, self._names(keys), self._bytes(keys, values))
+        self._set(keys, self._bytes(keys, values))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """See `BackingMap.multi_remove`."""
-        self._metrics.keys_written += len(keys)
-        self._ask(self._store.set_many, self._names(keys), [None] * len(keys))
+        self._set(keys, [None] * len(keys))
 
     def multi_compare_and_set(
         self, keys: Sequence[Key], values: Sequence[Any], versions: Sequence[Version]
@@ -311,14 +314,37 @@ class StoreMap(VersionedBackingMap[Any]):
         """
         raws = self._serialize(keys, values)
         self._metrics.keys_written += len(keys)
+        names = self._names(keys)
+        written: list[Version] = []
+        for part in in_parts(len(keys), self._most_written):
+            written += self._compare_and_set(names[part], raws[part], versions[part])
+        return self._ours.note(keys, written)
+
+    def _compare_and_set(
+        self, names: Sequence[str], raws: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
         if self._mark is not None and self._store.guards:
-            return self._ours.note(keys, self._ask(self._write_guarded, self._names(keys), raws, versions))
+            return self._ask(self._write_guarded, names, raws, versions)
         if self._mark is not None:
             # After the read: a fence raised before is seen here; an attempt that raises it later changes the values
             # read.
             self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
-        written = self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
-        return self._ours.note(keys, written)
+        return self._ask(self._store.compare_and_set_many, names, raws, versions)
+
+    def _get(self, names: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        raws: list[bytes | None] = []
+        versions: list[Version] = []
+        for part in in_parts(len(names), self._most_read):
+            found, their = self._ask(self._store.get_many, names[part])
+            raws += found
+            versions += their
+        return raws, versions
+
+    def _set(self, keys: Sequence[Key], raws: Sequence[bytes | None]) -> None:
+        self._metrics.keys_written += len(keys)
+        names = self._names(keys)
+        for part in in_parts(len(keys), self._most_written):
+            self._ask(self._store.set_many, names[part], raws[part])
 
     def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
         """See `VersionedBackingMap.multi_exchange`; the fence is read with each part of the keys, not before it.
@@ -329,12 +355,29 @@ class StoreMap(VersionedBackingMap[Any]):
             SerializationError: a value cannot be stored; that key was not written.
             FencedError: a newer attempt has begun.
         """
-        guard = None if self._mark is None else self._prefix + FENCE
+        if 0 < self._most_written < self._most_read:
+            return super().multi_exchange(keys, change)
         # A topology has had them checked.
         names = self._checked[1] if keys == self._checked[0] else None
         if self._key_factory is not None:
             # The check is over all parts, not only within each.
             names = self._names(keys)
+        written: list[Version] = []
+        for part in in_parts(len(keys), self._most_read or self._most_written):
+            here, start = keys[part], part.start
+
+            def shifted(inner: slice, values: list[Any], start: int = start) -> Any:
+                return change(slice(start + inner.start, start + inner.stop), values)
+
+            if self._store.overlaps:
+                theirs = names[part] if names else None
+                written += self._ours.note(here, self._ask(self._exchange, here, theirs, shifted))
+            else:
+                written += super().multi_exchange(here, shifted)
+        return written
+
+    def _exchange(self, keys: Sequence[Key], names: Sequence[str] | None, change: Change) -> list[Version]:
+        guard = None if self._mark is None else self._prefix + FENCE
 
         def changed(
             part: slice, raws: list[bytes | None], fence: bytes | None
@@ -347,18 +390,10 @@ class StoreMap(VersionedBackingMap[Any]):
             self._metrics.keys_written += len(here) - len(left)
             return self._serialize(here, values), left
 
-        def exchange() -> list[Version]:
-            with self._store.exchange(guard) as exchange:
-                return run_exchange(
-                    exchange,
-                    len(keys),
-                    lambda part: names[part] if names else self._names(keys[part]),
-                    changed,
-                )
-
-        if not self._store.overlaps:
-            return super().multi_exchange(keys, change)
-        return self._ours.note(keys, self._ask(exchange))
+        with self._store.exchange(guard) as exchange:
+            return run_exchange(
+                exchange, len(keys), lambda part: names[part] if names else self._names(keys[part]), changed
+            )
 
     def end_batch(self, txid: int | None) -> None:
         """Make all writes durable before the return."""
@@ -406,7 +441,7 @@ class StoreMap(VersionedBackingMap[Any]):
                     raise SerializationError(msg)
         return names
 
-    def _deserialize(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
+    def _deserialize(self, keys: Sequence[Key], raws: Sequence[bytes | None]) -> list[Any]:
         try:
             values = self._serializer.deserialize_many(raws)
         except Exception:

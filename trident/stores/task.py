@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kinesis_trident.bolt.tracking.place import is_first_try
 from kinesis_trident.trident.state import ATTEMPT
-from kinesis_trident.trident.stores.ownership import OWNER, Owner
+from kinesis_trident.trident.stores.ownership import Owner
+
+TASK = "trident.task"
+"""The entry of `conf` with the `StateTask`, in a topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,12 @@ class StateTask:
     is_first: bool = False
 
     @classmethod
-    def of(cls, conf: Mapping[str, Any], partition: int = 0, partitions: int = 0) -> StateTask:
-        """Return the task that makes a state with this `conf`."""
-        owner: Owner | None = conf.get(OWNER)
-        is_first = owner is not None and owner.is_first and is_first_try()
-        return cls(conf.get(ATTEMPT), owner, partition, partitions, is_first)
+    def of(cls, conf: Mapping[str, Any]) -> StateTask:
+        """Return the task of a `conf`; of that of your own code only the attempt is known."""
+        task: StateTask = conf.get(TASK) or cls(conf.get(ATTEMPT))
+        return task
+
+    def here(self, partition: int, partitions: int) -> StateTask:
+        """Return this task as it runs in a partition: Spark may have run it there before."""
+        is_first = self.is_first and is_first_try()
+        return replace(self, partition=partition, partitions=partitions, is_first=is_first)

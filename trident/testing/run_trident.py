@@ -209,8 +209,12 @@ class NotedKeys(ByReference):
 
     def _of_all(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*args: Any, **named: Any) -> Any:
-            self.whole = True
-            return method(*args, **named)
+            keys, self.whole = dict(self.keys), True
+            try:
+                return method(*args, **named)
+            finally:
+                # A map has a key for it, which nobody has named.
+                self.keys = keys
 
         return noted
 

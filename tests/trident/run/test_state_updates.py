@@ -21,11 +21,14 @@ from kinesis_trident.trident import (
     TridentTopology,
     TridentTuple,
 )
-from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.errors import OperationError, ReplayDiffersError
+from kinesis_trident.trident.maps import OpaqueMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import partials_of
 from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
-from kinesis_trident.trident.state import Key, MapState, StateFactory, ValueUpdater
+from kinesis_trident.trident.state import Key, MapState, StateFactory, StateType, ValueUpdater
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 
 FIELDS = StructType([StructField("word", StringType()), StructField("n", LongType())])
 
@@ -73,6 +76,20 @@ class Made(StateFactory):
     def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Counts:
         """The same for all."""
         return self.state
+
+
+class Bare(StateFactory):
+    """A user's own factory, which makes nothing but the map."""
+
+    kind = StateType.OPAQUE
+
+    def __init__(self) -> None:
+        self.memory = MemoryMapState.opaque()
+
+    def make_state(
+        self, conf: Mapping[str, Any], partition_index: int, num_partitions: int
+    ) -> OpaqueMap[int]:
+        return OpaqueMap(self.memory.make_backing(conf))
 
 
 def updated(state: Counts, aggregator: CombinerAggregator, schema: StructType = FIELDS) -> StateUpdate:
@@ -179,3 +196,22 @@ def test_a_state_that_gives_fewer_values_than_groups_is_told_before_it_commits()
     with pytest.raises(OperationError, match="counts: the state returned 1 values for 2 groups"):
         list(updated(state, Count()).run(given({"a": 1, "b": 2}), 0))
     assert state.batches == [("begin", 7)]
+
+
+def test_a_factory_of_a_bare_map_has_the_check_of_replays() -> None:
+    factory = Bare()
+    assert factory.checks_replays
+
+    def update(attempt: int, *words: str) -> None:
+        task = StateTask(attempt, Owner("shop", "lines@1", "counts"))
+        rows = pa.RecordBatch.from_pydict({"word": [*words], "n": [1] * len(words)}, arrow_schema(FIELDS))
+        work = Combined("Count", ("word",), "n", Count())
+        once = StateUpdate("Count", factory, work, {TASK: task}, 1, 4, arrow_schema(StructType()))
+        list(once.at([rows], 3))
+
+    update(1, "a", "b")
+    with pytest.raises(
+        ReplayDiffersError, match="the replay of batch 1 updates other keys of shop/lines@1/counts"
+    ):
+        update(2, "a", "c")
+    assert factory.memory.make_state({}, 0, 1).multi_get([("b",), ("c",)]) == [1, None]

@@ -1,0 +1,44 @@
+"""The base of the maps of this package: values by key, of which one can be the value of a global aggregation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
+
+T = TypeVar("T")
+
+GLOBAL: Key = ("$GLOBAL$",)
+"""The key of a global aggregate, unless another one is given."""
+
+
+class StoredMap(RemovableMapState[T], Snapshottable[T]):
+    """A map state that is a snapshottable, too: its one value has the key `whole`."""
+
+    def __init__(self, whole: Key) -> None:
+        self._whole = whole
+
+    @property
+    @abstractmethod
+    def _listed(self) -> list[Key]:
+        """All keys of the store."""
+
+    def tuples(self) -> list[tuple[Any, ...]]:
+        """See `MapState.tuples`."""
+        keys = self._listed
+        return [
+            (*key, value) for key, value in zip(keys, self.multi_get(keys), strict=True) if value is not None
+        ]
+
+    def get(self) -> T | None:
+        """See `ReadOnlySnapshottable.get`."""
+        return self.multi_get([self._whole])[0]
+
+    def update(self, updater: ValueUpdater[T]) -> T | None:
+        """See `Snapshottable.update`."""
+        return self.multi_update([self._whole], [updater])[0]
+
+    def set(self, value: T | None) -> None:
+        """See `Snapshottable.set`."""
+        self.multi_put([self._whole], [value])
