@@ -91,6 +91,8 @@ def test_one_module_knows_what_an_error_of_a_database_means() -> None:
         or (isinstance(node, ast.Constant) and node.value in _CODES_OF_DATABASES)
     }
     assert knowing == {"kinesis_trident/common/database.py"}
+
+
 def test_no_loop_on_a_store_is_without_a_bound() -> None:
     endless = [
         f"{path}:{node.lineno}"
