@@ -87,11 +87,14 @@ def _decide(store: SourceStore, dead_letter: bool) -> tuple[Batch, dict[str, Pin
             f"release has read {shards}, and did not note the first record. Leave out --dead-letter"
         )
         raise ConsoleError(msg)
+    together = (
+        f", which reads {', '.join(sorted(batch.plan.streams))} together" if store.layout.several else ""
+    )
     again = f"come again under txid {batch.plan.txid + 1}"
     fate = "go to the dead letter (or what onExhausted says)" if dead_letter else again
     what = (
-        f"abandon txid {batch.plan.txid} of {store.layout.application}: the {count_noun(total - left, 'record')} that "
-        f"it has read {fate}"
+        f"abandon txid {batch.plan.txid} of {store.layout.application}{together}: the "
+        f"{count_noun(total - left, 'record')} that it has read {fate}"
     )
     return (
         batch,

@@ -79,11 +79,6 @@ class Choice:
 _ALL = Choice()
 
 
-def is_of_shard(message_id: str, shard: str | None) -> bool:
-    """Return whether a message id is of a shard; None stands for all."""
-    return shard is None or f"/{shard}:" in message_id
-
-
 def listed_ids(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> Iterator[str]:
     """Yield the message ids of the chosen dead letters of all that ZooKeeper lists.
 
@@ -326,25 +321,24 @@ def ask_for_replay(
     return sum(len(node.records) for _, _, node in asked)
 
 
-def withdraw(stores: Sequence[SourceStore], is_meant: Callable[[str], bool]) -> tuple[int, int]:
+def withdraw(store: SourceStore, is_meant: Callable[[str], bool]) -> tuple[int, int]:
     """Withdraw requests to deliver records again, chosen by their message ids.
 
     Returns:
         The number of records that no run had taken in yet, and of those for which a run was quicker.
     """
     withdrawn = late = 0
-    for store in stores:
-        for shard, name, node, records in _waiting_requests(store):
-            left = tuple(record for text, record in records.items() if not is_meant(text))
-            count = len(records) - len(left)
-            if not count:
-                continue
-            if store.external.withdraw(
-                shard, name, msgspec.structs.replace(node, records=left) if left else None
-            ):
-                withdrawn += count
-            else:
-                late += count
+    for shard, name, node, records in _waiting_requests(store):
+        left = tuple(record for text, record in records.items() if not is_meant(text))
+        count = len(records) - len(left)
+        if not count:
+            continue
+        if store.external.withdraw(
+            shard, name, msgspec.structs.replace(node, records=left) if left else None
+        ):
+            withdrawn += count
+        else:
+            late += count
     return withdrawn, late
 
 

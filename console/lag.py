@@ -107,13 +107,19 @@ def sight_of(snapshot: Snapshot, shard: str) -> Sight:
 
 
 def trend(snapshot: Snapshot) -> float | None:
-    """Return the seconds by which the lag of the run that is connected grows in a second; None if that is unknown."""
+    """Return the seconds by which the lag of the run that is connected grows in a second; None if that is unknown.
+
+    Of a part of its shards it is.
+    """
     status = _status(snapshot)
     return lag_growth(status.lags, status.reads) if status is not None else None
 
 
 def _status(snapshot: Snapshot) -> StatusNode | None:
     status = snapshot.status
+    if snapshot.part is not None:
+        # A run says its lag and what it reads for all of its shards together.
+        return None
     return status if snapshot.owner is not None and status and status.epoch == snapshot.epoch else None
 
 
@@ -127,6 +133,7 @@ def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) 
     status = _status(snapshot)
     read_rate, input_rate = rates(status.lags, status.reads) if status else (None, None)
     held = snapshot.inflight.values()
+    pinned = snapshot.pins if snapshot.part is None else snapshot.part.intersection(snapshot.pins)
     retrying = sum(run.count for node in held for run in node.waiting)
     exhausted = sum(run.count for node in held for run in node.dead)
     unacked = sum(run.count for node in held for run in node.pending)
@@ -139,7 +146,7 @@ def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) 
         unread=round(lag_ms / 1000 * input_rate) if lag_ms is not None and input_rate is not None else None,
         seen_at=min((at for at in seen if at is not None), default=None) if None not in seen else None,
         retention_left_ms=min((ms for ms in left if ms is not None), default=None),
-        inflight=retrying + exhausted + unacked + sum(pin.fresh for pin in snapshot.pins.values()),
+        inflight=retrying + exhausted + unacked + sum(snapshot.pins[shard].fresh for shard in pinned),
         retrying=retrying,
         exhausted=exhausted,
         unacked=unacked,

@@ -6,9 +6,9 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from kinesis_trident.console.snapshot import take_snapshot
+from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.status import Document, lines_of, status_of
-from kinesis_trident.console.target import ConsoleError, Target, open_stores
+from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.reasons import make_visible
@@ -42,8 +42,8 @@ def status(application: str, options: Mapping[str, str], *, stream: str | None =
         msg = "status needs the option zookeeper.hosts. Set it as in the query"
         raise ConsoleError(msg)
     now = now_ms()
-    with open_stores(Target(where.zookeeper, where.zookeeper_root, application, stream)) as stores:
-        return ApplicationStatus([status_of(take_snapshot(store, stream), now) for store in stores], now)
+    with open_scope(Target(where.zookeeper, where.zookeeper_root, application, stream)) as scope:
+        return ApplicationStatus([status_of(snapshot, now) for snapshot in scope.snapshots()], now)
 
 
 class ApplicationStatus:

@@ -18,8 +18,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_trident.console.snapshot import Snapshot, take_snapshot
-from kinesis_trident.console.target import ConsoleError, Target, no_shard, open_stores
+from kinesis_trident.console.scope import open_scope
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import duration, iso_time, now_ms, short
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
@@ -161,13 +162,12 @@ def show(
         ConsoleError: there is no such application, stream or shard; or, once all else is shown, nodes cannot be read.
         CheckpointError: ZooKeeper does not answer.
     """
-    with open_stores(target) as stores:
+    with open_scope(target, shard) as scope:
         problems: list[str] = []
 
         def look() -> list[View]:
             now = now_ms()
-            snapshots = of_shard([take_snapshot(store, target.stream) for store in stores], shard)
-            views = [_cut(view(snapshot, now), limit) for snapshot in snapshots]
+            views = [_cut(view(snapshot, now), limit) for snapshot in scope.snapshots()]
             problems[:] = [problem for one in views for problem in one.problems]
             return views
 
@@ -181,24 +181,6 @@ def show(
         if problems:
             msg = "some nodes cannot be read, and are missing above:\n" + "\n".join(problems)
             raise ConsoleError(msg)
-
-
-def of_shard(snapshots: list[Snapshot], shard: str | None) -> list[Snapshot]:
-    """Return the snapshots, of one shard if one is named, without those that do not have it.
-
-    Raises:
-        ConsoleError: none has such a shard.
-    """
-    if shard is None:
-        return snapshots
-    found = []
-    for one in snapshots:
-        with suppress(KeyError):
-            found.append(one.only(shard))
-    if not found:
-        known = [one.label_of(name) for one in snapshots for name in one.shard_ids]
-        raise no_shard(snapshots[0].layout.application, shard, known)
-    return found
 
 
 def _cut(view: View, limit: int) -> View:

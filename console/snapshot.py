@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -58,6 +58,7 @@ class Snapshot:
         ends: how the last runs ended, the newest last.
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
+        part: the names of the shards that are shown; None for all.
     """
 
     layout: Layout
@@ -85,6 +86,7 @@ class Snapshot:
     ends: tuple[RunEnd, ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    part: frozenset[str] | None = None
 
     def command(self, command: str, *words: str) -> str:
         """Return the line that runs a command on the application."""
@@ -99,33 +101,22 @@ class Snapshot:
             return shard
         return key.source if self.layout.several else key.shard
 
-    def only(self, shard: str) -> Snapshot:
-        """Return the same for one shard, named by its id or as `label_of` does; of several streams those of that id.
-
-        Raises:
-            KeyError: there is no such shard.
-        """
-        wanted = {name for name in self.shard_ids if shard in (self.label_of(name), self._id_of(name))}
-        if not wanted:
-            raise KeyError(shard)
+    def only(self, names: frozenset[str], streams: Collection[str]) -> Snapshot:
+        """Return the same for some shards, by name, of some streams; the batch and its pins stay those of all."""
 
         def of(nodes: Mapping[str, NodeT]) -> dict[str, NodeT]:
-            return {name: node for name, node in nodes.items() if name in wanted}
+            return {name: node for name, node in nodes.items() if name in names}
 
         return replace(
             self,
-            pins=of(self.pins),
+            part=names,
+            streams=tuple(sorted(streams)),
+            active=tuple(name for name in self.active if name in streams),
             shards=of(self.shards),
             checkpoints=of(self.checkpoints),
             inflight=of(self.inflight),
             dead_letters=of(self.dead_letters),
         )
-
-    def _id_of(self, shard: str) -> str:
-        try:
-            return self.layout.key_of(shard).shard
-        except ValueError:
-            return shard
 
     def end(self, now: int) -> RunEnd | None:
         """Return how the newest run has ended; None if it runs, or ended without a word.
@@ -174,8 +165,8 @@ class Snapshot:
         return f"txid {plan.txid}: {state}"
 
 
-def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
-    """Read the data of all tables, for all streams that have their home there, or for one of them.
+def take_snapshot(store: SourceStore) -> Snapshot:
+    """Read the data of all tables, for all streams that have their home there.
 
     A node that cannot be read does not hide others: it is listed in `problems`.
 
@@ -209,19 +200,11 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         read_at = max((at for at in pinned if at is not None), default=None)
     known = tuple(sorted(streams_of(store)))
     together = store.streams.get() if store.layout.several else None
-
-    def looked_at(nodes: Mapping[str, NodeT]) -> dict[str, NodeT]:
-        return {
-            shard: node
-            for shard, node in nodes.items()
-            if stream is None or store.layout.key_of(shard).stream == stream
-        }
-
-    inflight = looked_at(store.shards.inflight())
+    inflight = store.shards.inflight()
     return Snapshot(
         layout=store.layout,
         zookeeper=config_of(store.client),
-        streams=known if stream is None else (stream,),
+        streams=known,
         epoch=newest[0] if newest else 0,
         run=newest[1] if newest else None,
         owner=store.epochs.owner(),
@@ -229,15 +212,11 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         batch=batch,
         pins=pins,
         finished=batch is not None and acks is not None and acks.plan == batch.plan.plan,
-        shards=looked_at(lineage.shards if lineage else {}),
-        checkpoints=looked_at(store.shards.checkpoints()),
+        shards=lineage.shards if lineage else {},
+        checkpoints=store.shards.checkpoints(),
         inflight=inflight,
-        dead_letters=looked_at(store.shards.dead_letters()),
-        active=tuple(
-            name
-            for name in (known if together is None else together.active)
-            if stream is None or name == stream
-        ),
+        dead_letters=store.shards.dead_letters(),
+        active=known if together is None else tuple(together.active),
         status=store.status.get(),
         planned_at=planned_at,
         read_at=read_at,

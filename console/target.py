@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +27,7 @@ from kinesis_trident.console.text import some_of
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The application and stream of a command; `stream` None means every stream of the application."""
+    """The application of a command, and `stream` as it was typed, which `scope_of` understands; None for all."""
 
     zookeeper: ZooKeeperConfig
     root: str
@@ -41,12 +41,12 @@ class Target:
 
 @contextmanager
 def open_stores(target: Target, homes: Iterable[str] = ()) -> Iterator[list[SourceStore]]:
-    """Open the stores of the application's streams: the shared one first, then by name, the newest of a name.
+    """Open the stores of all of the application's streams: the shared one first, then by name, the newest of a name.
 
     `homes`: paths of homes that may be made.
 
     Raises:
-        ConsoleError: there is no such application or stream; it names those there are.
+        ConsoleError: there is no such application; it names those there are.
         CheckpointError: ZooKeeper cannot be reached, or refuses the login.
     """
     with connected(target.zookeeper) as client:
@@ -71,18 +71,7 @@ def stores_of(client: KazooClient, target: Target, homes: Iterable[str] = ()) ->
     stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]
     together = {stream for store in stores if store.layout.several for stream in streams_of(store)}
     newest = {store.layout.stream: store for store in stores if store.layout.stream not in together}
-    known = {stream for store in newest.values() for stream in streams_of(store)}
-    if target.stream is not None and target.stream not in known:
-        msg = (
-            f"application {target.application!r} does not read stream {target.stream!r}; it reads "
-            f"{some_of(known)}. Choose one with --stream"
-        )
-        raise ConsoleError(msg)
-    return [
-        store
-        for _, store in sorted(newest.items())
-        if target.stream is None or target.stream in streams_of(store)
-    ]
+    return [store for _, store in sorted(newest.items())]
 
 
 def _no_application(target: Target, known: list[str]) -> str:
@@ -95,35 +84,6 @@ def _no_application(target: Target, known: list[str]) -> str:
     )
 
 
-def check_shard(stores: Sequence[SourceStore], shard: str | None) -> None:
-    """Refuse a shard that no store knows; None stands for all.
-
-    Raises:
-        ConsoleError: as `no_shard`.
-    """
-    if shard is None:
-        return
-    known = set()
-    for store in stores:
-        lineage = store.shards.lineage()
-        names = {
-            *store.shards.checkpoints(),
-            *store.shards.dead_letters(),
-            *(lineage.shards if lineage else ()),
-        }
-        known |= {store.layout.key_of(name).shard for name in names}
-    if shard not in known:
-        raise no_shard(stores[0].layout.application, shard, known)
-
-
-def no_shard(application: str, shard: str, known: Iterable[str]) -> ConsoleError:
-    """Return the error of a shard that the application does not have."""
-    return ConsoleError(
-        f"application {application!r} has no shard {shard}; it has {some_of(known) or 'none yet'}. Choose one with "
-        "--shard"
-    )
-
-
 def command_for(store: SourceStore, command: str, *words: str) -> str:
     """Return the line that runs a command on the application of a store."""
     where = store.layout
@@ -131,9 +91,9 @@ def command_for(store: SourceStore, command: str, *words: str) -> str:
 
 
 def checkpoints_command(store: SourceStore, *action: str) -> str:
-    """Return the line that runs an action on the checkpoints of a store: of that home alone."""
-    stream = store.layout.stream
-    return command_for(store, "checkpoints", *action, *(["--stream", stream] if stream else []))
+    """Return the line that runs an action on the checkpoints of a store: of all in that home, and of no other."""
+    streams = ",".join(sorted(streams_of(store)))
+    return command_for(store, "checkpoints", *action, *(["--stream", streams] if streams else []))
 
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]
@@ -164,13 +124,19 @@ ZooKeeper = Annotated[
     ),
 ]
 Root = Annotated[str, typer.Option("--root", help="The option zookeeper.root of the query.")]
-Stream = Annotated[str | None, typer.Option("--stream", help="One of the streams; all by default.")]
+Stream = Annotated[
+    str | None,
+    typer.Option("--stream", help="One of the streams, or several with commas between; all by default."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Watch = Annotated[
     float,
     typer.Option("--watch", min=0, metavar="SECONDS", help="Repeat after this many seconds, until Ctrl-C."),
 ]
-Shard = Annotated[str | None, typer.Option("--shard", help="One of the shards; all by default.")]
+Shard = Annotated[
+    str | None,
+    typer.Option("--shard", help="One of the shards, as shardId or stream/shardId; all by default."),
+]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many rows; 0 for all.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change it without asking.")]
 Force = Annotated[bool, typer.Option("--force", help="Stop a run that is connected, by taking over from it.")]

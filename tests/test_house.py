@@ -63,7 +63,7 @@ FLOORS = {
         "finding machine text",
         "target",
         "snapshot",
-        "changes run_findings",
+        "changes run_findings scope",
         "dead_letter_replay lag moving",
         "examination abandoning redelivery shard_findings views",
         "render status",

@@ -102,3 +102,31 @@ def test_no_loop_on_a_store_is_without_a_bound() -> None:
     ]
     # Below the stores are the protocols of two: a pipeline that ends with its commands, and two readers of a socket.
     assert [where for where in endless if where.count("/") == 2] == []
+
+
+def choices_in(module: ast.Module) -> Iterator[ast.Compare]:
+    """Yield the comparisons with a stream or shard that a user may have named, or not: what such an option means."""
+    for scope in ast.walk(module):
+        if not isinstance(scope, ast.FunctionDef | ast.ClassDef):
+            continue
+        holder = "self." if isinstance(scope, ast.ClassDef) else ""
+        fields = (one for one in scope.body if isinstance(one, ast.AnnAssign))
+        given = scope.args.args + scope.args.kwonlyargs if isinstance(scope, ast.FunctionDef) else ()
+        named = {ast.unparse(one.target): one.annotation for one in fields}
+        named |= {one.arg: one.annotation for one in given if one.annotation}
+        chosen = {"target.stream"}
+        for name, annotation in named.items():
+            if name in ("stream", "shard") and ast.unparse(annotation) in ("str | None", "Stream", "Shard"):
+                chosen.add(holder + name)
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.Is | ast.IsNot):
+                parts = (
+                    ast.unparse(part) for side in (node.left, *node.comparators) for part in ast.walk(side)
+                )
+                if chosen.intersection(parts):
+                    yield node
+
+
+def test_one_module_of_the_console_says_what_streams_and_shards_a_command_means() -> None:
+    filters = [path for path, module in trees("console").items() if any(choices_in(module))]
+    assert filters == ["console/scope.py"]

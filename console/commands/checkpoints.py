@@ -19,6 +19,7 @@ from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line, show
+from kinesis_trident.console.scope import Scope, ShardRef, open_scope
 from kinesis_trident.console.target import (
     AsJson,
     ConsoleError,
@@ -30,10 +31,8 @@ from kinesis_trident.console.target import (
     Yes,
     action_of,
     checkpoints_command,
-    no_shard,
-    open_stores,
 )
-from kinesis_trident.console.text import count_noun, now_ms, some_of
+from kinesis_trident.console.text import count_noun, now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
@@ -93,32 +92,39 @@ def checkpoints(
         return
     copies = _copies_in(value) if action is Action.IMPORT and value is not None else []
     # What was forgotten can be written back before a query starts.
-    with open_stores(target, [copy.home for copy in copies]) as stores:
-        if action is Action.EXPORT:
-            _export(stores, value)
-            return
-        if len(stores) > 1:
-            streams = ", ".join(store.layout.stream for store in stores)
-            msg = f"application {target.application!r} reads several streams. Choose one with --stream ({streams})"
-            raise ConsoleError(msg)
-        (store,) = stores
-        if action is Action.BACKUPS:
-            _show_backups(store, as_json)
-            return
-        if action is Action.ABANDON:
-            changed = abandon_batch(store, dead_letter=dead_letter, yes=yes, force=force)
-            print(json_line(changed) if as_json else _done(changed))
-            return
-        if value is None:
-            what = "a position" if action is Action.SET else "a file, or the name of a backup"
-            words = ["POSITION", "--shard", shard or "SHARD"] if action is Action.SET else ["FILE"]
-            msg = f"{action.value} needs {what}: {checkpoints_command(store, action.value, *words)}"
-            raise ConsoleError(msg)
-        if action is Action.SET:
-            changed = _set(store, shard, value, yes=yes, force=force)
-        else:
-            changed = _import(store, shard, value, copies, yes=yes, force=force)
+    with open_scope(target, shard, [copy.home for copy in copies]) as scope:
+        match action:
+            case Action.EXPORT:
+                _export(scope, value)
+                return
+            case Action.BACKUPS:
+                _show_backups(scope, as_json)
+                return
+            case Action.ABANDON:
+                store = scope.whole_home("abandon-batch")
+                changed = abandon_batch(store, dead_letter=dead_letter, yes=yes, force=force)
+            case Action.SET:
+                ref = scope.one_shard("set")
+                changed = _set(ref, _given(value, ref.store, "set", ref.label), yes=yes, force=force)
+            case _:
+                store = scope.one_home()
+                value = _given(value, store, "import")
+                changed = _import(scope, store, value, copies, yes=yes, force=force)
     print(json_line(changed) if as_json else _done(changed))
+
+
+def _given(value: str | None, store: SourceStore, action: str, shard: str | None = None) -> str:
+    """Return what an action needs.
+
+    Raises:
+        ConsoleError: it was not typed.
+    """
+    if value is None:
+        what = "a position" if shard else "a file, or the name of a backup"
+        words = ["POSITION", "--shard", shard] if shard else ["FILE"]
+        msg = f"{action} needs {what}: {checkpoints_command(store, action, *words)}"
+        raise ConsoleError(msg)
+    return value
 
 
 def _done(changed: dict[str, str]) -> str:
@@ -138,8 +144,11 @@ def write_copies(path: Path, lines: list[bytes]) -> None:
         raise ConsoleError(msg) from None
 
 
-def _export(stores: list[SourceStore], file: str | None) -> None:
-    lines = [encode(copy_of(store)) for store in stores]
+def _export(scope: Scope, file: str | None) -> None:
+    if scope.shard is not None:
+        scope.check_records([], change=False)
+    copies = [_meant(scope, store, copy_of(store)) for store in scope.stores]
+    lines = [encode(copy) for copy in copies if scope.shard is None or copy.checkpoints or copy.lineage]
     if file in (None, "-"):
         sys.stdout.write("".join(f"{line.decode()}\n" for line in lines))
         return
@@ -148,33 +157,41 @@ def _export(stores: list[SourceStore], file: str | None) -> None:
     print(f"wrote the checkpoints of {len(lines)} home{'s' if len(lines) > 1 else ''} to {path}")
 
 
-def _set(store: SourceStore, shard: str | None, text: str, *, yes: bool, force: bool) -> dict[str, str]:
+def _meant(scope: Scope, store: SourceStore, copy: BackupNode) -> BackupNode:
+    """Return the part of a copy that is about the shards that are meant."""
+    if scope.shard is None and scope.streams is None:
+        return copy
+    names = {ref.name for ref in scope.among(store, {*copy.checkpoints, *copy.inflight, *copy.lineage})}
+    return msgspec.structs.replace(
+        copy,
+        checkpoints={name: node for name, node in copy.checkpoints.items() if name in names},
+        inflight={name: node for name, node in copy.inflight.items() if name in names},
+        lineage={name: node for name, node in copy.lineage.items() if name in names},
+    )
+
+
+def _set(ref: ShardRef, text: str, *, yes: bool, force: bool) -> dict[str, str]:
+    store, name = ref.store, ref.name
     lineage = store.shards.lineage()
-    known = dict(lineage.shards) if lineage else {}
-    ids = {store.layout.key_of(name).shard: name for name in known}
-    ids |= {store.layout.key_of(name).source: name for name in known}
-    labels = [store.layout.key_of(name).shard for name in known]
-    if shard is None:
-        msg = f"set moves one shard. Name it with --shard: {some_of(labels)}"
+    if lineage is None or name not in lineage.shards:
+        msg = f"no query reads shard {ref.label}: {store.layout.shards} does not list it. Choose another one"
         raise ConsoleError(msg)
-    if shard not in ids:
-        raise no_shard(store.layout.application, shard, labels)
-    name = ids[shard]
-    if known[name].state == "drained":
+    if lineage.shards[name].state == "drained":
         msg = (
-            f"shard {shard} is read to its end, and its children go on after it. To read it again, start another "
+            f"shard {ref.label} is read to its end, and its children go on after it. To read it again, start another "
             "applicationName with startingPosition"
         )
         raise ConsoleError(msg)
-    position = _position(text, shard)
+    position = _position(text, ref.key.shard)
     copy = copy_of(store)
     old = copy.checkpoints.get(name)
-    what = f"set shard {shard} of {store.layout.application} from {old.position if old else 'its start'} to {position}"
+    before = old.position if old else "its start"
+    what = f"set shard {ref.label} of {store.layout.application} from {before} to {position}"
     change = set_position(copy, name, position, what=what)
     held = copy.inflight.get(name)
-    before = sum(run.count for run in (*held.waiting, *held.dead)) if held else 0
     kept = change.inflight[name]
-    dropped = before - sum(run.count for run in (*kept.waiting, *kept.dead))
+    dropped = sum(run.count for run in (*held.waiting, *held.dead)) if held else 0
+    dropped -= sum(run.count for run in (*kept.waiting, *kept.dead))
     if dropped:
         what += f", and no longer retry {dropped} failed records there"
         change = set_position(copy, name, position, what=what)
@@ -182,8 +199,8 @@ def _set(store: SourceStore, shard: str | None, text: str, *, yes: bool, force: 
 
 
 def _import(
+    scope: Scope,
     store: SourceStore,
-    shard: str | None,
     source: str,
     copies: Sequence[BackupNode],
     *,
@@ -194,23 +211,20 @@ def _import(
     copy = copy_of(store)
     known = set(copy.lineage or saved.lineage)
     try:
-        keys = {name: store.layout.key_of(name) for name in saved.checkpoints}
+        for name in saved.checkpoints:
+            store.layout.key_of(name)
     except ValueError as error:
         msg = (
             f"{source} is not of this application: {error}. Give a file that export has written, or a backup"
         )
         raise ConsoleError(msg) from None
-    wanted = [name for name, key in keys.items() if shard is None or shard in (name, key.shard, key.source)]
+    wanted = [ref.name for ref in scope.pick(scope.refs(store, saved.checkpoints))]
     strange = sorted(set(wanted) - known)
     if strange or not wanted:
-        what = (
-            f"has shards that the stream does not: {', '.join(strange)}"
-            if strange
-            else f"has no shard {shard}"
-        )
-        msg = f"{source} {what}. Choose one with --shard"
+        what = f"shards that the stream does not: {', '.join(strange)}" if strange else f"nothing{scope.said}"
+        msg = f"{source} has {what}. Choose one with --shard"
         raise ConsoleError(msg)
-    what = f"write back {count_noun(len(wanted), 'checkpoint')} of {store.layout.application} from {source}"
+    what = f"write back {count_noun(len(wanted), 'checkpoint')}{scope.said} of {store.layout.application} from {source}"
     change = restore(copy, saved, wanted, what=what)
     return {"what": what, "backup": carry_out(store, change, yes=yes, force=force)}
 
@@ -250,9 +264,15 @@ def _load_copy(store: SourceStore, source: str, copies: Sequence[BackupNode]) ->
     raise ConsoleError(msg)
 
 
-def _show_backups(store: SourceStore, as_json: bool) -> None:
+def _show_backups(scope: Scope, as_json: bool) -> None:
+    store = scope.one_home()
     rows = [
-        {"backup": name, "time_at": one.time, "settled": one.settled, "shards": len(one.checkpoints)}
+        {
+            "backup": name,
+            "time_at": one.time,
+            "settled": one.settled,
+            "shards": len(scope.among(store, one.checkpoints)),
+        }
         for name, one in store.changes.backups().items()
     ]
     if as_json:

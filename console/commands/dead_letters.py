@@ -14,7 +14,6 @@ import msgspec
 import typer
 
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
-from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import ask
@@ -24,7 +23,6 @@ from kinesis_trident.console.dead_letter_replay import (
     exhausted_ids,
     folder_ids,
     folder_in_command,
-    is_of_shard,
     letters_in,
     listed_ids,
     payload_text,
@@ -34,6 +32,7 @@ from kinesis_trident.console.dead_letter_replay import (
     withdraw,
 )
 from kinesis_trident.console.render import json_line, show
+from kinesis_trident.console.scope import Scope, open_scope
 from kinesis_trident.console.target import (
     AsJson,
     ConsoleError,
@@ -42,8 +41,6 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     action_of,
-    check_shard,
-    open_stores,
 )
 from kinesis_trident.console.text import count_noun, epoch_ms
 from kinesis_trident.console.views import VIEWS
@@ -164,38 +161,32 @@ def dead_letters(
             if folder is None:
                 msg = "compact merges all files of a dead-letter folder. Name it with --from FOLDER"
                 raise ConsoleError(msg)
-            with open_stores(target) as stores:
-                for line in _compact(stores, folder, as_json=as_json):
+            with open_scope(target) as scope:
+                for line in _compact(scope, folder, as_json=as_json):
                     print(line)
         case LetterAction.REPLAY:
             choice = Choice(epoch_ms(since) if since else 0, reason or "", again)
-            with open_stores(target) as stores:
-                chosen = _chosen(stores, ids, every, folder, exhausted, choice, shard)[: limit or None]
+            with open_scope(target, shard) as scope:
+                chosen = _chosen(scope, ids, every, folder, exhausted, choice)[: limit or None]
                 if not (ids or yes) and sys.stdin.isatty():
                     count = count_noun(len(chosen), "record")
                     confirm(
-                        f"{target.application}: deliver {count} again, with a new count of attempts",
+                        f"{target.application}: deliver {count}{scope.said} again, with a new count of attempts",
                         yes=False,
                     )
-                ask(stores, chosen, as_json, what="replay", found=folder is not None, again=again)
+                ask(scope.stores, chosen, as_json, what="replay", found=folder is not None, again=again)
         case LetterAction.CANCEL:
-            with open_stores(target) as stores:
-                check_shard(stores, shard)
-                print(_cancel(stores, ids, every, shard, as_json=as_json))
+            with open_scope(target, shard) as scope:
+                scope.check_records(ids, change=True)
+                print(_cancel(scope, ids, every, as_json=as_json))
 
 
 def _chosen(
-    stores: Sequence[SourceStore],
-    ids: list[str],
-    every: bool,
-    folder: str | None,
-    exhausted: bool,
-    choice: Choice,
-    shard: str | None,
+    scope: Scope, ids: list[str], every: bool, folder: str | None, exhausted: bool, choice: Choice
 ) -> list[str]:
-    """Return the message ids of a shard to replay: the named ones, those in ZooKeeper's list, or those in a folder."""
+    """Return the message ids to replay: the named ones, those in ZooKeeper's list, or those in a folder."""
     if folder is None:
-        check_shard(stores, shard)
+        scope.check_records(ids, change=True)
     filtered = choice != Choice(again=choice.again)
     ways = {"message ids": ids, "--all": every, "--exhausted": exhausted}
     given = [name for name, value in (ways | {"--since and --reason": filtered}).items() if value]
@@ -218,55 +209,53 @@ def _chosen(
         )
         raise ConsoleError(msg)
     if exhausted:
-        found = [text for store in stores for text in exhausted_ids(store)]
+        found = [text for store in scope.stores for text in exhausted_ids(store)]
         if not found:
             msg = "no record has failed too often and waits for its dead letter. Dead letters are replayed with --all"
             raise ConsoleError(msg)
     else:
         if ids and not choice.again:
-            refuse_replayed(stores, ids)
+            refuse_replayed(scope.stores, ids)
         if folder is not None:
-            found = _in_folder_chosen(stores, ids, folder, choice)
+            found = _in_folder_chosen(scope, ids, folder, choice)
+            scope.check_records(ids, found, change=True)
         else:
-            found = ids or _list_chosen(stores, choice, shard)
-    found = [text for text in found if is_of_shard(text, shard)]
+            found = ids or _list_chosen(scope, choice)
+    found = list(filter(scope.takes, found))
     if not found:
-        msg = f"none of these records is of shard {shard}. Check --shard"
+        msg = f"none of these records is{scope.said}. Check --stream and --shard"
         raise ConsoleError(msg)
     return found
 
 
-def _list_chosen(stores: Sequence[SourceStore], choice: Choice, shard: str | None) -> list[str]:
+def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
     nodes = [
-        node
-        for store in stores
-        for name, node in store.shards.dead_letters().items()
-        if shard in (None, store.layout.key_of(name).shard)
+        letters[ref.name]
+        for store in scope.stores
+        for letters in [store.shards.dead_letters()]
+        for ref in scope.among(store, letters)
     ]
     listed = list(listed_ids(nodes, choice))
     if not listed:
-        hint = " --exhausted replays what has stopped the query" if any(map(exhausted_ids, stores)) else ""
+        exhausted = (text for store in scope.stores for text in exhausted_ids(store) if scope.takes(text))
+        hint = " --exhausted replays what has stopped the query" if any(exhausted) else ""
         if not choice.again and any(node.left < node.count for node in nodes):
             hint += " --again delivers those once more that were replayed before"
-        where = f" of shard {shard}" if shard else ""
-        msg = f"there are no dead letters{where} to replay.{hint}"
+        msg = f"there are no dead letters{scope.said} to replay.{hint}"
         raise ConsoleError(msg)
     return listed
 
 
-def _in_folder_chosen(
-    stores: Sequence[SourceStore], ids: list[str], folder: str, choice: Choice
-) -> list[str]:
-    application = stores[0].layout.application
-    streams = {stream for store in stores for stream in streams_of(store)}
-    held, expired = folder_ids(folder, application, streams, choice)
+def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice) -> list[str]:
+    application = scope.stores[0].layout.application
+    held, expired = folder_ids(folder, application, _streams(scope), choice)
     missing = sorted(set(ids) - set(held))
     if missing:
         msg = f"{folder} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
         raise ConsoleError(msg)
     if expired and not ids:
         print(f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr)
-    before = replayed_ids(stores)
+    before = replayed_ids(scope.stores)
     meant = ids or [text for text in held if (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if held else ""
@@ -275,38 +264,45 @@ def _in_folder_chosen(
     return meant
 
 
-def _cancel(
-    stores: Sequence[SourceStore], ids: Sequence[str], every: bool, shard: str | None, *, as_json: bool
-) -> str:
+def _streams(scope: Scope) -> set[str]:
+    return {stream for store in scope.stores for stream in scope.streams_of(store)}
+
+
+def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> str:
     if bool(ids) is every:
         msg = "cancel needs message ids, or --all"
         raise ConsoleError(msg)
-    withdrawn, late = withdraw(stores, lambda text: (every or text in ids) and is_of_shard(text, shard))
+    withdrawn = late = 0
+    for store in scope.stores:
+        count, taken = withdraw(store, lambda text: (every or text in ids) and scope.takes(text))
+        if count:
+            note_request(store, f"cancel the replay of {', '.join(ids[:3]) or f'all{scope.said}'}")
+        withdrawn, late = withdrawn + count, late + taken
     if not withdrawn:
-        msg = "no request waits that could be withdrawn: the query has taken in what was asked for"
+        msg = (
+            f"no request{scope.said} waits that could be withdrawn: the query has taken in what was asked for"
+        )
         raise ConsoleError(msg)
-    for store in stores:
-        note_request(store, f"cancel the replay of {', '.join(ids[:3]) or 'all'}")
     if as_json:
         return json_line({"records": withdrawn, "late": late})
     rest = f"; the query has just taken in {late} more" if late else ""
     return f"{count_noun(withdrawn, 'record')} will not be delivered again{rest}"
 
 
-def _compact(stores: Sequence[SourceStore], folder: str, *, as_json: bool) -> Iterator[str]:
+def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.failed_records.compacting import compact_letters
 
     homes: dict[str, set[int]] = {}
-    for store in stores:
+    for store in scope.stores:
         settled = store.batches.settled()
-        for stream in streams_of(store):
+        for stream in scope.streams_of(store):
             homes.setdefault(stream, set()).add(settled.txid if settled is not None else 0)
     for stream, settled_txids in sorted(homes.items()):
         # After each of them a batch may be under way.
         done = compact_letters(
             absolute_folder(folder),
-            stores[0].layout.application,
+            scope.stores[0].layout.application,
             stream,
             lambda txid, known=settled_txids: txid <= max(known) and txid - 1 not in known,  # type: ignore[misc]
         )
@@ -331,21 +327,20 @@ def _letters(
         ConsoleError: named ones are not there.
         DeadLetterError: the given folder cannot be read.
     """
-    with open_stores(target) as stores:
-        nodes = [node for store in stores for node in store.shards.dead_letters().values()]
-        streams = {stream for store in stores for stream in streams_of(store)}
+    with open_scope(target, shard) as scope:
+        nodes = [node for store in scope.stores for node in store.shards.dead_letters().values()]
         listed: dict[str, dict[str, Any]] = {
             record.message_id: {"target": node.target} | msgspec.to_builtins(record)
             for node in nodes
             for record in node.last
         }
-        # A shard that retention has removed may have letters.
-        if folder is None and not any(is_of_shard(message_id, shard) for message_id in listed):
-            check_shard(stores, shard)
+        if folder is None:
+            # A shard that retention has removed may have letters.
+            scope.check_records(ids, listed, change=False)
     folders = [folder] if folder else _agree_on_folders(nodes, yes=yes)
     found: dict[str, dict[str, Any]] = {}
     for one in folders:
-        found |= _in_folder(one, target.application, streams, given=folder is not None)
+        found |= _in_folder(one, target.application, _streams(scope), given=folder is not None)
     whole = listed | found if folder is None else found
     strange = sorted(set(ids) - set(whole))
     if strange:
@@ -353,7 +348,7 @@ def _letters(
         msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids, or give --from FOLDER"
         raise ConsoleError(msg)
     for message_id, letter in whole.items():
-        if (not ids or message_id in ids) and is_of_shard(message_id, shard):
+        if (not ids or message_id in ids) and scope.takes(message_id):
             yield letter
 
 

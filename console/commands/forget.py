@@ -10,13 +10,14 @@ import typer
 
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import escape
-from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.console.changes import take_over
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.checkpoints import write_copies
 from kinesis_trident.console.render import json_line
-from kinesis_trident.console.target import AsJson, ConsoleError, Target, Yes, open_stores
+from kinesis_trident.console.scope import open_scope
+from kinesis_trident.console.target import AsJson, ConsoleError, Target, Yes
 
 commands = typer.Typer()
 
@@ -37,16 +38,9 @@ def forget(
     For an application that was renamed, or whose stream is gone: metrics and alerts then forget it too. The checkpoints
     are written to a file first, which `checkpoints APP import` reads. A start after this begins at startingPosition.
     """
-    with open_stores(target) as stores:
-        for store in stores:
-            others = sorted(set(streams_of(store)) - {target.stream})
-            if target.stream is not None and others:
-                msg = (
-                    f"stream {target.stream!r} has its state together with {', '.join(others)} ({store.layout.base}). "
-                    "Start the query without it, and its state is kept aside; or forget the application, without "
-                    "--stream"
-                )
-                raise ConsoleError(msg)
+    with open_scope(target) as scope:
+        for store in scope.stores:
+            scope.check_whole(store, "forget")
         file = backup or Path(
             f"{escape(target.application)}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl"
         )
@@ -54,16 +48,17 @@ def forget(
             msg = f"{file} exists. Give a new file with --backup"
             raise ConsoleError(msg)
         # Also those of streams that were created again, or were read alone before.
-        session = Session(stores[0].client, target.zookeeper.session_timeout)
+        session = Session(scope.stores[0].client, target.zookeeper.session_timeout)
+        bases = {store.layout.base for store in scope.stores}
         every = [
             SourceStore(session.client, layout, session.timeout)
             for layout in find_layouts(session, target.root, target.application)
-            if target.stream in (None, layout.stream)
+            if scope.streams is None or layout.stream in scope.streams or layout.base in bases
         ]
         homes = ", ".join(store.layout.base for store in every)
         held = [
             node
-            for store in stores
+            for store in scope.stores
             for node in store.open_for_looking(lambda _: None).shards.inflight().values()
         ]
         unfinished = sum(run.count for node in held for run in (*node.waiting, *node.dead))

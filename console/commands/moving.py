@@ -15,7 +15,8 @@ from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Regi
 from kinesis_trident.console.moving.foreign import Row, System
 from kinesis_trident.console.moving.places import Places
 from kinesis_trident.console.render import json_line, screen, to_table
-from kinesis_trident.console.target import AsJson, Force, Target, Yes, open_stores
+from kinesis_trident.console.scope import open_scope
+from kinesis_trident.console.target import AsJson, Force, Target, Yes
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
 
@@ -184,11 +185,11 @@ def export_command(
         prefix=prefix,
         topology=topology,
     )
-    from kinesis_trident.console.moving.opening import one_home, open_target
+    from kinesis_trident.console.moving.opening import home_of_one, open_target
     from kinesis_trident.console.moving.outgoing import hand_over, plan_departure
 
-    with open_stores(target) as stores:
-        store = one_home(target.application, stores)
+    with open_scope(target) as scope:
+        store = home_of_one(scope.one_home())
         there = open_target(places, target, store, named_options(region, endpoint, option))
         departure = plan_departure(store, there)
         if dry_run:

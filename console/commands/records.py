@@ -10,9 +10,10 @@ import typer
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.commands.application_options import add_command
-from kinesis_trident.console.dead_letter_replay import is_of_shard, waiting_ids
+from kinesis_trident.console.dead_letter_replay import waiting_ids
 from kinesis_trident.console.redelivery import deliver_again
 from kinesis_trident.console.render import json_line, show
+from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.target import (
     AsJson,
     ConsoleError,
@@ -21,8 +22,6 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     action_of,
-    check_shard,
-    open_stores,
 )
 from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
@@ -93,16 +92,15 @@ def retries(
     if bool(message_ids) + every + (reason is not None) != 1:
         msg = "now needs message ids, or --reason TEXT, or --all"
         raise ConsoleError(msg)
-    with open_stores(target) as stores:
-        check_shard(stores, shard)
-        waiting = [text for store in stores for text in waiting_ids(store, reason)]
-        chosen = [text for text in message_ids or waiting if is_of_shard(text, shard)][: limit or None]
+    with open_scope(target, shard) as scope:
+        scope.check_records(message_ids or [], change=True)
+        waiting = [text for store in scope.stores for text in waiting_ids(store, reason)]
+        chosen = list(filter(scope.takes, message_ids or waiting))[: limit or None]
         if not chosen:
             what = f" for a reason with {reason!r}" if reason else ""
-            what += f" in shard {shard}" if shard else ""
-            msg = f"no record waits for a retry{what}. {target.command('retries')} shows all that do"
+            msg = f"no record{scope.said} waits for a retry{what}. {target.command('retries')} shows all that do"
             raise ConsoleError(msg)
-        ask(stores, chosen, as_json, what="retry now")
+        ask(scope.stores, chosen, as_json, what="retry now")
 
 
 def ask(

@@ -17,10 +17,11 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.finding import Level, Limits
-from kinesis_trident.console.render import json_line, of_shard, repeat, screen, to_json, to_table
+from kinesis_trident.console.render import json_line, repeat, screen, to_json, to_table
+from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
-from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch, open_stores
+from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch
 from kinesis_trident.console.text import iso_time, now_ms
 from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds
@@ -148,10 +149,10 @@ def owner(
     as_json: AsJson = False,
 ) -> None:
     """Show the connected run, the runs that had to stop for it, and what people have changed."""
-    with open_stores(target) as stores:
+    with open_scope(target) as scope:
         problems: list[str] = []
-        for store in stores:
-            view = _owner_view(take_snapshot(store, target.stream))
+        for store in scope.stores:
+            view = _owner_view(take_snapshot(store))
             unreadable: list[CorruptNodeError] = []
             notes = store.open_for_looking(unreadable.append).changes.notes()
             problems += [*view.problems, *map(str, unreadable)]
@@ -200,8 +201,8 @@ def _owner_view(snapshot: Snapshot) -> View:
 
 
 def _look(target: Target, shard: str | None = None, limits: Limits | None = None) -> list[Document]:
-    with open_stores(target) as stores:
-        snapshots = of_shard([take_snapshot(store, target.stream) for store in stores], shard)
+    with open_scope(target, shard) as scope:
+        snapshots = scope.snapshots()
         now = now_ms()
         found = [status_of(one, now, limits) for one in snapshots]
     # Monitoring plugins show the first line.

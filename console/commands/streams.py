@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from kinesis_trident.console.render import json_line
+from kinesis_trident.console.scope import shard_id
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard
 from kinesis_trident.console.text import count_noun, iso_time, short, some_of
 from kinesis_trident.tracker.reasons import make_visible
@@ -150,7 +151,8 @@ def _records(options: SourceOptions, spec: str, only: str | None, follow: bool) 
 
     kinesis = kinesis_client(options)
     stream = options.streams[0]
-    positions = _beginnings(kinesis, options.streams[0], spec, only)
+    only = shard_id(only, stream) if only else None
+    positions = _beginnings(kinesis, stream, spec, only)
     iterators: dict[str, str | None] = {}
     known = set(positions)
     while positions:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, ForeignTarget, System
 from kinesis_trident.console.moving.kcl import KclTarget, read_kcl
@@ -106,21 +106,16 @@ def new_home(client: KazooClient, target: Target, info: StreamInfo) -> SourceSto
     return SourceStore(client, Layout(target.root, target.application, info.name, info.created), timeout)
 
 
-def one_home(application: str, stores: Sequence[SourceStore]) -> SourceStore:
-    """Return the home of one stream.
+def home_of_one(store: SourceStore) -> SourceStore:
+    """Return a home of one stream.
 
     Raises:
-        ConsoleError: there are several streams.
+        ConsoleError: it is that of several.
     """
-    if len(stores) > 1:
-        streams = ", ".join(stream for store in stores for stream in streams_of(store))
-        msg = f"application {application!r} reads several streams. Choose one with --stream ({streams})"
-        raise ConsoleError(msg)
-    (store,) = stores
     if store.layout.several:
         msg = (
-            f"application {application!r} reads its streams together ({store.layout.base}), and their checkpoints are "
-            "not written one by one. Export from an application that reads one stream"
+            f"application {store.layout.application!r} reads its streams together ({store.layout.base}), and "
+            "their checkpoints are not written one by one. Export from an application that reads one stream"
         )
         raise ConsoleError(msg)
     return store

@@ -22,10 +22,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.dead_letter_replay import refuse_replayed, waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again
+from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import count_noun, duration, iso_time, short
 from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
@@ -298,8 +299,8 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
     action, one = fields.get("action"), fields.get("id", "")
     with site.watcher.stores(application) as stores:
         if action == "dead-letter":
-            stream = one.partition("/")[0]
-            count = sum(dead_letter_now(store, {one}) for store in stores if stream in streams_of(store))
+            scope = scope_of(stores, one.partition("/")[0])
+            count = sum(dead_letter_now(store, {one}) for store in scope.stores)
             return f"{count_noun(count, 'record')} will be dead-lettered {_when(stores)}"
         if action == "retry" and not one:
             reason = fields.get("reason", "")

@@ -37,6 +37,7 @@ def test_what_is_put_comes_out(command: Command, make_stream: Callable[..., str]
     record = json.loads(line)
     assert (record["data"], record["key"], record["sub"]) == ("b25l", "k", None)
     assert command(*tail, "--shard", record["shard"], "--limit", "2")[1].count("\n") == 2
+    assert command(*tail, "--shard", f"{stream}/{record['shard']}", "--limit", "2")[1].count("\n") == 2
     assert "has no shard shardId-9" in command(*tail, "--shard", "shardId-9")[2]
     # From now on means from this second on, because the server says its time in seconds.
     code, out, err = command("tail", stream, "--no-follow", *at)

@@ -57,9 +57,12 @@ NO_SHARD = "application 'APP' has no shard nope; it has shardId-000000000000, sh
             ],
         ),
         ("dead-letters APP replay orders/shardId-9:5", ["and 293 more. Check the message ids"]),
-        ("checkpoints APP set", [" set POSITION --shard SHARD --stream orders"]),
+        ("checkpoints APP set", ["set is about one shard. Name it with --shard: shardId-000000000000,"]),
         (f"checkpoints APP set --shard {PARENT}", [f" set POSITION --shard {PARENT} --stream orders"]),
-        ("checkpoints APP set LATEST", ["set moves one shard. Name it with --shard: shardId-000000000000,"]),
+        (
+            "checkpoints APP set LATEST",
+            ["set is about one shard. Name it with --shard: shardId-000000000000,"],
+        ),
         (
             f"checkpoints APP set FOO --shard {CHILD}",
             ["Expected: a sequence number to go on after, or LATEST,"],

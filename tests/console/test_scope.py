@@ -1,0 +1,383 @@
+"""A command keeps to the streams and shards that it was given, or is refused with words that can be typed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from command_line import Command
+from kazoo.client import KazooClient
+from samples_console import NOW, PLAN, Dead, NoKinesis, letter, pin, records
+
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    DeadLettersNode,
+    ExternalNode,
+    InflightNode,
+    Plan,
+    SettledNode,
+    ShardLineage,
+    ShardsNode,
+    StreamsNode,
+)
+from kinesis_trident.checkpoint.model.run_status import StatusNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, read_dead_letters
+from kinesis_trident.tracker.records import Failure, Run
+
+A, B = "shardId-000000000000", "shardId-000000000001"
+STREAMS = ("orders", "payments")
+RUN = Run("20", "20", 1, attempt=2, due=NOW, failures=(Failure(NOW, "ValueError: bad amount"),))
+DEAD = Run("40", "40", 1, attempt=4, failures=(Failure(NOW, "KeyError: x"),))
+
+WORLDS = {
+    "one home": {"orders@1": ("orders",)},
+    "two homes": {"orders@1": ("orders",), "payments@1": ("payments",)},
+    "shared": {"@streams": STREAMS},
+    "shared beside one": {"@streams": STREAMS, "clicks@1": ("clicks",)},
+}
+"""The streams of each home. All have shards of the same ids."""
+
+CHOICES = {
+    "none": [],
+    "stream": ["--stream", "orders"],
+    "id": ["--shard", A],
+    "label": ["--shard", f"orders/{A}"],
+}
+
+Words = Callable[["World"], list[str]]
+
+
+@dataclass(frozen=True)
+class World:
+    """An application and the shards that a choice means in it."""
+
+    client: KazooClient
+    app: str
+    folder: Path
+    letters: Path
+    homes: dict[str, tuple[str, ...]]
+
+    @property
+    def stores(self) -> list[SourceStore]:
+        return [
+            SourceStore(self.client, Layout.parse("/kinesis-trident", self.app, element))
+            for element in self.homes
+        ]
+
+    @property
+    def shards(self) -> set[ShardKey]:
+        return {
+            ShardKey(stream, 1, shard)
+            for streams in self.homes.values()
+            for stream in streams
+            for shard in (A, B)
+        }
+
+    def meant(self, choice: list[str]) -> set[ShardKey]:
+        """Read a choice as people do, apart from the code under test."""
+        given = dict(zip(choice[::2], choice[1::2], strict=True))
+        every = sorted({key.stream for key in self.shards})
+        streams = given["--stream"].split(",") if "--stream" in given else every
+        return {
+            key
+            for key in self.shards
+            if key.stream in streams and given.get("--shard") in (None, key.shard, key.source)
+        }
+
+    def nodes(self) -> dict[str, int]:
+        """Return all nodes of the application with the transaction that wrote them last."""
+        level, found = [f"/kinesis-trident/{self.app}"], {}
+        while level:
+            for path in level:
+                stat = self.client.exists(path)
+                found |= {path: stat.mzxid} if stat else {}
+            level = [
+                f"{path}/{name}" for path in level if path in found for name in self.client.get_children(path)
+            ]
+        return found
+
+    def written(self, before: dict[str, int]) -> set[str]:
+        after = self.nodes()
+        return {path for path in {*before, *after} if before.get(path) != after.get(path)}
+
+    def check_written(self, paths: set[str], meant: set[ShardKey]) -> None:
+        """Check that the nodes are of homes of what is meant, and those of shards of nothing else."""
+        for store in self.stores:
+            base = store.layout.base
+            mine = {path.removeprefix(f"{base}/") for path in paths if path.startswith(f"{base}/")}
+            keys = {key for key in meant if key.stream in self.homes[base.rpartition("/")[2]]}
+            assert not mine or keys, mine
+            names = {store.layout.external_of(store.layout.name_of(key)).rpartition("/")[2] for key in keys}
+            for path in mine:
+                kind, _, rest = path.partition("/")
+                if rest and kind in ("checkpoints", "inflight", "deadletters", "external"):
+                    assert rest.partition("/")[0] in names, path
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, client: KazooClient, app: str, tmp_path: Path) -> World:
+    made = World(client, app, tmp_path, tmp_path / "dead", WORLDS[request.param])
+    for store in made.stores:
+        layout = store.layout
+        epoch = store.epochs.raise_epoch("worker-7", 4711, NOW)
+        streams = made.homes[layout.element]
+        if layout.several:
+            store.streams.put(StreamsNode(streams=dict.fromkeys(streams, 1), active=streams), epoch)
+        keys = {layout.name_of(key): key for key in made.shards if key.stream in streams}
+        node = CheckpointNode(checkpoint="50", txid=7, position="AFTER_SEQUENCE_NUMBER 50", read=50)
+        store.shards.settle(
+            dict.fromkeys(keys, (node, InflightNode(txid=7, waiting=(RUN,), dead=(DEAD,)))),
+            {
+                name: DeadLettersNode(count=1, target=str(made.letters), last=(letter(f"{key.source}:10"),))
+                for name, key in keys.items()
+            },
+            ShardsNode(shards=dict.fromkeys(keys, ShardLineage())),
+            SettledNode(txid=7, plan="p7"),
+            epoch,
+        )
+        client.delete(layout.owner)
+    writer = DeadLetterWriter(Dead(str(made.letters), app), kinesis=NoKinesis())
+    for stream in sorted({key.stream for key in made.shards}):
+        for txid in (3, 4, 5):
+            run = Run(str(100 * txid), str(100 * txid), 1, attempt=4)
+            letters = {shard: [(run, [records(100 * txid, 1)], False)] for shard in (A, B)}
+            writer.write(stream=stream, txid=txid, letters=letters)
+    return made
+
+
+def exported(world: World) -> list[str]:
+    """Write a file of all homes by the command itself, before anything is chosen."""
+    return ["checkpoints", world.app, "import", str(world.folder / "all.jsonl"), "--yes", "--force"]
+
+
+def asked(world: World) -> None:
+    for store in world.stores:
+        for key in world.shards:
+            if key.stream in world.homes[store.layout.element]:
+                store.external.add(store.layout.name_of(key), ExternalNode(op="replay", records=("10",)))
+
+
+def planned(world: World) -> None:
+    for store in world.stores:
+        keys = sorted(key for key in world.shards if key.stream in world.homes[store.layout.element])
+        names = {store.layout.name_of(key): "AFTER_SEQUENCE_NUMBER 50" for key in keys}
+        plan = Plan(
+            txid=8,
+            plan=PLAN.plan,
+            streams={key.stream: 1 for key in keys},
+            positions=names,
+            read=tuple(names),
+        )
+        store.batches.put(plan, 1)
+        for name in names:
+            store.batches.create_pin(name, pin(name, 10), 1)
+
+
+CHANGES: dict[str, Words] = {
+    "set": lambda world: ["checkpoints", world.app, "set", "TRIM_HORIZON", "--yes", "--force"],
+    "import": exported,
+    "abandon": lambda world: ["checkpoints", world.app, "abandon-batch", "--yes", "--force"],
+    "abandon to letters": lambda world: [
+        *("checkpoints", world.app, "abandon-batch", "--dead-letter", "--yes", "--force")
+    ],
+    "retry all": lambda world: ["retries", world.app, "now", "--all"],
+    "retry a reason": lambda world: ["retries", world.app, "now", "--reason", "bad amount"],
+    "retry one": lambda world: ["retries", world.app, "now", f"orders/{A}:20"],
+    "replay all": lambda world: ["dead-letters", world.app, "replay", "--all"],
+    "replay since": lambda world: ["dead-letters", world.app, "replay", "--since", "2020-01-01"],
+    "replay exhausted": lambda world: ["dead-letters", world.app, "replay", "--exhausted"],
+    "replay a folder": lambda world: ["dead-letters", world.app, "replay", "--from", str(world.letters)],
+    "replay one": lambda world: ["dead-letters", world.app, "replay", f"orders/{A}:10"],
+    "cancel all": lambda world: ["dead-letters", world.app, "cancel", "--all"],
+    "cancel one": lambda world: ["dead-letters", world.app, "cancel", f"orders/{A}:10"],
+    "forget": lambda world: ["forget", world.app, "--yes", "--backup", str(world.folder / "gone.jsonl")],
+}
+ONE_SHARD = {"set"}
+WITHOUT_SHARD = {"forget"}
+
+
+def proposals(error: str) -> list[list[str]]:
+    """Return the options that an error proposes, in the words in which it prints them."""
+    found = [list(pair) for pair in re.findall(r"(--(?:stream|shard)) ([\w,/@.-]+)", error)]
+    if listed := re.search(r"Name it with --shard: (.*)", error) or re.search(
+        r"; it has (.*?)\. Choose", error
+    ):
+        found += [["--shard", label] for label in listed[1].split(", ")]
+    return found
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("action", CHANGES)
+@pytest.mark.parametrize("world", ["one home", "two homes", "shared"], indirect=True)
+def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
+    world: World, command: Command, action: str, choice: str
+) -> None:
+    chosen = CHOICES[choice]
+    if action in WITHOUT_SHARD and "--shard" in chosen:
+        pytest.skip("the command has no such option")
+    assert command("checkpoints", world.app, "export", str(world.folder / "all.jsonl"))[0] == 0
+    if action.startswith("abandon"):
+        planned(world)
+    if action.startswith("cancel"):
+        asked(world)
+    words = CHANGES[action](world)
+    before = world.nodes()
+    code, out, err = command(*words, *chosen)
+    meant = world.meant(chosen)
+    if code == 0:
+        written = world.written(before)
+        assert written, out
+        if action.endswith("one"):
+            meant &= {ShardKey("orders", 1, A)}
+        world.check_written(written, meant)
+        # One of several shards or homes was not picked for the user.
+        if action in ONE_SHARD or "--shard" in chosen:
+            assert len(meant) == 1
+        if action == "import" or action.startswith("abandon"):
+            assert sum(store.layout.base in " ".join(written) for store in world.stores) == 1
+        return
+    assert world.written(before) == set()
+    ways = proposals(err)
+    assert ways, err
+    for way in ways:
+        before = world.nodes()
+        code, _, error = command(*words, *way)
+        assert code == 0, (err, error)
+        world.check_written(world.written(before), world.meant(way))
+
+
+def source_of(row: dict[str, str]) -> str:
+    return str(row.get("message_id") or row.get("messageId")).partition(":")[0]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("world", ["one home", "two homes", "shared"], indirect=True)
+def test_a_look_shows_what_was_meant(world: World, command: Command, choice: str) -> None:
+    chosen = CHOICES[choice]
+    sources = {key.source for key in world.meant(chosen)}
+    labels = {key.shard if "@streams" not in world.homes else key.source for key in world.meant(chosen)}
+    for view in (["checkpoints"], ["inflight"], ["shards"]):
+        code, out, err = command(*view, world.app, *chosen, "--json")
+        assert code == 0, err
+        rows = [row["shard"] for line in out.splitlines() for row in json.loads(line)["rows"]]
+        assert set(rows) == labels
+        assert len([row for row in rows if view != ["inflight"]]) in (0, len(sources))
+    lists = (
+        ["retries", world.app, "list"],
+        ["dead-letters", world.app],
+        ["dead-letters", world.app, "export"],
+    )
+    for words in lists:
+        as_json = ["--json"] if words[-1] != "export" else []
+        code, out, err = command(*words, *chosen, *as_json)
+        assert code == 0, err
+        found = [json.loads(line) for line in out.splitlines()]
+        rows = [row for one in found for row in one.get("rows", [one])]
+        assert {source_of(row) for row in rows} == sources
+    code, out, err = command("dead-letters", world.app, "export", "--from", str(world.letters), *chosen)
+    assert {source_of(json.loads(line)) for line in out.splitlines()} == sources
+    code, out, err = command("checkpoints", world.app, "export", *chosen)
+    copies = [json.loads(line) for line in out.splitlines()]
+    assert sum(
+        len(one[kind]) for one in copies for kind in ("checkpoints", "inflight", "lineage")
+    ) == 3 * len(sources)
+    for one in map(json.loads, command("status", world.app, *chosen, "--json")[1].splitlines()):
+        assert (one["retrying"], one["exhausted"]) == (one["shards"], one["shards"])
+        assert set(one["streams"]) <= {key.stream for key in world.meant(chosen)}
+
+
+@pytest.mark.parametrize("choice", ["none", "stream"])
+@pytest.mark.parametrize("world", ["one home", "two homes", "shared"], indirect=True)
+def test_letters_of_streams_that_are_not_meant_are_not_compacted(
+    world: World, command: Command, choice: str
+) -> None:
+    def files() -> dict[str, list[str]]:
+        return {
+            stream: sorted(path.name for path in world.letters.rglob("*.jsonl") if stream in str(path))
+            for stream in STREAMS
+        }
+
+    before = files()
+    code, out, err = command(
+        "dead-letters", world.app, "compact", "--from", str(world.letters), *CHOICES[choice]
+    )
+    assert code == 0, err
+    streams = {key.stream for key in world.meant(CHOICES[choice])}
+    assert {line.partition(":")[0] for line in out.splitlines()} == streams
+    assert {stream for stream in STREAMS if files()[stream] != before[stream]} == streams
+    assert {letter.stream for letter in read_dead_letters(world.letters)} == {
+        key.stream for key in world.shards
+    }
+
+
+@pytest.mark.parametrize("world", ["shared beside one"], indirect=True)
+def test_the_way_out_of_a_batch_is_printed_with_its_home(world: World, command: Command) -> None:
+    planned(world)
+    words = ["set", "TRIM_HORIZON", "--shard", f"payments/{A}", "--yes"]
+    err = command("checkpoints", world.app, *words)[2]
+    (line,) = re.findall("kinesis-trident (checkpoints .* abandon-batch .*)", err)
+    before = world.nodes()
+    code, out, err = command(*shlex.split(line), "--yes")
+    assert code == 0, err
+    assert f"of {world.app}, which reads orders, payments together" in out
+    meant = world.meant(["--stream", "orders,payments"])
+    assert meant == {key for key in world.shards if key.stream != "clicks"}
+    world.check_written(world.written(before), meant)
+
+
+@pytest.mark.parametrize("world", ["shared"], indirect=True)
+def test_a_shard_that_is_named_with_another_stream_is_refused(world: World, command: Command) -> None:
+    words = ["--stream", "payments", "--shard", f"orders/{A}"]
+    code, _, err = command("retries", world.app, "now", "--all", *words)
+    assert (code, proposals(err)) == (1, [["--shard", f"payments/{shard}"] for shard in (A, B)])
+    code, _, err = command("retries", world.app, "now", f"orders/{A}:20", *words[:2])
+    assert (code, f"orders/{A}:20 is not of stream payments" in err) == (1, True)
+    code, _, err = command("status", world.app, "--stream", "orders,clicks")
+    assert (code, "does not read stream 'clicks'; it reads orders, payments" in err) == (1, True)
+
+
+@pytest.mark.parametrize("world", ["shared"], indirect=True)
+def test_of_a_stream_that_was_created_again_a_label_means_the_new_one(world: World, command: Command) -> None:
+    (store,) = world.stores
+    old = store.layout.name_of(ShardKey("orders", 0, A))
+    lineage = store.shards.lineage()
+    assert lineage is not None
+    store.shards.put_lineage(ShardsNode(shards={**lineage.shards, old: ShardLineage()}), 1)
+    for named, name in ((f"orders/{A}", store.layout.name_of(ShardKey("orders", 1, A))), (old, old)):
+        words = ["checkpoints", world.app, "set", "TRIM_HORIZON", "--yes", "--force", "--shard", named]
+        before = world.nodes()
+        assert command(*words)[0] == 0
+        written = world.written(before)
+        assert {path for path in written if path.startswith(f"{store.layout.checkpoints}/")} == {
+            store.layout.checkpoint_of(name)
+        }
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("world", ["one home", "two homes", "shared"], indirect=True)
+def test_the_rates_of_an_application_are_not_those_of_a_part(
+    world: World, command: Command, choice: str
+) -> None:
+    planned(world)
+    for store in world.stores:
+        epoch = store.epochs.raise_epoch("worker-7", 4711, NOW)
+        lags, reads = (
+            tuple((NOW + 60_000 * at, 1_000) for at in range(10)),
+            tuple(600 * at for at in range(10)),
+        )
+        store.status.put(StatusNode(epoch=epoch, time=NOW, settled=7, lags=lags, reads=reads), epoch)
+    meant = world.meant(CHOICES[choice])
+    for one in map(json.loads, command("status", world.app, *CHOICES[choice], "--json")[1].splitlines()):
+        (store,) = (store for store in world.stores if store.layout.base == one["home"])
+        mine = {key for key in world.shards if key.stream in world.homes[store.layout.element]}
+        assert (one["read_rate"], one["lag_growth"]) == ((10, 0) if mine <= meant else (None, None))
+        # One retried, one exhausted, and ten of the batch in each shard.
+        assert one["inflight"] == 12 * one["shards"] == 12 * len(mine & meant)
+        assert one["batch"]["phase"].endswith("read, not settled")
