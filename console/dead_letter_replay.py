@@ -164,11 +164,6 @@ def plain_folder(target: str) -> str | None:
     return None if strange else target
 
 
-def absolute_folder(folder: str) -> str:
-    """Return a folder as libraries take it: an address as it is, a local one from the root on."""
-    return folder if "://" in folder else str(Path(folder).absolute())
-
-
 def folder_in_command(node: DeadLettersNode) -> str:
     """Return the folder of a node's letters as a word for the shell; `FOLDER` where it names none."""
     return make_visible(shlex.quote(node.target)) if "/" in node.target else "FOLDER"
@@ -206,9 +201,10 @@ def letters_in(folder: str, application: str, streams: Container[str]) -> Iterat
         DeadLetterError: the folder cannot be read; it names it.
     """
     # Only here, because it loads pyarrow, and the other commands must answer at once.
+    from kinesis_trident.common.folder import absolute_target
     from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
-    for letter in read_dead_letters(absolute_folder(folder)):
+    for letter in read_dead_letters(absolute_target(folder)):
         if letter.application_name == application and letter.stream in streams:
             yield letter
 

@@ -26,7 +26,7 @@ from kinesis_trident.spout.data_loss import (
     describe_unlisted,
 )
 from kinesis_trident.spout.errors import ExhaustedError, OptionsError
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
+from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, Unavailable
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
@@ -328,7 +328,7 @@ def _put_aside(kinesis: Kinesis, options: SourceOptions, part: ShardRange, recor
         letters: list[Letter] = [(Run(where[0], where[-1], odd.num_rows), [odd], False)]
         named = replace(options, application_name=options.application_name or "batch")
         DeadLetterWriter(named, kinesis).write(
-            stream=part.stream, txid=0, letters={part.shard: letters}, plan="batch"
+            stream=part.stream, txid=0, letters={part.shard: letters}, plan="batch", again=True
         )
     log.warning("%s: %s", what, "skipped" if options.on_exhausted == "skip" else "written to the dead letter")
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.spout.failed_records.folders import filesystem
+from kinesis_trident.common.folder import Folder
 
 MARK = "kinesis-trident"
 """The folder of our files below a table's, and the key of what we say in a commit."""
@@ -89,7 +89,7 @@ class FileWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows, and yield what a commit says of the files."""
-        system, root = filesystem(self.table)
+        system, root = Folder(self.table).open()
         files: dict[tuple[Any, ...], _ParquetFile] = {}
         with ExitStack() as opened:
             for batch in batches:

@@ -14,12 +14,12 @@ import msgspec
 import typer
 
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
+from kinesis_trident.common.redaction import redact
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import ask
 from kinesis_trident.console.dead_letter_replay import (
     Choice,
-    absolute_folder,
     exhausted_ids,
     folder_ids,
     folder_in_command,
@@ -251,7 +251,7 @@ def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice)
     held, expired = folder_ids(folder, application, _streams(scope), choice)
     missing = sorted(set(ids) - set(held))
     if missing:
-        msg = f"{folder} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
+        msg = f"{redact(folder)} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
         raise ConsoleError(msg)
     if expired and not ids:
         print(f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr)
@@ -259,7 +259,7 @@ def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice)
     meant = ids or [text for text in held if (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if held else ""
-        msg = f"{folder} holds no dead letter of {application!r} that can be replayed.{hint}"
+        msg = f"{redact(folder)} holds no dead letter of {application!r} that can be replayed.{hint}"
         raise ConsoleError(msg)
     return meant
 
@@ -291,6 +291,7 @@ def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> 
 
 def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
     # Only here, because it loads pyarrow, and the other commands must answer at once.
+    from kinesis_trident.common.folder import absolute_target
     from kinesis_trident.spout.failed_records.compacting import compact_letters
 
     homes: dict[str, set[int]] = {}
@@ -301,7 +302,7 @@ def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
     for stream, settled_txids in sorted(homes.items()):
         # After each of them a batch may be under way.
         done = compact_letters(
-            absolute_folder(folder),
+            absolute_target(folder),
             scope.stores[0].layout.application,
             stream,
             lambda txid, known=settled_txids: txid <= max(known) and txid - 1 not in known,  # type: ignore[misc]
@@ -313,7 +314,7 @@ def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
             f"{stream}: {count_noun(done.before, 'file')} of settled batches, {done.after} after it"
         )
         for path in done.strange:
-            yield make_visible(f"{path} stays: not all of its lines are dead letters")
+            yield make_visible(f"{path} stays: it was cut off or damaged. Restore it, or move it elsewhere")
 
 
 def _letters(
@@ -344,7 +345,7 @@ def _letters(
     whole = listed | found if folder is None else found
     strange = sorted(set(ids) - set(whole))
     if strange:
-        where = folder or ", ".join(["ZooKeeper's list", *folders])
+        where = redact(folder) if folder else ", ".join(["ZooKeeper's list", *folders])
         msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids, or give --from FOLDER"
         raise ConsoleError(msg)
     for message_id, letter in whole.items():

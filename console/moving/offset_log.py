@@ -13,76 +13,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
-from pyarrow import fs
 
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.folder import Folder, FolderError
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
 from kinesis_trident.console.moving.tables import Table
-from kinesis_trident.spout.failed_records.folders import filesystem
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec
 from kinesis_trident.tracker.reasons import shorten
-
-_ALIASES = {"s3a://": "s3://", "s3n://": "s3://", "dbfs:/": "/dbfs/"}
-"""Hadoop's names for places that pyarrow knows by another."""
-
-
-class Folder:
-    """A folder that Spark has written, to read: local, or at a URI that pyarrow supports.
-
-    Raises:
-        MigrationError: the place cannot be reached; also the methods.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.place = path.rstrip("/")
-        real = path
-        for alias, name in _ALIASES.items():
-            if path.startswith(alias):
-                real = name + path.removeprefix(alias).lstrip("/")
-        if "://" not in real:
-            real = str(Path(real.removeprefix("file:")).absolute())
-        try:
-            self._system, self._root = filesystem(real)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise self._unreadable(error) from error
-
-    def below(self, name: str) -> Folder:
-        """Return a folder within this one."""
-        return Folder(f"{self.place}/{name}")
-
-    def names(self) -> list[str]:
-        """Return the names of the files, without hidden ones such as checksums; none if there is no such folder."""
-        try:
-            found = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
-        except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(error) from error
-        return sorted(
-            one.base_name for one in found if one.is_file and not one.base_name.startswith((".", "_"))
-        )
-
-    def numbers(self, name: str) -> list[int]:
-        """Return the files of a folder within this one whose names are numbers, as Spark numbers its batches."""
-        return sorted(int(one) for one in self.below(name).names() if one.isascii() and one.isdigit())
-
-    def read(self, name: str) -> str:
-        """Return the text of a file."""
-        try:
-            with self._system.open_input_stream(f"{self._root.rstrip('/')}/{name}") as stream:
-                return bytes(stream.read()).decode()
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise self._unreadable(error, f"/{name}") from error
-
-    def _unreadable(self, error: Exception, name: str = "") -> MigrationError:
-        return MigrationError(
-            f"{self.place}{name} cannot be read: {error}. Check the path and the access to it"
-        )
-
 
 Ends = Callable[[int, int], Mapping[str, str]]
 """Returns where a batch of the source of an index ended: JSON by shard id; empty if nothing is kept of it."""
@@ -114,7 +55,7 @@ def read_offset_log(
     Raises:
         MigrationError: it is no checkpoint of such a query, or of another stream; the message names the file.
     """
-    logged, committed = (checkpoint.numbers(name) for name in ("offsets", "commits"))
+    logged, committed = (_numbers(checkpoint, name) for name in ("offsets", "commits"))
     if not logged:
         msg = (
             f"{checkpoint.place} has no offsets, so no query has used it as its checkpointLocation. Check "
@@ -151,9 +92,9 @@ def ends_in_folder(system: System, checkpoint: Folder, metadata: Folder | None) 
     """Return the reader of a connector's folder, which is `metadata` if the query had one of its own for it."""
 
     def read(index: int, batch: int) -> dict[str, str]:
-        root = metadata or checkpoint.below(f"sources/{index}")
-        folder = root.below(f"{_FOLDERS[system]}/{batch}")
-        return {shard: folder.read(shard) for shard in folder.names()}
+        root, source = (metadata, "") if metadata else (checkpoint, f"sources/{index}/")
+        folder = f"{source}{_FOLDERS[system]}/{batch}"
+        return {shard: _read_text(root, f"{folder}/{shard}") for shard in _names(root, folder)}
 
     return read
 
@@ -179,6 +120,32 @@ def ends_in_table(table: Table) -> Ends:
     return read
 
 
+def _names(folder: Folder, below: str) -> list[str]:
+    """Return the names of the files in a folder, without hidden ones such as checksums."""
+    try:
+        return [file.base_name for file in folder.files(below) if not file.base_name.startswith("_")]
+    except FolderError as error:
+        raise _unreadable(folder, below, error) from error
+
+
+def _numbers(folder: Folder, below: str) -> list[int]:
+    """Return the files of a folder whose names are numbers, as Spark numbers its batches."""
+    return sorted(int(one) for one in _names(folder, below) if one.isascii() and one.isdigit())
+
+
+def _read_text(folder: Folder, name: str) -> str:
+    try:
+        return folder.read(name).decode()
+    except (FolderError, UnicodeDecodeError) as error:
+        raise _unreadable(folder, name, error) from error
+
+
+def _unreadable(folder: Folder, name: str, error: Exception) -> MigrationError:
+    return MigrationError(
+        f"{folder.place}/{name} cannot be read: {error}. Check the path and the access to it"
+    )
+
+
 def _offset(checkpoint: Folder, batch: int, stream: str, source: int | None) -> _Offset:
     """Read the offset of the source that reads the stream, from one file of the log.
 
@@ -187,7 +154,7 @@ def _offset(checkpoint: Folder, batch: int, stream: str, source: int | None) -> 
     """
     name = f"offsets/{batch}"
     place = f"{checkpoint.place}/{name}"
-    version, _, rest = checkpoint.read(name).partition("\n")
+    version, _, rest = _read_text(checkpoint, name).partition("\n")
     if version.strip() not in ("v1", "v2"):
         msg = f"{place} begins with {version[:40]!r}, not with v1. It is not an offset log of Spark that is known here"
         raise MigrationError(msg)

@@ -10,9 +10,10 @@ from kazoo.client import KazooClient
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
+from kinesis_trident.common.folder import Folder, absolute_target
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, ForeignTarget, System
 from kinesis_trident.console.moving.kcl import KclTarget, read_kcl
-from kinesis_trident.console.moving.offset_log import Folder, ends_in_folder, ends_in_table, read_offset_log
+from kinesis_trident.console.moving.offset_log import ends_in_folder, ends_in_table, read_offset_log
 from kinesis_trident.console.moving.places import STORM, Places
 from kinesis_trident.console.moving.storm import StormPaths, StormTarget, read_storm
 from kinesis_trident.console.moving.tables import Table, dynamodb_client
@@ -55,8 +56,8 @@ def read_foreign(
             return read_storm(other, paths)
     if places.system is System.KCL:
         return read_kcl(_table(places, options), info, places.time)
-    checkpoint = Folder(str(places.checkpoint_location))
-    metadata = Folder(places.metadata_path) if places.metadata_path else None
+    checkpoint = Folder(absolute_target(str(places.checkpoint_location)))
+    metadata = Folder(absolute_target(places.metadata_path)) if places.metadata_path else None
     ends = (
         ends_in_table(_table(places, options))
         if places.table

@@ -17,7 +17,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore, find_appl
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
-from kinesis_trident.console.dead_letter_replay import absolute_folder, payload_text
+from kinesis_trident.console.dead_letter_replay import payload_text
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, status_of
 from kinesis_trident.console.target import Target, stores_of
@@ -211,6 +211,7 @@ class Watcher:
         Returns:
             True if the folder could be read.
         """
+        from kinesis_trident.common.folder import absolute_target
         from kinesis_trident.spout.errors import DeadLetterError
         from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
@@ -218,7 +219,7 @@ class Watcher:
         for (application, _), (stream, txid) in wanted.items():
             among.setdefault((application, stream), set()).add(txid)
         try:
-            for letter in read_dead_letters(absolute_folder(folder), among):
+            for letter in read_dead_letters(absolute_target(folder), among):
                 if (letter.application_name, letter.message_id) in wanted:
                     self.previews[letter.message_id] = payload_text(letter.data)[:_PREVIEW]
         except DeadLetterError as error:

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey, escape, unescape
+from kinesis_trident.common.folder import Folder, FolderError, NoFileError, digest_of
 from kinesis_trident.spout.errors import SpoolError
-from kinesis_trident.spout.failed_records.folders import filesystem, replace
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
@@ -35,7 +34,6 @@ from kinesis_trident.spout.kinesis.record_batches import (
     position_at,
     select_readable,
 )
-from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
@@ -46,12 +44,11 @@ _NAME = re.compile(
     rf"(?P<txid>[0-9]{{12,19}})-(?P<first>{_DOTTED})-(?P<last>{_DOTTED})-(?P<digest>[0-9a-f]{{16}})\.arrow"
 )
 _COLUMNS = RECORD_SCHEMA.names, RECORD_SCHEMA.types
-_TROUBLE = (OSError, ValueError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    path: str
+    name: str
     txid: int
     first: RecordPosition
     last: RecordPosition
@@ -72,11 +69,11 @@ class RetrySpool:
     """
 
     def __init__(self, target: str, layout: Layout, created: Mapping[str, int] | None = None) -> None:
-        self._target = target
+        self._folder = Folder(target)
         self._layout = layout
         self._created = dict(created or {})
         self._base = f"{escape(layout.application)}/{layout.base.rpartition('/')[2]}"
-        self._where = f"{redact(target)} (option retrySpool)"
+        self._where = f"{self._folder.place} (option retrySpool)"
 
     def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:
         """Keep records of one shard (in `RECORD_SCHEMA`) that batch `txid` has delivered; durable on return.
@@ -94,10 +91,10 @@ class RetrySpool:
             writer.write_batch(records)
         data = sink.getvalue().to_pybytes()
         first, last = position_at(records, 0), position_at(records, -1)
-        name = f"{txid:012d}-{_format_position(first)}-{_format_position(last)}-{xxhash.xxh3_64_hexdigest(data)}.arrow"
+        name = f"{txid:012d}-{_format_position(first)}-{_format_position(last)}-{digest_of(data)}.arrow"
         try:
-            replace(self._target, f"{self._base}/{escape(shard)}/{name}", data)
-        except _TROUBLE as error:
+            self._folder.write(f"{self._base}/{escape(shard)}/{name}", data)
+        except FolderError as error:
             msg = (
                 f"cannot keep failed records of shard {shard}, txid {txid} in {self._where}: {error}. Check that every "
                 "executor reaches the folder, its permissions and its free space; the batch is retried"
@@ -147,12 +144,9 @@ class RetrySpool:
         try:
             for shard, file in self._list_files(""):
                 if file.txid <= settled and not file.holds_some_of(left.get(shard, ())):
-                    filesystem(self._target)[0].delete_file(file.path)
+                    self._folder.remove(file.name)
                     removed += 1
-        except FileNotFoundError:
-            # An older run that ends is cleaning up too; the rest is not urgent.
-            return removed
-        except _TROUBLE as error:
+        except FolderError as error:
             msg = f"cannot clean up {self._where}: {error}"
             raise SpoolError(msg) from error
         return removed
@@ -160,47 +154,44 @@ class RetrySpool:
     def _files(self, shard: str) -> list[_File]:
         try:
             return [file for _, file in self._list_files(escape(shard))]
-        except _TROUBLE as error:
+        except FolderError as error:
             log.warning("cannot list %s: %s; reading from the stream instead", self._where, error)
             return []
 
     def _list_files(self, below: str) -> Iterator[tuple[str, _File]]:
-        from pyarrow import fs
-
-        system, root = filesystem(self._target)
-        folder = "/".join(part for part in (root.rstrip("/"), self._base, below) if part)
-        for info in system.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True)):
-            name = _NAME.fullmatch(info.base_name)
-            if info.is_file and name is not None:
+        for file in self._folder.files(f"{self._base}/{below}".rstrip("/"), deep=True):
+            found = _NAME.fullmatch(file.base_name)
+            if found is not None:
                 try:
-                    shard = unescape(info.path.rsplit("/", 2)[1])
+                    shard = unescape(file.name.rsplit("/", 2)[1])
                 except ValueError:
                     # A folder that is not of ours.
                     continue
-                txid, first, last = name["txid"], name["first"], name["last"]
+                txid, first, last = found["txid"], found["first"], found["last"]
                 yield (
                     shard,
-                    _File(info.path, int(txid), _position(first), _position(last), name["digest"], info.size),
+                    _File(
+                        file.name, int(txid), _position(first), _position(last), found["digest"], file.size
+                    ),
                 )
 
     def _read(self, file: _File) -> list[pa.RecordBatch]:
         try:
-            with filesystem(self._target)[0].open_input_file(file.path) as source:
-                data = source.read()
-            if xxhash.xxh3_64_hexdigest(data) != file.digest:
+            data = self._folder.read(file.name)
+            if digest_of(data) != file.digest:
                 # Arrow believes the lengths and offsets in a file: a damaged one can end the process.
                 msg = "it is damaged: its content does not have the digest in its name"
                 raise ValueError(msg)
             batches: list[pa.RecordBatch] = pa.ipc.open_stream(data).read_all().to_batches()
-        except FileNotFoundError:
+        except NoFileError:
             return []
-        except _TROUBLE as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             log.warning(
-                "cannot read %s of %s: %s; reading from the stream instead", file.path, self._where, error
+                "cannot read %s of %s: %s; reading from the stream instead", file.name, self._where, error
             )
             return []
         if any((batch.schema.names, batch.schema.types) != _COLUMNS for batch in batches):
-            log.warning("%s has unknown columns; reading from the stream instead", file.path)
+            log.warning("%s has unknown columns; reading from the stream instead", file.name)
             return []
         # Release 1.0.0 wrote that a partition key is never null.
         return [pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA) for batch in batches]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from kinesis_trident.common.redaction import redact
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.table import option, options_of
 
 

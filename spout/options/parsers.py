@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import get_args
 from urllib.parse import urlsplit
 
-from kinesis_trident.spout.options.redaction import has_credentials
+from kinesis_trident.common.redaction import has_credentials
 from kinesis_trident.tracker.errors import BackoffError
 from kinesis_trident.tracker.retry import Backoff
 

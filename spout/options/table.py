@@ -14,9 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from kinesis_trident.common.redaction import redact
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.tracker.reasons import shorten
 
 

@@ -15,8 +15,8 @@ from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode, ShardsNode, mark_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Refused
+from kinesis_trident.common.redaction import redact
 from kinesis_trident.spout.data_loss import DataLossLog
-from kinesis_trident.spout.options.redaction import redact
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import adopt_nodes
 from kinesis_trident.spout.planner.plan import ShardState

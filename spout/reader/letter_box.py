@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kinesis_trident.spout.errors import DeadLetterError
-from kinesis_trident.spout.failed_records.dead_letters import Letter
+from kinesis_trident.spout.failed_records.letter_writer import Letter
 
 
 @dataclass(eq=False, slots=True)

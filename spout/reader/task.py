@@ -26,7 +26,7 @@ from kinesis_trident.spout.errors import (
     SettledBatchError,
     TurnChangedError,
 )
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
+from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.client import kinesis_client

@@ -44,7 +44,8 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.cli import main
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, read_dead_letters
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.tracker.records import Run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -45,7 +45,7 @@ from kinesis_trident.console.web.page import application_values
 from kinesis_trident.console.web.server import ImpatientProtocol
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
 from kinesis_trident.spout.failed_records import dead_letters
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
+from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.tracker.records import Failure, Run
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
@@ -311,8 +311,8 @@ def test_payloads_of_every_shard_come_from_the_given_folders_alone(
         other.parent.mkdir(parents=True, exist_ok=True)
         other.write_text("no letter")
     read: list[str] = []
-    lines_of = dead_letters.lines_of
-    monkeypatch.setattr(dead_letters, "lines_of", lambda *one: read.append(one[1]) or lines_of(*one))
+    read_letters = dead_letters.read_letters
+    monkeypatch.setattr(dead_letters, "read_letters", lambda *one: read.append(one[1]) or read_letters(*one))
     watcher.read_payloads()
     assert len(read) == (2 if is_given else 0)
     assert watcher.previews == ({f"orders/{name}:100": "payload" for name in names} if is_given else {})

@@ -14,9 +14,10 @@ from lease_table import lease
 from test_hostile_texts import check as check_position
 
 from kinesis_trident.checkpoint.errors import MigrationError
+from kinesis_trident.common.folder import Folder
 from kinesis_trident.console.moving.foreign import System
 from kinesis_trident.console.moving.kcl import Lease, position_text
-from kinesis_trident.console.moving.offset_log import Folder, ends_in_folder, read_offset_log
+from kinesis_trident.console.moving.offset_log import ends_in_folder, read_offset_log
 from kinesis_trident.console.moving.storm import StormPaths, _read
 from kinesis_trident.spout.positions import After
 

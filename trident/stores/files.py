@@ -16,20 +16,17 @@ which may be missing.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
-from pyarrow import fs, ipc
+from pyarrow import ipc
 
+from kinesis_trident.common.folder import Folder, NoFileError, NoFolderError, absolute_target
 from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import (
     FencedError,
@@ -43,19 +40,16 @@ from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.key_text import FENCE, mark_key
 from kinesis_trident.trident.stores.memory import MemoryByteStore
-from kinesis_trident.trident.stores.options import MapOptions, without_secrets
+from kinesis_trident.trident.stores.options import MapOptions
 from kinesis_trident.trident.stores.ownership import Mark
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
-_PART = re.compile(r"\.[0-9a-f]{32}")
 _SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
 
 _READS = 5
 """The number of times that a folder is read while its writer replaces files."""
-
-_OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 Entry = tuple[bytes, float]
 """A value and its expiry in epoch seconds, 0 for never."""
@@ -71,7 +65,7 @@ class FileByteStore(MemoryByteStore):
     """Bytes in memory, and in a folder from which they can be read again.
 
     Args:
-        folder: a local path, or any URI that `pyarrow.fs` accepts.
+        folder: a local path, or any URI that `pyarrow.fs` accepts. What is made is for this user alone.
         expire: seconds that a key lives after it was set; 0: forever.
         snapshot_interval: batches between two snapshots.
         accepted_loss: the option `acceptLossUpTo`.
@@ -80,6 +74,7 @@ class FileByteStore(MemoryByteStore):
     Raises:
         ForeignValueError: a file of the folder cannot be read.
         StateBehindError: a file is missing between others.
+        StateOptionsError: it is no folder.
         StoreUnavailableError: the folder cannot be reached.
     """
 
@@ -91,11 +86,11 @@ class FileByteStore(MemoryByteStore):
         accepted_loss: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(f"folder {without_secrets(folder)}", expire, clock=clock)
+        self._folder = Folder(absolute_target(folder))
+        super().__init__(f"folder {self._folder.place}", expire, clock=clock)
         self._interval = max(snapshot_interval, 1)
         self._accepted_loss = accepted_loss
         self._changed: dict[str, None] = {}
-        self._system, self._root = _filesystem(folder)
         self._generation, self._number, self._since = 1, 0, 0
         self._is_ours = False
         self._reach(self._open)
@@ -137,16 +132,17 @@ class FileByteStore(MemoryByteStore):
             self._reach(self._open)
             self._reach(self._snapshot)
             self._is_ours = True
-            self._reach(self._delete_parts)
+            # An older writer's next write is refused anyway.
+            self._reach(self._folder.remove_parts)
 
     def _open(self) -> None:
-        self._system.create_dir(self._root, recursive=True)
+        self._folder.make()
         for left in reversed(range(_READS)):
             names = self._names()
             try:
                 self._read_all(names, last=not left)
                 break
-            except FileNotFoundError:
+            except NoFileError:
                 # The folder's writer has just replaced files by a snapshot.
                 if not left:
                     raise
@@ -157,7 +153,7 @@ class FileByteStore(MemoryByteStore):
         try:
             missing = self._read_newest(names)
             if missing and not last:
-                raise FileNotFoundError(missing)
+                raise NoFileError(missing)
             if missing:
                 self._check_loss(missing)
         except BaseException:
@@ -202,33 +198,21 @@ class FileByteStore(MemoryByteStore):
         return number - (msgspec.json.decode(mark, type=Mark).base if mark else 0)
 
     def _names(self) -> list[tuple[int, int, str]]:
-        infos = self._system.get_file_info(fs.FileSelector(self._root))
-        matches = [_NAME.fullmatch(info.base_name) for info in infos if info.is_file]
+        matches = [_NAME.fullmatch(file.name) for file in self._folder.files(must_exist=True)]
         return sorted((int(match[1]), int(match[2]), match[3]) for match in matches if match)
 
-    def _delete_parts(self) -> None:
-        """Delete the incomplete files of processes that were killed; an older writer's next write is refused anyway."""
-        for info in self._system.get_file_info(fs.FileSelector(self._root)):
-            if info.is_file and _PART.fullmatch(info.base_name):
-                with suppress(FileNotFoundError):
-                    self._system.delete_file(info.path)
-
     def _path(self, name: tuple[int, int, str]) -> str:
-        return f"{self._root}/{name[0]:06d}-{name[1]:012d}.{name[2]}"
+        return self._folder.path(_file_name(*name))
 
     def _read(self, name: tuple[int, int, str]) -> None:
-        path = self._path(name)
+        data = self._folder.read(_file_name(*name))
         try:
-            with self._system.open_input_file(path) as file:
-                data = file.read()
             table = _table(data)
-        except FileNotFoundError:
-            raise
         except (ValueError, pa.ArrowException) as error:
             why = make_reason(str(error))
             msg = (
-                f"{self.where}: {path} is not a file of a state ({why}); nothing was changed. Restore it from a "
-                "backup, or use another folder"
+                f"{self.where}: {self._path(name)} is not a file of a state ({why}); nothing was changed. Restore it "
+                "from a backup, or use another folder"
             )
             raise ForeignValueError(msg) from None
         for key, value, expires in zip(*(column.to_pylist() for column in table.columns), strict=True):
@@ -246,7 +230,7 @@ class FileByteStore(MemoryByteStore):
         self._since = 0
         for name in old:
             if name[0] <= self._generation:
-                self._system.delete_file(self._path(name))
+                self._folder.remove(_file_name(*name))
 
     def _write(self, kind: str, entries: Mapping[str, Entry | None]) -> None:
         table = pa.table(
@@ -261,37 +245,8 @@ class FileByteStore(MemoryByteStore):
         with ipc.new_file(sink, _SCHEMA) as writer:
             writer.write_table(table)
         # Counted when it is there: a number that is left out would be a file that is missing.
-        self._put(self._path((self._generation, self._number + 1, kind)), sink.getvalue())
+        self._folder.write(_file_name(self._generation, self._number + 1, kind), sink.getvalue())
         self._number += 1
-
-    def _put(self, path: str, data: pa.Buffer) -> None:
-        """Write a file that appears under its name only when complete; an object store guarantees that itself."""
-        if self._system.type_name in _OBJECT_STORES:
-            with self._system.open_output_stream(path) as file:
-                file.write(data)
-            return
-        part = f"{self._root}/.{uuid.uuid4().hex}"
-        try:
-            if isinstance(self._system, fs.LocalFileSystem):
-                with Path(part).open("wb") as local:
-                    local.write(data)
-                    local.flush()
-                    os.fsync(local.fileno())
-                Path(part).replace(path)
-                # The new name is in the folder, which the machine writes when it likes.
-                folder = os.open(self._root, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
-                return
-            with self._system.open_output_stream(part) as file:
-                file.write(data)
-            self._system.move(part, path)
-        except BaseException:
-            with suppress(OSError):
-                self._system.delete_file(part)
-            raise
 
     def _check_newest(self) -> None:
         names = self._names()
@@ -311,6 +266,9 @@ class FileByteStore(MemoryByteStore):
     def _reach(self, action: Callable[[], None]) -> None:
         try:
             action()
+        except NoFolderError as error:
+            msg = f"{self.where}: {error}. Check the path or URI"
+            raise StateOptionsError(msg) from None
         except OSError as error:
             msg = f"{self.where} cannot be reached ({error}). Check that it exists, its rights and its free space"
             raise StoreUnavailableError(msg) from None
@@ -335,6 +293,10 @@ class FileState(MapStateFactory):
         )
 
 
+def _file_name(generation: int, number: int, kind: str) -> str:
+    return f"{generation:06d}-{number:012d}.{kind}"
+
+
 def _table(data: bytes) -> pa.Table:
     """Return the table in the bytes of a file.
 
@@ -355,21 +317,3 @@ def _table(data: bytes) -> pa.Table:
         msg = "a key or a time is missing"
         raise ValueError(msg)
     return table
-
-
-def _filesystem(folder: str) -> tuple[fs.FileSystem, str]:
-    try:
-        if "://" in folder:
-            system, path = fs.FileSystem.from_uri(folder)
-            return system, path.rstrip("/")
-    except (ValueError, pa.ArrowException) as error:
-        # The error can quote the URI, with its secrets.
-        why = "" if "@" in folder or "?" in folder else f": {error}"
-        msg = (
-            f"{without_secrets(folder)} is not a folder that pyarrow.fs supports. Check the path or URI{why}"
-        )
-        raise StateOptionsError(msg) from None
-    except OSError as error:
-        msg = f"{without_secrets(folder)} cannot be reached ({error}). Check the URI, and that the store answers"
-        raise StoreUnavailableError(msg) from None
-    return fs.LocalFileSystem(), str(Path(folder).absolute())

@@ -20,8 +20,9 @@ from moving_source import Command, Source
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.folder import Folder
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
-from kinesis_trident.console.moving.offset_log import Folder, ends_in_folder, read_offset_log
+from kinesis_trident.console.moving.offset_log import ends_in_folder, read_offset_log
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -228,7 +229,7 @@ def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     with pytest.raises(MigrationError, match="has no offsets, so no query has used it"):
         read_offset_log(System.QUBOLE, folder, "orders", lambda *_: {}, None)
     with pytest.raises(MigrationError, match=r"cannot be read: .*Check the path"):
-        Folder("nothing://there")
+        read_offset_log(System.QUBOLE, Folder("nothing://there"), "orders", lambda *_: {}, None)
 
 
 def test_as_typed(

@@ -83,7 +83,7 @@ def _pin(before: bool) -> None:
 
 
 def _dead_letter() -> None:
-    from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
+    from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 
     def write(original: Callable[..., Any], **given: Any) -> Any:
         result = original(**given)

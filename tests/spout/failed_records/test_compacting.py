@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -12,12 +11,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from pyarrow import fs
 
+from kinesis_trident.common.folder import Folder, FolderError
 from kinesis_trident.spout.errors import DeadLetterError
-from kinesis_trident.spout.failed_records import compacting
 from kinesis_trident.spout.failed_records.compacting import compact_letters
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, read_dead_letters
-from kinesis_trident.spout.failed_records.folders import filesystem
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.tracker.records import Run
 
 Key = tuple[str, int]
@@ -87,9 +87,9 @@ def test_whenever_a_compaction_ends_each_letter_is_there_and_in_the_end_once(
             written |= set(held(folder))
         with monkeypatch.context() as patch:
             patch.setattr(
-                compacting,
-                "filesystem",
-                lambda target, removals=removals: (Breakable(filesystem(target)[0], removals), target),
+                Folder,
+                "open",
+                lambda self, left=removals: (Breakable(fs.LocalFileSystem(), left), self.target),
             )
             with contextlib.suppress(Interrupted):
                 compact_letters(folder, "app", "orders", lambda one, last=txid: one < last, size)
@@ -131,14 +131,13 @@ def test_what_cannot_be_written_whole_removes_nothing(
         put(folder, txid, 0)
     before = held(folder)
 
-    def short(target: str, name: str, data: bytes) -> None:
+    def short(self: Folder, name: str, data: bytes) -> None:
         if broken == "place":
-            raise OSError(28, "No space left on device")
-        Path(target, name).write_bytes(data[:-1])
+            raise FolderError("No space left on device")
+        Path(self.path(name)).write_bytes(data[:-1])
 
-    fails: Callable[..., None] = short
-    monkeypatch.setattr(compacting, "replace", fails)
+    monkeypatch.setattr(Folder, "write", short)
     with pytest.raises(DeadLetterError, match=r"'orders' in .*: .*No letter is lost"):
         compact_letters(folder, "app", "orders", lambda _: True)
     assert len([name for name in files(folder) if "merged" not in name]) == 2
-    assert broken == "size" or held(folder) == before
+    assert held(folder) == before
