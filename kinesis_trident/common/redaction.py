@@ -15,6 +15,8 @@ _USERS_ARE_NAMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "viewfs", "was
 """Schemes whose part before the @ is the name of a user, a container or an account; elsewhere it is a credential."""
 
 
+_SEPARATORS = re.compile("[/?#&@:=]")
+
 _PORTS_ARE_USUAL = ("file", "hdfs", "viewfs")
 """Schemes in which a host with a port, and then a path with an @, is no key that was not escaped."""
 
@@ -40,15 +42,11 @@ def has_credentials(text: str) -> bool:
 
 
 def hide_secrets(said: str, uri: str) -> str:
-    """Return what an error says of a URI, without the parts of the URI that `redact` leaves out."""
-    if redact(uri) == uri:
-        return said
-    scheme, user, _, _, parameters = _parts(uri)
-    parts = [one.partition("=")[2] for one in parameters if not _is_plain(one)]
-    parts += [user, *user.split(":")] if _is_credential(scheme, user) else []
-    for part in sorted({*parts, *map(unquote, parts)}, key=len, reverse=True):
-        # A part of one or two characters is no secret, and stands in many words.
-        said = said.replace(part, "***") if len(part) > 2 else said
+    """Return what an error says of a URI, without what `redact` leaves out of it."""
+    pieces = set(_SEPARATORS.split(uri)) - set(_SEPARATORS.split(redact(uri)))
+    for piece in sorted({*pieces, *map(unquote, pieces)}, key=len, reverse=True):
+        # A piece of one or two characters is no secret, and stands in many words.
+        said = said.replace(piece, "***") if len(piece) > 2 else said
     return said
 
 

@@ -59,8 +59,8 @@ def compact_letters(
             one for one in files if one.size >= size // 2 and _is_any_within(firsts, one.first, one.last)
         ]
         seen = set[tuple[str, int]]()
-        strange = [file for file in large if _take_new(folder, file, seen) is None]
-        after = len(files)
+        strange = {file.name for file in large if _take_new(folder, file, seen) is None}
+        after = {file.name for file in files}
         for group in _groups(small, size):
             if len(group) < 2 and not large:
                 continue
@@ -68,7 +68,7 @@ def compact_letters(
             for file in group:
                 found = _take_new(folder, file, seen)
                 if found is None:
-                    strange.append(file)
+                    strange.add(file.name)
                 else:
                     lines += found
                     parts.append(file)
@@ -76,14 +76,18 @@ def compact_letters(
             for file in parts:
                 if file.name != kept:
                     folder.remove(file.name)
-            after += bool(kept) - len(parts)
+                    after.remove(file.name)
+            if kept:
+                # It may be whole again: a compaction before may have been cut off in its write.
+                after.add(kept)
+                strange.discard(kept)
     except FolderError as error:
         msg = (
             f"cannot compact the dead letters of stream {stream!r} in {folder.place}: {error}. No letter is lost; "
             "check the folder and its permissions, and compact it again"
         )
         raise DeadLetterError(msg) from error
-    return Compacted(len(files), after, tuple(folder.path(file.name) for file in strange))
+    return Compacted(len(files), len(after), tuple(map(folder.path, sorted(strange))))
 
 
 def _is_any_within(ordered: list[int], first: int, last: int) -> bool:

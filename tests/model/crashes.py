@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from file_systems import IN_MEMORY
+
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.engines import SparkProtocol
 from model.ackers import Acked
@@ -21,7 +23,7 @@ from model.life import Life, SparkCheckpoint
 from model.schedule import Actor, Killed
 from model.session import Dice, Session
 from model.sinks import LooseSink, OpaqueState
-from model.world import IN_MEMORY, World
+from model.world import World
 
 __all__ = ["KINDS", "Crash", "crashes", "play", "steps"]
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from file_systems import IN_MEMORY
+
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.errors import OutcomeMissingError
@@ -19,7 +21,7 @@ from model.joined import Joined
 from model.life import Life, SparkCheckpoint
 from model.schedule import Actor, Schedule, Stuck
 from model.session import Dice
-from model.world import IN_MEMORY, World
+from model.world import World
 from model.zookeeper import Nodes
 
 __all__ = ["Told", "play"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections import Counter, defaultdict
@@ -21,12 +20,9 @@ from kinesis_trident.spout.testing import MemoryKinesis
 from model.sinks import Sink
 from model.zookeeper import MemoryZooKeeper
 
-__all__ = ["IN_MEMORY", "Record", "Row", "World"]
+__all__ = ["Record", "Row", "World"]
 
 _BEGINNING = 1_700_000_000_000
-
-IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""The folder of temporary folders, where the machine has one in memory: dead letters are not waited for."""
 
 
 @dataclass(frozen=True)
