@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
-from kinesis_trident.common.folder import Folder
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.compacting import compact_letters
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
@@ -283,7 +280,8 @@ def test_a_folder_in_an_object_store(kinesis_server: EmbeddedKinesis) -> None:
         Bucket="dead"
     )
     host = kinesis_server.endpoint_url.removeprefix("http://")
-    target = f"s3://dead/letters?scheme=http&endpoint_override={host}&region=us-east-1"
+    # As users of Spark write it.
+    target = f"s3a://dead/letters?scheme=http&endpoint_override={host}&region=us-east-1"
     out = writer(target)
     out.write(stream="s", txid=1, letters={SHARD: letters()})
     again: list[DeadLetter] = out.write(stream="s", txid=1, letters={SHARD: letters()})
@@ -294,32 +292,3 @@ def test_a_folder_in_an_object_store(kinesis_server: EmbeddedKinesis) -> None:
         done = compact_letters(target, "my/app", "s", lambda _: True)
         assert (done.before, done.after) == (before, after)
         assert list(read_dead_letters(target)) == both
-
-
-@pytest.mark.parametrize("given", [None, 0o770, 0o755])
-def test_a_folder_is_for_its_user_alone_unless_its_own_mode_says_otherwise(
-    tmp_path: Path, given: int | None
-) -> None:
-    root = tmp_path / "letters"
-    if given is not None:
-        root.mkdir()
-        root.chmod(given)
-    before = os.umask(0o027)
-    try:
-        Folder(str(root)).write("app/orders/one.jsonl", b"payload")
-        Folder(str(root)).write("app/orders/two.jsonl", b"payload")
-    finally:
-        os.umask(before)
-    mode = given or 0o700
-    modes = {
-        path.relative_to(root).as_posix(): stat.S_IMODE(path.stat().st_mode)
-        for path in (root, *root.rglob("*"))
-    }
-    file = mode & 0o666
-    assert modes == {
-        ".": mode,
-        "app": mode,
-        "app/orders": mode,
-        "app/orders/one.jsonl": file,
-        "app/orders/two.jsonl": file,
-    }
