@@ -138,3 +138,19 @@ def test_one_implementation_of_a_folder() -> None:
     folders = ("bolt", "checkpoint", "console", "kinesis_trident/common", "spout", "tracker", "trident")
     found = {use.partition(":")[0] for folder in folders for mark in marks for use in names_in(folder, mark)}
     assert found == {"kinesis_trident/common/folder.py"}
+def test_one_table_says_what_a_state_can_store() -> None:
+    """By Spark type, in a column, and by value: whoever else looked at a type would have a rule of its own."""
+    rules = {
+        path
+        for path in trees("trident")
+        for name in ("is_finite", "isfinite", "BinaryType", "MapType", "Ext")
+        if any(where.startswith(f"{path}:") for where in names_in(path.rpartition("/")[0], name))
+    }
+    others = {
+        # Keys, the types that users' values have, and those that Spark aggregates.
+        "trident/stores/key_text.py",
+        "trident/build/first_values.py",
+        "trident/run/arrow_aggregation.py",
+        "trident/build/fields.py",
+    }
+    assert rules - others == {"trident/maps/storable.py"}

@@ -93,6 +93,17 @@ def test_a_replica_that_has_lost_its_primary(own_redis: RedisServer) -> None:
     )
 
 
+def test_a_redis_without_memory(own_redis: RedisServer) -> None:
+    """OOM: it writes nothing until it has more, or keys have expired."""
+    client = configured(own_redis)
+    client.config_set("maxmemory-policy", "noeviction")
+    fails_then_counts(
+        RedisState.opaque(own_redis.url, requestRetries=0),
+        lambda: client.config_set("maxmemory", 1),
+        lambda: client.config_set("maxmemory", 0),
+    )
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -102,6 +113,8 @@ def test_a_replica_that_has_lost_its_primary(own_redis: RedisServer) -> None:
         "MASTERDOWN Link with MASTER is down",
         "READONLY You can't write against a read only replica.",
         "NOREPLICAS Not enough good replicas to write.",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+        "OOM command not allowed when used memory > 'maxmemory'.",
     ],
 )
 def test_every_passing_error_asks_for_a_replay(redis_server: RedisServer, error: str) -> None:

@@ -12,13 +12,32 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.trident import MapGet, Sum
+from kinesis_trident.trident import Count, MapGet, Sum
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.run.python_aggregation import keys_of
-from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
+from kinesis_trident.trident.run.state_updates import Combined, Persisted, StateUpdate
+from kinesis_trident.trident.state import CombinerValueUpdater, StateType, StateUpdater
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
-from kinesis_trident.trident.stores.key_text import encode_keys
+from kinesis_trident.trident.stores.key_text import decode_key, encode_keys
 from kinesis_trident.trident.tuples import tuples_of
+
+
+class Puts(StateUpdater[Any]):
+    """Updates one key."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        self.how = ""
+
+    def update_state(self, state: Any, tuples: Any, collector: Any) -> None:
+        keys = [("good",), self.key]
+        if self.how == "multi_combine":
+            state.multi_combine(keys, operator.add, [1, 1])
+        elif self.how == "multi_update":
+            state.multi_update(keys, [CombinerValueUpdater(Count(), 1)] * 2)
+        else:
+            state.multi_put(keys, [1, 1])
+
 
 atoms = st.one_of(st.none(), st.floats(), st.text(max_size=5), st.sampled_from(["NaN", "null", "Infinity"]))
 
@@ -112,3 +131,28 @@ def test_a_batch_asks_for_a_word_twice(every_store: MapStateFactory) -> None:
     counted(every_store, 1, [("the",), ("dog",)], 3)
     tuples = tuples_of(["word"], [["the", "dog", "the", "no", "no"]], 5)
     assert MapGet().batch_retrieve(every_store.make_state({}, 0, 1), tuples) == [3, 3, 3, None, None]
+
+
+def test_no_bytes_are_not_the_empty_text(every_store: MapStateFactory) -> None:
+    keys = [("",), (b"",), (b"abc",)]
+    assert encode_keys(keys) == ['[""]', '[{"$bytes":""}]', '["YWJj"]']
+    assert [decode_key(name) for name in encode_keys(keys)] == [("",), (b"",), ("YWJj",)]
+    for txid in (1, 2):
+        counted(every_store, txid, keys)
+    assert every_store.make_state({}, 0, 1).multi_get(keys) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("kind", StateType)
+@pytest.mark.parametrize("key", [("half \ud800",), ("a", "\udfff"), ([1],), ({"a": 1},), ("a", {1})])
+def test_a_key_that_is_none_names_the_operator(kind: StateType, key: Any) -> None:
+    """Of an updater of one's own; what aggregations group by is checked when they are built."""
+    updater = Puts(key)
+    work = Persisted("partition_persist(Puts)", ("word",), updater, {}, 0)
+    factory = MemoryMapState(kind)
+    update = StateUpdate("partition_persist(Puts)", factory, work, {}, 1, 1, pa.schema([]))
+    for how in ("multi_put", "multi_update", "multi_combine"):
+        updater.how = how
+        with pytest.raises(SerializationError, match=r"partition_persist\(Puts\): .*(key|keys) ") as error:
+            list(update.at([pa.RecordBatch.from_pydict({"word": ["a"]})], 0))
+        str(error.value).encode()
+    assert factory.make_state({}, 0, 1).tuples() == []

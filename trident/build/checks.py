@@ -9,20 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    CharType,
     DataType,
-    DecimalType,
     DoubleType,
     FloatType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    VarcharType,
 )
 
 from kinesis_trident.bolt.errors import TopologyError
@@ -39,19 +28,7 @@ from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.steps.tuple_steps import FiniteStep
 from kinesis_trident.trident.stores.factory import MapStateFactory
-from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
-
-_KEPT = (
-    StringType,
-    CharType,
-    VarcharType,
-    BooleanType,
-    IntegralType,
-    FloatType,
-    DoubleType,
-    DecimalType,
-    NullType,
-)
+from kinesis_trident.trident.stores.serializers import Serializer
 
 
 def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
@@ -61,12 +38,11 @@ def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
         TopologyError: the state cannot store them.
     """
     serializer = _serializer(factory)
-    if isinstance(serializer, JsonSerializer | MsgpackSerializer) and not _is_kept(kind, serializer):
-        name = "json" if isinstance(serializer, JsonSerializer) else "msgpack"
+    if serializer is not None and not serializer.takes_type(kind):
         msg = (
-            f"{operation}: its values are {kind.simpleString()}, which serializer={name!r} cannot store. Cast the "
-            "field before (timestamp to bigint or string), or give the state a "
-            "kinesis_trident.trident.Serializer that takes it"
+            f"{operation}: its values are {kind.simpleString()}, which serializer={serializer.option!r} cannot store. "
+            "Cast the field before (timestamp to bigint or string, a map to one with string keys), or give the state "
+            "a kinesis_trident.trident.Serializer that takes it"
         )
         raise TopologyError(msg)
 
@@ -74,27 +50,16 @@ def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
 def with_storable_values(
     operation: str, factory: StateFactory, kind: DataType, node: TopologyNode, read: tuple[str, ...]
 ) -> TopologyNode:
-    """Keep the tuples whose value a state can store: with JSON, NaN and infinity fail their records."""
+    """Keep the tuples whose value may come into a total: with JSON, NaN and infinity fail their records."""
     fractions = isinstance(kind, FloatType | DoubleType) and len(read) == 1
-    if not (fractions and node.tracked and isinstance(_serializer(factory), JsonSerializer)):
+    serializer = _serializer(factory)
+    if not (fractions and node.tracked and serializer is not None and serializer.fails_nan):
         return node
     return RowNode(operation, node.schema, (node,), FiniteStep(operation, read, arrow_schema(node.schema)))
 
 
 def _serializer(factory: StateFactory) -> Serializer | None:
     return factory.serializer if isinstance(factory, MapStateFactory) else None
-
-
-def _is_kept(kind: DataType, serializer: Serializer) -> bool:
-    if isinstance(kind, ArrayType):
-        return _is_kept(kind.elementType, serializer)
-    if isinstance(kind, MapType):
-        return _is_kept(kind.keyType, serializer) and _is_kept(kind.valueType, serializer)
-    if isinstance(kind, StructType):
-        return all(_is_kept(field.dataType, serializer) for field in kind)
-    return isinstance(kind, _KEPT) or (
-        isinstance(kind, BinaryType) and isinstance(serializer, MsgpackSerializer)
-    )
 
 
 def check_places(

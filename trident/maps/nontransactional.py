@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.trident.maps.backing import BackingMap
-from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap
+from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap, are_different
 from kinesis_trident.trident.state import Key, ValueUpdater
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class NonTransactionalMap(StoredMap[T]):
         """See `MapState.multi_update`."""
         if not len(keys):
             return []
-        unique = list(dict.fromkeys(keys))
+        unique = list(keys) if are_different(keys) else list(dict.fromkeys(keys))
         now: dict[Key, T | None] = dict(zip(unique, self._backing.multi_get(unique), strict=True))
         results: list[T | None] = []
         for key, updater in zip(keys, updaters, strict=True):
@@ -52,7 +52,7 @@ class NonTransactionalMap(StoredMap[T]):
         self, keys: Sequence[Key], combine: Callable[[Any, Any], Any], partials: Sequence[Any]
     ) -> list[T | None]:
         """See `MapState.multi_combine`."""
-        if len(set(keys)) != len(keys):
+        if not are_different(keys):
             return super().multi_combine(keys, combine, partials)
         if not len(keys):
             return []
@@ -65,6 +65,7 @@ class NonTransactionalMap(StoredMap[T]):
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
         """See `MapState.multi_put`; for a key that occurs twice the last value wins."""
+        are_different(keys)
         last = dict(zip(keys, values, strict=True))
         if last:
             self._backing.multi_put(list(last), list(last.values()))

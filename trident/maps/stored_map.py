@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from kinesis_trident.tracker.reasons import shorten
+from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
 
 T = TypeVar("T")
 
 GLOBAL: Key = ("$GLOBAL$",)
 """The key of a global aggregate, unless another one is given."""
+
+
+def are_different(keys: Sequence[Key]) -> bool:
+    """Return whether no key occurs twice.
+
+    Raises:
+        SerializationError: a value in a key has no equality of its own that a state could go by.
+    """
+    try:
+        return len(set(keys)) == len(keys)
+    except TypeError as error:
+        msg = (
+            f"the keys of a state are values that do not change, but among {shorten(repr(keys[:3]), 200)} one does "
+            f"({error}). Give a list as a tuple, and the values of a dict or a set one by one"
+        )
+        raise SerializationError(msg) from None
 
 
 class StoredMap(RemovableMapState[T], Snapshottable[T]):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kinesis_trident.trident.errors import BrokenBatchError, ConflictError
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap, Reads
-from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap
+from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap, are_different
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key, ValueUpdater
 
@@ -144,7 +144,7 @@ class TransactionMap(StoredMap[T]):
         # A tuple: it is cached with the write, and the caller's list may change.
         keys = tuple(keys)
         with self._break_on_error():
-            if len(set(keys)) == len(keys):
+            if are_different(keys):
                 return self._rounds(keys, apply, overwrite=overwrite)
             return self._fold(keys, apply, overwrite=overwrite)
 

@@ -49,7 +49,7 @@ def _one(value: Any) -> Any:
 
 
 def partials_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the partial results of a combiner as it made them: Arrow gives maps as lists of pairs."""
+    """Return values as Python made them, those of a combiner above all: Arrow gives maps as lists of pairs."""
     values: list[Any] = column.to_pylist()
     return [_as_made(value, column.type) for value in values] if "map<" in str(column.type) else values
 

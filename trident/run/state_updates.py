@@ -141,7 +141,7 @@ class Persisted:
             tup
             for batch in batches
             for tup in tuples_of(
-                self.inputs, [batch.column(name).to_pylist() for name in self.inputs], batch.num_rows
+                self.inputs, [partials_of(batch.column(name)) for name in self.inputs], batch.num_rows
             )
         ]
         collector = TridentCollector(self.operation, self.width)

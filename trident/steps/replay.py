@@ -1,4 +1,4 @@
-"""Turns an operation's request for a replay of its batch into the error that the driver recognises."""
+"""Turns the errors of an operation into those that the driver recognises: its requests for a replay above all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.trident.errors import SerializationError
 
 
 @contextmanager
@@ -15,9 +16,13 @@ def convert_replay_requests(operation: str) -> Iterator[None]:
 
     Raises:
         BatchFailedError: there was one. An executor's error arrives as text, so its class must be this one.
+        SerializationError: there was one of a state, which does not know for whom it stores.
     """
     try:
         yield
     except FailedException as error:
         msg = f"{operation}: {reason_of(error)}"
         raise BatchFailedError(msg) from error
+    except SerializationError as error:
+        msg = f"{operation}: {error}"
+        raise SerializationError(msg) from error

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
 from kinesis_trident.bolt.steps.parts import chain, in_parts
-from kinesis_trident.common.arrow_columns import booleans, numbers, values_of
+from kinesis_trident.common.arrow_columns import booleans, numbers
 from kinesis_trident.trident.errors import TridentError
+from kinesis_trident.trident.maps.storable import find_not_finite
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentTuple, tuples_of
@@ -80,7 +80,7 @@ class FilterStep:
 
 @dataclass(frozen=True, slots=True)
 class FiniteStep:
-    """Fails the rows that have NaN or an infinity in a column, for a state that cannot store them."""
+    """Fails the rows that have NaN or an infinity in a column: with one of them a total is one for good."""
 
     operation: str
     inputs: tuple[str, ...]
@@ -97,10 +97,9 @@ class FiniteStep:
         failed: dict[int, str] = {}
         for name in self.inputs:
             column = batch.column(name)
-            finite = values_of(pc.or_kleene(pc.is_finite(column), column.is_null()))
-            for row in np.flatnonzero(~finite):
+            for row in np.flatnonzero(find_not_finite(column)):
                 failed[int(row)] = (
-                    f"{self.operation}: {name} is {column[row].as_py()}, which the state's JSON cannot store"
+                    f"{self.operation}: {name} is {column[row].as_py()}, which would stay in the state for good"
                 )
         rows, source = batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64)
         if failed:

@@ -32,6 +32,9 @@ _OWN = f'["{_OWNER}"'
 _HASHED = '["$HASH$%s"]'
 """The key of a hash: like the fence, a text that no key has."""
 
+_NO_BYTES = '[{"$bytes":""}]'
+"""The text of the key of no bytes: in base64, as other bytes are, it would be that of the empty string."""
+
 _encoder = msgspec.json.Encoder()
 
 _NOT_FINITE = {
@@ -49,14 +52,16 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     Times with a zone are written in UTC: they are the same instants in any zone of the session.
 
     Raises:
-        SerializationError: a value has no JSON form.
+        SerializationError: a value has no JSON form, or a text is none of Unicode.
     """
     names = _all_plain(keys)
-    if names is not None:
-        return names
-    return [
-        key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key) for key in keys
-    ]
+    if names is None:
+        names = [
+            key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key)
+            for key in keys
+        ]
+    _check_text(keys, names)
+    return names
 
 
 def is_own(name: str, prefix: str) -> bool:
@@ -77,13 +82,15 @@ def decode_key(name: str) -> Key:
     """
     if not name.startswith("["):
         return (name,)
+    if name == _NO_BYTES:
+        return (b"",)
     try:
         # Python's own decoder knows the numbers that JSON lacks.
         key = tuple(json.loads(name))
     except RecursionError as error:
         raise ValueError(str(error)) from None
-    if not key or (len(key) == 1 and isinstance(key[0], str) and _is_plain(key[0])):
-        msg = "no key has this text"
+    if not key:
+        msg = "a key has at least one value"
         raise ValueError(msg)
     return key
 
@@ -144,7 +151,27 @@ def _is_plain(text: str) -> bool:
     return text != "" and text[0] != "[" and "\0" not in text
 
 
+def _check_text(keys: Sequence[Key], names: Sequence[str]) -> None:
+    """Check that all texts can be sent.
+
+    Raises:
+        SerializationError: one has a half of a surrogate pair.
+    """
+    if not "".join(names).isascii():
+        for key, name in zip(keys, names, strict=True):
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                msg = (
+                    f"key {key!r} is no text of Unicode ({error.reason}), so no store can keep it. Decode the field "
+                    "with errors='replace', or group by another one"
+                )
+                raise SerializationError(msg) from None
+
+
 def _array(key: Key) -> str:
+    if key == (b"",) and type(key[0]) is bytes:
+        return _NO_BYTES
     try:
         return _encoder.encode(list(map(_item, key))).decode()
     except (TypeError, ValueError, OverflowError) as error:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import msgspec
+from pyspark.sql.types import DataType
 
+from kinesis_trident.trident.maps.storable import (
+    IN_JSON,
+    IN_MSGPACK,
+    Form,
+    from_extension,
+    is_marked,
+    restore,
+)
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import StateType
 
@@ -29,6 +37,16 @@ class Serializer(ABC):
 
     text: bool = False
     """True if its output is UTF-8, for stores that distinguish text from bytes."""
+
+    option: ClassVar[str] = ""
+    """The value of the option `serializer` that stands for it."""
+
+    fails_nan: ClassVar[bool] = False
+    """True if a record fails that would bring NaN or infinity into a total."""
+
+    def takes_type(self, kind: DataType) -> bool:
+        """Return whether values of a Spark type can be stored; of your own format nothing is known."""
+        return True
 
     @abstractmethod
     def serialize(self, value: Any) -> bytes:
@@ -51,6 +69,7 @@ class _OfMsgspec(Serializer):
     """The common part of the formats that msgspec supports."""
 
     _format: Any
+    _form: Form
 
     def __init__(self, kind: StateType) -> None:
         self._kind = kind
@@ -60,9 +79,13 @@ class _OfMsgspec(Serializer):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._kind,)
 
+    def takes_type(self, kind: DataType) -> bool:
+        """See `Serializer.takes_type`."""
+        return self._form.takes_type(kind)
+
     def serialize(self, value: Any) -> bytes:
         """See `Serializer.serialize`."""
-        encoded: bytes = self._encoder.encode(_check(value, self._takes, self._mark))
+        encoded: bytes = self._encoder.encode(self._form.store(value))
         return encoded
 
     def deserialize(self, data: bytes) -> Any:
@@ -71,7 +94,11 @@ class _OfMsgspec(Serializer):
 
     def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
         """See `Serializer.serialize_many`."""
-        return self._encode(_all_checked(values, self._takes, self._mark))
+        if self._form.takes_all(values):
+            # An integer can be larger than the format has it.
+            with suppress(OverflowError):
+                return self._encode(values)
+        return self._encode(list(map(self._form.store, values)))
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
@@ -89,38 +116,28 @@ class _OfMsgspec(Serializer):
         """The further arguments of the decoder."""
         return {}
 
-    @staticmethod
-    def _takes(value: Any) -> bool:
-        """Return whether a scalar value comes back unchanged."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _mark(value: Decimal) -> Any:
-        """Return the form of a decimal from which it comes back as a decimal."""
-        raise NotImplementedError
-
 
 class JsonSerializer(_OfMsgspec):
     """Trident's JSON: `value`, `[txid, value]` or `[txid, current, previous]`, without spaces.
 
-    Takes None, booleans, integers of any size, finite floats, strings, and lists and string-keyed dicts of them. A
-    decimal, which JSON does not have, is `{"$decimal":"1.50"}`.
+    `kinesis_trident.trident.maps.storable` says which values it takes, and how it writes those that JSON lacks.
     """
 
+    option = "json"
     text = True
+    fails_nan = True
     _format = msgspec.json
+    _form = IN_JSON
 
     def deserialize(self, data: bytes) -> Any:
         """See `Serializer.deserialize`."""
         value = super().deserialize(data)
-        return _restore(value) if _MARK in data else value
+        return restore(value) if is_marked(data) else value
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
         values = super().deserialize_many(data)
-        if _MARK not in b"".join(filter(None, data)):
-            return values
-        return list(map(_restore, values))
+        return list(map(restore, values)) if is_marked(b"".join(filter(None, data))) else values
 
     def _encode(self, values: Sequence[Any]) -> list[bytes]:
         # One call for all of them; JSON has no line ends inside.
@@ -128,104 +145,14 @@ class JsonSerializer(_OfMsgspec):
         lines.pop()
         return lines
 
-    @staticmethod
-    def _takes(value: Any) -> bool:
-        kind = type(value)
-        return kind in _SCALARS or (kind is float and math.isfinite(value))
-
-    @staticmethod
-    def _mark(value: Decimal) -> Any:
-        return {_DECIMAL: str(value)}
-
 
 class MsgpackSerializer(_OfMsgspec):
-    """The same structure in msgpack: smaller and faster; accepts bytes and all floats, but only 64-bit integers.
+    """The same structure in msgpack: smaller and faster; it takes bytes, too."""
 
-    A decimal is its text as an extension of type 1.
-    """
-
+    option = "msgpack"
     _format = msgspec.msgpack
+    _form = IN_MSGPACK
 
     @property
     def _decoding(self) -> dict[str, Any]:
-        return {"ext_hook": _from_extension}
-
-    @staticmethod
-    def _takes(value: Any) -> bool:
-        kind = type(value)
-        return kind in _SCALARS or kind is float or kind is bytes
-
-    @staticmethod
-    def _mark(value: Decimal) -> Any:
-        return msgspec.msgpack.Ext(_EXTENSION, str(value).encode())
-
-
-_SCALARS = frozenset({type(None), bool, int, str})
-
-_DECIMAL = "$decimal"
-_MARK = b'"$decimal"'
-_EXTENSION = 1
-
-
-def _all_checked(values: Sequence[Any], takes: Any, mark: Callable[[Decimal], Any]) -> Sequence[Any]:
-    """Call `_check` for each, or check all at once if they are of simple types."""
-    kinds = set(map(type, values))
-    if kinds == {OpaqueValue}:
-        kinds = {type(value.current) for value in values} | {type(value.previous) for value in values}
-    elif kinds == {TransactionalValue}:
-        kinds = {type(value.value) for value in values}
-    return values if kinds <= _SCALARS else [_check(value, takes, mark) for value in values]
-
-
-def _check(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
-    """Return a value with its decimals marked.
-
-    Raises:
-        TypeError: it would come back as another: a set as a list, NaN as null.
-    """
-    if takes(value):
-        return value
-    kind = type(value)
-    if kind is Decimal:
-        return mark(value)
-    if kind is OpaqueValue or kind is TransactionalValue:
-        return kind(*(part if takes(part) else _check(part, takes, mark) for part in _parts(value)))
-    if kind is list:
-        return [item if takes(item) else _check(item, takes, mark) for item in value]
-    if kind is dict:
-        for key in value:
-            if type(key) is not str or key == _DECIMAL:
-                what = f"is a {type(key).__name__}" if type(key) is not str else "marks a decimal"
-                msg = f"the key {key!r} of a dict {what}, but keys must be other strings"
-                raise TypeError(msg)
-        return {key: item if takes(item) else _check(item, takes, mark) for key, item in value.items()}
-    if kind is tuple:
-        msg = f"{value!r} is a tuple, which would come back as a list. Make it a list"
-        raise TypeError(msg)
-    msg = f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back unchanged"
-    raise TypeError(msg)
-
-
-def _parts(value: Any) -> tuple[Any, ...]:
-    return tuple(getattr(value, name) for name in value.__struct_fields__)
-
-
-def _restore(value: Any) -> Any:
-    """Return a value whose marked decimals are decimals again."""
-    kind = type(value)
-    if kind is OpaqueValue or kind is TransactionalValue:
-        return kind(*map(_restore, _parts(value)))
-    if kind is list:
-        return list(map(_restore, value))
-    if kind is not dict:
-        return value
-    if value.keys() == {_DECIMAL}:
-        return Decimal(value[_DECIMAL])
-    return {key: _restore(item) for key, item in value.items()}
-
-
-def _from_extension(code: int, data: memoryview) -> Any:
-    if code != _EXTENSION:
-        msg = f"the extension type {code} is not of this package"
-        raise ValueError(msg)
-    return Decimal(bytes(data).decode())
+        return {"ext_hook": from_extension}

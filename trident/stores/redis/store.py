@@ -91,8 +91,18 @@ _VALUES = frozenset({bytes, type(None)})
 _COMMANDS = 32
 """Commands in one round trip."""
 
-_UNAVAILABLE = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "READONLY", "NOREPLICAS")
-"""The codes of temporary errors: the server is starting, or is not, or no longer, the primary."""
+_UNAVAILABLE = (
+    "LOADING",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "BUSY",
+    "READONLY",
+    "NOREPLICAS",
+    "MISCONF",
+    "used memory > 'maxmemory'",
+)
+"""The codes of temporary errors: the server starts, is not the primary, or has no memory or disk for now."""
 
 
 class RedisByteStore(ByteStore):
