@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, PastNode
+from kinesis_trident.checkpoint.model.nodes import BatchNode, PastNode
 from kinesis_trident.spout.engines import ENGINES, Engine, find_protocol
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
@@ -47,13 +47,13 @@ class _Batches(_Part):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._batch: Batch | None = None
+        self._batch: BatchNode | None = None
 
-    def put(self, plan: Any, epoch: int) -> Batch:
-        self._batch = Batch(epoch=epoch, plan=plan)
+    def put(self, plan: Any, epoch: int) -> BatchNode:
+        self._batch = BatchNode(epoch=epoch, plan=plan)
         return self._batch
 
-    def get(self, txid: int) -> Batch | None:
+    def get(self, txid: int) -> BatchNode | None:
         found = self._batch
         return found if found is not None and found.plan.txid == txid else None
 

@@ -44,6 +44,14 @@ class SinkError(BoltError):
     """A sink cannot be written to as asked, or has ended a transaction."""
 
 
+class OtherHomeError(SinkError):
+    """A table holds batches of this application from another stream, which has numbers of its own for them."""
+
+
+class TwiceError(SinkError):
+    """`write` has called a sink twice for one table in one batch."""
+
+
 class TargetAwayError(BatchFailedError, SinkError):
     """A sink's target did not answer, or gave way to another writer: the batch is tried again in place."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from kinesis_trident.bolt.errors import NotOfThisBatchError, SinkError
+from kinesis_trident.bolt.errors import NotOfThisBatchError
+from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons, make_reason
@@ -22,19 +22,39 @@ class Outcomes:
     """The rows that `write` could not store: they come back in a later batch, with the reason.
 
     Attributes:
-        epoch: of the run that read the rows; each start of the application has a higher one. A driver that was
-            paused and resumes after a takeover writes under its own epoch, so a sink that has it in its keys or
-            paths can recognise late writes.
-        application: the option `applicationName`.
-        txid: of the batch.
+        batch: the attempt at the batch, as sinks know it.
     """
 
-    def __init__(self, epoch: int = 0, application: str = "", txid: int = 0) -> None:
-        self.epoch = epoch
-        self.application = application
-        self.txid = txid
+    def __init__(
+        self,
+        epoch: int = 0,
+        application: str = "",
+        txid: int = 0,
+        *,
+        home: str = "",
+        merged: Iterable[str] = (),
+    ) -> None:
+        self.batch = Batch(application, home, frozenset(merged), epoch, txid)
         self._failed: dict[str, str] = {}
-        self._tables: set[str] = set()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the run that read the rows; each start of the application has a higher one.
+
+        A driver that was paused and resumes after a takeover writes under its own epoch, so a sink that has it in its
+        keys or paths can recognise late writes.
+        """
+        return self.batch.epoch
+
+    @property
+    def application(self) -> str:
+        """The option `applicationName`."""
+        return self.batch.application
+
+    @property
+    def txid(self) -> int:
+        """The txid of the batch."""
+        return self.batch.txid
 
     def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:
         """Send records back.
@@ -67,22 +87,6 @@ class Outcomes:
                 )
                 raise NotOfThisBatchError(msg)
             self._failed[row["messageId"]] = make_reason(row["reason"] or "refused by the sink")
-
-    @contextmanager
-    def writing(self, table: str) -> Iterator[None]:
-        """Write into a table in the block, which replaces all that is there of this batch.
-
-        Raises:
-            SinkError: this attempt has written into the table already, and would take that back.
-        """
-        if table in self._tables:
-            msg = (
-                f"write has called a sink twice for {table} in batch {self.txid}: the second call would replace the "
-                "rows of the first. Join the rows by df.unionByName, and call it once"
-            )
-            raise SinkError(msg)
-        yield
-        self._tables.add(table)
 
     def __len__(self) -> int:
         return len(self._failed)

@@ -171,7 +171,7 @@ class _Mapped:
     steps: tuple[Step, ...]
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
-        outcomes = Outcomes(batch.epoch, batch.application, batch.txid)
+        outcomes = _outcomes_of(batch)
         if not self.steps and batch.verdict is None:
             # No function can fail, so there is nothing to track: the rows need not pass another Python worker.
             # For each column that is named the driver asks the JVM several times.
@@ -214,12 +214,16 @@ class _Plain:
     writer: _Writer
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> NotDoneByShard | None:
-        outcomes = Outcomes(batch.epoch, batch.application, batch.txid)
+        outcomes = _outcomes_of(batch)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
         return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else {}
+
+
+def _outcomes_of(batch: CurrentBatch) -> Outcomes:
+    return Outcomes(batch.epoch, batch.application, batch.txid, home=batch.home, merged=batch.merged_homes)
 
 
 def _none_refused(batch: CurrentBatch, outcomes: Outcomes, writer: _Writer) -> None:

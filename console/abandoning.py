@@ -9,7 +9,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     CheckpointNode,
     DeadLettersNode,
     InflightNode,
@@ -55,7 +55,7 @@ def abandon_batch(store: SourceStore, *, dead_letter: bool, yes: bool, force: bo
     return {"what": what, "backup": backup}
 
 
-def _find_unfinished(store: SourceStore) -> Batch:
+def _find_unfinished(store: SourceStore) -> BatchNode:
     batch, settled, outcome = store.batches.newest_unsettled()
     if batch is None or (settled is not None and settled.txid >= batch.plan.txid):
         msg = "every batch is settled: there is nothing to abandon"
@@ -69,7 +69,7 @@ def _find_unfinished(store: SourceStore) -> Batch:
     return batch
 
 
-def _decide(store: SourceStore, dead_letter: bool) -> tuple[Batch, dict[str, Pin], str]:
+def _decide(store: SourceStore, dead_letter: bool) -> tuple[BatchNode, dict[str, Pin], str]:
     """Return the batch that is not settled, its pins, and what becomes of the records that it has read.
 
     Raises:

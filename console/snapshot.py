@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     CheckpointNode,
     DeadLettersNode,
     EpochNode,
@@ -68,7 +68,7 @@ class Snapshot:
     run: EpochNode | None = None
     owner: OwnerNode | None = None
     settled: SettledNode | None = None
-    batch: Batch | None = None
+    batch: BatchNode | None = None
     pins: Mapping[str, Pin] = field(default_factory=dict)
     finished: bool = False
     shards: Mapping[str, ShardLineage] = field(default_factory=dict)

@@ -41,7 +41,8 @@ FLOORS = {
     ],
     "bolt": [
         "errors",
-        "cancelling outcomes partitions steps",
+        "cancelling mark partitions steps",
+        "outcomes",
         "registry sinks tracking",
         "foreach_batch",
         "reliable storm",

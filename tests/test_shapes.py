@@ -138,6 +138,8 @@ def test_one_implementation_of_a_folder() -> None:
     folders = ("bolt", "checkpoint", "console", "kinesis_trident/common", "spout", "tracker", "trident")
     found = {use.partition(":")[0] for folder in folders for mark in marks for use in names_in(folder, mark)}
     assert found == {"kinesis_trident/common/folder.py"}
+
+
 def test_one_table_says_what_a_state_can_store() -> None:
     """By Spark type, in a column, and by value: whoever else looked at a type would have a rule of its own."""
     rules = {
@@ -154,3 +156,25 @@ def test_one_table_says_what_a_state_can_store() -> None:
         "trident/build/fields.py",
     }
     assert rules - others == {"trident/maps/storable.py"}
+
+
+def forms_at_sinks(name: str) -> Iterator[str]:
+    """Yield what has a part of this name at the sinks: classes with such a field, arguments, and mappings by hand."""
+    for path, tree in (trees("bolt/sinks") | {"bolt/mark.py": trees("bolt")["bolt/mark.py"]}).items():
+        for node in ast.walk(tree):
+            match node:
+                case ast.ClassDef(body=body):
+                    fields = [one.target for one in body if isinstance(one, ast.AnnAssign)]
+                    parts = [field.id for field in fields if isinstance(field, ast.Name)]
+                case ast.arguments(args=args, kwonlyargs=more):
+                    parts = [one.arg for one in (*args, *more)]
+                case ast.Dict(keys=keys):
+                    parts = [str(key.value) for key in keys if isinstance(key, ast.Constant)]
+                case _:
+                    continue
+            if name in parts:
+                yield f"{path}:{node.lineno if hasattr(node, 'lineno') else node}"
+
+
+def test_a_batch_has_one_identity_at_sinks_and_one_mark() -> None:
+    assert len(list(forms_at_sinks("txid"))) <= 2

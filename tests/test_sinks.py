@@ -35,7 +35,7 @@ from kinesis_trident import KinesisTridentError, Outcomes
 from kinesis_trident.bolt.errors import FenceHeldError, StaleBatchError
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
-from kinesis_trident.checkpoint.model.nodes import Batch
+from kinesis_trident.checkpoint.model.nodes import BatchNode
 from kinesis_trident.testing import MemoryKinesis, QueryByHand, SparkCheckpoint
 from kinesis_trident.trident import RedisState
 from kinesis_trident.trident.state import ATTEMPT
@@ -71,7 +71,7 @@ class Run(QueryByHand):
     spark: SparkSession
     pauses: Mapping[str, Callable[[], None]]
 
-    def read_batch(self) -> tuple[list[Any], Batch]:
+    def read_batch(self) -> tuple[list[Any], BatchNode]:
         """Read the batch in hand, or else plan one, and check the epoch: from here on the driver may be paused."""
         if self.in_hand is None:
             self.planned()

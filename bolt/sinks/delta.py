@@ -7,12 +7,13 @@ its commit refused, and a batch that is written again replaces the files that it
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,23 +22,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.older_runs import refuse_older
+from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
 from kinesis_trident.bolt.sinks.table_files import (
-    MARK,
     WRITTEN,
     FileWriter,
     Partition,
     altered_meanwhile,
-    batch_folder,
     bounds_of,
     make_nullable,
     refuse_other_columns,
     refuse_partitions,
 )
+from kinesis_trident.checkpoint.model.layout import Layout, name_of_home
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -99,9 +99,6 @@ def _stat(value: Any, rounded: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-_TRIES = 20
-"""Attempts to commit, each of which lost to another writer of the table."""
-
 _COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 """Metadata of columns whose values Delta computes or checks when it writes: files that are added by name pass it by."""
 
@@ -151,14 +148,12 @@ def write_delta(
         _refuse_unsuitable(found, table)
         refuse_other_columns(df.schema, _schema_of(found), f"the Delta table {table}")
         columns = found.metadata().partition_columns
-        commit = _DeltaCommit(deltalake, table, options, outcomes, columns)
+        target, batch = _DeltaTarget(deltalake, table, options, columns), outcomes.batch
         # Before the executors write for nothing.
-        commit.refuse_older(found)
+        batch.meet(target.mark(found, batch), target.where)
         partitions = [Partition(column) for column in columns]
-        writer = FileWriter(folder, commit.folder, pa.schema(found.schema()), partitions, leaves_out=True)
-        with outcomes.writing(f"the Delta table {table.rstrip('/')}"):
-            files = df.mapInArrow(writer, WRITTEN).collect()
-            commit.add([row.asDict() for row in files])
+        writer = FileWriter(folder, batch.folder, pa.schema(found.schema()), partitions, leaves_out=True)
+        add(target, batch, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
 
 
 def _import_deltalake() -> Any:
@@ -245,93 +240,76 @@ def _refuse_unsuitable(found: DeltaTable, table: str) -> None:
 
 
 @dataclass(frozen=True)
-class _DeltaCommit:
-    """The commit of one attempt at a batch, whose files are written for a partitioning."""
+class _DeltaTarget:
+    """A table, as one call of `write_delta` knows it; its files are written for a partitioning."""
 
     deltalake: Any
-    table: str
+    place: str
     options: dict[str, str]
-    outcomes: Outcomes
     columns: list[str]
 
     @property
-    def folder(self) -> str:
-        return batch_folder(self.outcomes)
+    def where(self) -> str:
+        return f"the Delta table {self.place.rstrip('/')}"
 
-    def add(self, files: Sequence[Mapping[str, Any]]) -> None:
-        """Add files to the table, in place of those of earlier attempts."""
-        for attempt in Retrying(
-            stop=stop_after_attempt(_TRIES),
-            wait=wait_random_exponential(multiplier=0.05, max=5),
-            retry=retry_if_exception_type(self.deltalake.exceptions.CommitFailedError),
-            reraise=True,
-        ):
-            with attempt:
-                found = self.deltalake.DeltaTable(self.table, storage_options=self.options)
-                if found.metadata().partition_columns != self.columns:
-                    raise altered_meanwhile(self.outcomes, f"the Delta table {self.table}")
-                written = self.refuse_older(found)
-                earlier = self._earlier(found) if written == self.outcomes.txid else set()
-                if earlier and earlier == {file["path"] for file in files}:
-                    # The answer to the attempt before was lost.
-                    return
-                self._commit(found, files, earlier)
+    @property
+    def lost(self) -> tuple[type[Exception], ...]:
+        return (self.deltalake.exceptions.CommitFailedError,)
 
-    def refuse_older(self, found: DeltaTable) -> int:
-        """Return the last txid of this application in the table, unless a newer run or a later batch has written.
+    def load(self) -> DeltaTable:
+        found: DeltaTable = self.deltalake.DeltaTable(self.place, storage_options=self.options)
+        return found
 
-        Raises:
-            FencedError, StaleBatchError: one has.
-        """
-        epoch = found.transaction_version(self._key("epoch")) or 0
-        txid = found.transaction_version(self._key("txid")) or 0
-        refuse_older(self.outcomes, f"the Delta table {self.table}", "its last commit", epoch, txid)
-        return txid
+    def mark(self, table: DeltaTable, batch: Batch) -> WriterMark | None:
+        """Return the mark, which stands in the versions of transactions: no clean-up of the log takes these."""
 
-    def _key(self, kind: str) -> str:
-        return f"{MARK}/{self.outcomes.application}/{kind}"
+        def version(kind: str) -> int | None:
+            return table.transaction_version(_key(batch, kind))
 
-    def _earlier(self, found: DeltaTable) -> set[str]:
-        """Return the files that earlier attempts at this batch have added.
+        epoch, txid = version("epoch"), version("txid")
+        if epoch is None or txid is None:
+            return None
+        mark = WriterMark(
+            batch.application, epoch, txid, self._home(table, batch, _unpack(version("home"), epoch))
+        )
+        if txid != batch.txid:
+            return mark
+        is_own = epoch == batch.epoch and _unpack(version("token"), epoch) == _digest(batch.token)
+        return replace(mark, token=batch.token if is_own else "", files=_unpack(version("files"), epoch))
 
-        Raises:
-            SinkError: they are there no more, because another operation has put their rows into other files.
-        """
-        paths = pa.table(found.get_add_actions()).column("path").to_pylist()
-        files = {path for path in paths if path.startswith(f"{self.folder}/")}
-        changed = {str(path).rpartition("/")[2] for path in _with_deletions(found)}
-        for commit in found.history():
-            said = json.loads(commit.get(MARK, "{}"))
-            if (
-                said.get("application") == self.outcomes.application
-                and said.get("txid") == self.outcomes.txid
-            ):
-                if len(files) == said["files"] and not any(
-                    path.rpartition("/")[2] in changed for path in files
-                ):
-                    break
-                msg = (
-                    f"batch {self.outcomes.txid} of application {self.outcomes.application!r} is to be written again, "
-                    f"but another operation (OPTIMIZE, DELETE, ...) has changed its files in the Delta table "
-                    f"{self.table} since. Restore the table to version {commit['version']}, with which they were "
-                    "added, and start the query again; what others have written since is then to be done again"
-                )
-                raise SinkError(msg)
+    def _home(self, table: DeltaTable, batch: Batch, digest: int | None) -> str:
+        known = {_digest(name_of_home(home)): home for home in (_SEVERAL, *batch.merged, batch.home)} | {
+            None: ""
+        }
+        if digest in known:
+            return known[digest]
+        return next((said["home"] for _, said in _said(table, batch) if "home" in said), "of another name@")
+
+    def earlier(self, table: DeltaTable, batch: Batch, mark: WriterMark) -> Mapping[str, str]:
+        paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+        files = {path: path for path in paths if path.startswith(f"{batch.folder}/")}
+        deleted = {str(path).rpartition("/")[2] for path in _with_deletions(table)}
+        said = next((one for one in _said(table, batch) if one[1]["txid"] == batch.txid), None)
+        # The release before has it in the log alone.
+        added = mark.files if mark.files is not None or said is None else said[1]["files"]
+        if added != len(files) or any(path.rpartition("/")[2] in deleted for path in files):
+            remedy = None if said is None else f"Restore the table to version {said[0]}"
+            raise changed_files(batch, self.where, "OPTIMIZE, DELETE, ...", remedy)
         return files
 
-    def _commit(self, found: DeltaTable, files: Sequence[Mapping[str, Any]], earlier: set[str]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def put(self, table: DeltaTable, batch: Batch, files: Files, earlier: Mapping[str, str]) -> None:
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+        if table.metadata().partition_columns != self.columns:
+            raise altered_meanwhile(batch, self.where)
         now = int(time.time() * 1000)
-        schema, columns = pa.schema(found.schema()), self.columns
+        schema = pa.schema(table.schema())
         adding = [
             AddAction(
                 path=file["path"],
                 size=file["size"],
                 partition_values=dict(
-                    zip(columns, map(partition_text, json.loads(file["partition"])), strict=True)
+                    zip(self.columns, map(partition_text, json.loads(file["partition"])), strict=True)
                 ),
                 modification_time=now,
                 data_change=True,
@@ -339,27 +317,55 @@ class _DeltaCommit:
             )
             for file in files
         ]
-        outcomes = self.outcomes
-        said = {
-            "application": outcomes.application,
-            "txid": outcomes.txid,
-            "epoch": outcomes.epoch,
-            "files": len(files),
-        }
-        found.create_write_transaction(
+        mark = asdict(batch.mark(len(files)))
+        packed = {"home": name_of_home(batch.home), "token": batch.token}
+        numbers = {"files": len(files)} | {kind: _digest(text) for kind, text in packed.items()}
+        # The epoch and the txid tell a commit of the same application in between, which is a conflict.
+        versions = mark | {kind: _pack(number, batch) for kind, number in numbers.items()}
+        kinds = ["epoch", "txid", "token", "files", *(["home"] if batch.home else [])]
+        table.create_write_transaction(
             [*(RemoveAction(path, True, now) for path in sorted(earlier)), *adding],
             "append",
-            found.schema(),
-            partition_by=columns,
+            table.schema(),
+            partition_by=self.columns,
             commit_properties=CommitProperties(
-                custom_metadata={MARK: json.dumps(said)},
-                # A commit of the same application in between is a conflict.
-                app_transactions=[
-                    Transaction(self._key("epoch"), outcomes.epoch),
-                    Transaction(self._key("txid"), outcomes.txid),
-                ],
+                custom_metadata={MARK: json.dumps(mark)},
+                app_transactions=[Transaction(_key(batch, kind), versions[kind]) for kind in kinds],
             ),
         )
+
+
+_SEVERAL = Layout("", "-").element
+_EPOCH_BITS = 16
+_DIGEST_BITS = 44
+
+
+def _key(batch: Batch, kind: str) -> str:
+    return f"{MARK}/{batch.application}/{kind}"
+
+
+def _pack(value: int, batch: Batch) -> int:
+    """Return a version that holds a value beside the end of the epoch: the release before raises that alone."""
+    return value << _EPOCH_BITS | batch.epoch % (1 << _EPOCH_BITS)
+
+
+def _unpack(version: int | None, epoch: int) -> int | None:
+    """Return the value, if the last run to write has written it."""
+    if version is None or version % (1 << _EPOCH_BITS) != epoch % (1 << _EPOCH_BITS):
+        return None
+    return version >> _EPOCH_BITS
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()) >> (256 - _DIGEST_BITS)
+
+
+def _said(table: DeltaTable, batch: Batch) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield what this application's commits say that the log still has, by version, the newest first."""
+    for commit in table.history():
+        said = json.loads(commit.get(MARK, "{}"))
+        if said.get("application") == batch.application:
+            yield commit["version"], said
 
 
 def _with_deletions(found: DeltaTable) -> list[str]:

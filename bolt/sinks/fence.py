@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from kinesis_trident.bolt.errors import FenceHeldError, SinkError, TargetAwayError
+from kinesis_trident.bolt.mark import Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.older_runs import refuse_older
 from kinesis_trident.common.database import PASSING, Cause, cause_of, explain, place_of, words_of
 
 FENCE = sa.Table(
@@ -37,6 +37,8 @@ FENCE = sa.Table(
     ),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("txid", sa.BigInteger, nullable=False),
+    # A table of a release before has none.
+    sa.Column("home", sa.String(255)),
     # Others have no transactions.
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
@@ -151,7 +153,7 @@ def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) 
     is_begun = False
     try:
         with engine.connect() as connection, _restoring(connection, dialect):
-            transaction = _Fence(connection, outcomes, dialect, timeout).begin()
+            transaction = _Fence(connection, outcomes.batch, dialect, timeout).begin()
             if dialect is _MYSQL:
                 sa.event.listen(connection, "before_cursor_execute", _refuse_implicit_commit)
             is_begun = True
@@ -189,7 +191,7 @@ class _Fence:
     """The fence of one transaction."""
 
     connection: sa.Connection
-    outcomes: Outcomes
+    batch: Batch
     dialect: _Dialect
     timeout: float
 
@@ -215,7 +217,9 @@ class _Fence:
                 elif cause is Cause.NO_TABLE:
                     make_table(self.connection, FENCE)
                 elif cause is not Cause.CONFLICT and not self.connection.invalidated:
-                    raise
+                    if self._has_home():
+                        raise
+                    self._add_home()
             except BaseException:
                 transaction.rollback()
                 raise
@@ -227,25 +231,22 @@ class _Fence:
 
     def _raise(self) -> bool:
         """Raise the fence to this run's epoch and txid; return False if the application has no fence yet."""
-        connection, outcomes, dialect = self.connection, self.outcomes, self.dialect
-        if dialect.bound:
-            connection.exec_driver_sql(dialect.bound.format(wait=self._idle + _MARGIN, idle=self._idle))
-        mine = FENCE.c.application == outcomes.application
-        # Always an update, and of a row that changes: a transaction that sees the database as it was before it got the
-        # lock would otherwise miss what the run before it has written. Here the fence tells it to begin again.
-        raised = connection.execute(
-            FENCE.update()
-            .where(mine, FENCE.c.epoch <= outcomes.epoch, FENCE.c.txid <= outcomes.txid)
-            .values(epoch=outcomes.epoch, txid=_NO_TXID if dialect.skips_same else outcomes.txid)
-        )
-        if not raised.rowcount:
-            row = connection.execute(sa.select(FENCE.c.epoch, FENCE.c.txid).where(mine)).first()
-            if row is not None:
-                refuse_older(outcomes, describe(connection.engine), FENCE.name, row.epoch, row.txid)
-            # There was none yet: another run may have inserted it in between.
+        connection, batch, dialect = self.connection, self.batch, self.dialect
+        self._bound_wait()
+        is_mine = FENCE.c.application == batch.application
+        mine = FENCE.update().where(is_mine)
+        # Always an update first, which locks the row, and of a row that changes: a transaction that sees the database
+        # as it was before it got the lock would otherwise miss what the run before it has written. Here the fence tells
+        # it to begin again.
+        if not connection.execute(mine.values(epoch=FENCE.c.epoch)).rowcount:
             return False
+        asked = sa.select(FENCE.c.epoch, FENCE.c.txid, FENCE.c.home).where(is_mine)
+        row = connection.execute(asked.with_for_update()).one()
+        mark = WriterMark(batch.application, row.epoch, row.txid, row.home or "")
+        batch.meet(mark, describe(connection.engine))
         if dialect.skips_same:
-            connection.execute(FENCE.update().where(mine).values(txid=outcomes.txid))
+            connection.execute(mine.values(txid=_NO_TXID))
+        connection.execute(mine.values(epoch=batch.epoch, txid=batch.txid, home=batch.home or row.home))
         if not self._is_transaction():
             msg = (
                 f"{describe(connection.engine)}: each statement commits by itself (AUTOCOMMIT), so nothing can be "
@@ -256,6 +257,34 @@ class _Fence:
             connection.exec_driver_sql(dialect.unbound)
         return True
 
+    def _bound_wait(self) -> None:
+        if self.dialect.bound:
+            bound = self.dialect.bound.format(wait=self._idle + _MARGIN, idle=self._idle)
+            self.connection.exec_driver_sql(bound)
+
+    def _has_home(self) -> bool:
+        """Return whether the table has the column that a release before has not made."""
+        columns = sa.inspect(self.connection).get_columns(FENCE.name)
+        self.connection.rollback()
+        return any(column["name"] == FENCE.c.home.name for column in columns)
+
+    def _add_home(self) -> None:
+        """Add that column, in a transaction of its own; where another one holds a lock, nothing is done."""
+        ddl = f"ALTER TABLE {FENCE.name} ADD COLUMN {sa.schema.CreateColumn(FENCE.c.home).compile(self.connection)}"
+        try:
+            with self.connection.begin():
+                self._bound_wait()
+                self.connection.exec_driver_sql(ddl)
+        except sa.exc.DBAPIError as error:
+            # Another run may have added it meanwhile.
+            if cause_of(error) in PASSING or self._has_home():
+                return
+            msg = (
+                f"{describe(self.connection.engine)} refused to alter {FENCE.name} ({words_of(error)}). Give "
+                f"this user the right, or alter it as another one: {ddl}"
+            )
+            raise SinkError(msg) from error
+
     def _is_transaction(self) -> bool:
         if self.dialect.proof:
             return bool(self.connection.exec_driver_sql(self.dialect.proof).scalar())
@@ -264,7 +293,7 @@ class _Fence:
 
     def _held(self) -> FenceHeldError:
         return FenceHeldError(
-            f"the fence of application {self.outcomes.application!r} in {describe(self.connection.engine)} stays "
+            f"the fence of application {self.batch.application!r} in {describe(self.connection.engine)} stays "
             "locked: another run's transaction is writing, or is paused and cannot be ended from here. Start the query "
             "again; if it stays so, end that run's process or its session in the database"
         )
@@ -272,14 +301,14 @@ class _Fence:
     def _end_idle(self) -> None:
         # This user may see that session, and not be allowed to end it.
         with suppress(sa.exc.DBAPIError), self.connection.begin():
-            asked = {"application": self.outcomes.application, "idle": self._idle}
+            asked = {"application": self.batch.application, "idle": self._idle}
             self.connection.execute(sa.text(self.dialect.end_idle), asked)
 
     def _make_row(self) -> None:
         try:
             with self.connection.begin():
                 self.connection.execute(
-                    FENCE.insert().values(application=self.outcomes.application, epoch=0, txid=0)
+                    FENCE.insert().values(application=self.batch.application, epoch=0, txid=0)
                 )
         except sa.exc.DBAPIError as error:
             # Else another run has inserted it meanwhile.

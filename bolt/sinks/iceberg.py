@@ -8,9 +8,9 @@ its commit refused, and a batch that is written again replaces the files that it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,18 +20,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.older_runs import refuse_older
+from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
 from kinesis_trident.bolt.sinks.table_files import (
-    MARK,
     WRITTEN,
     FileWriter,
     Partition,
     altered_meanwhile,
-    batch_folder,
     bounds_of,
     make_nullable,
     refuse_other_columns,
@@ -44,9 +42,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
-
-_TRIES = 20
-"""Attempts to commit, each of which lost to another writer of the table."""
 
 _UNITS = {"identity": None, "year": "Y", "month": "M", "day": "D", "hour": "h"}
 """By the transform of a partition: see `Partition.unit`."""
@@ -90,20 +85,18 @@ def write_iceberg(
     with _errors_name(where):
         opened = _open(catalog)
         found = _load_or_create(opened, df, table, list(partition_by), where)
-        commit = _IcebergCommit(opened, table, outcomes, where, found.spec())
+        target, batch = _IcebergTarget(opened, table, found.location(), found.spec()), outcomes.batch
         schema = _arrow_schema(found)
         refuse_other_columns(df.schema, _spark_schema(schema), where)
         # Before the executors write for nothing.
-        commit.check(found)
+        batch.meet(target.mark(found, batch), where)
         partitions = _partitions(found, where)
         # A location is no URI: its characters stand for themselves.
         place = files_at or (
             quote(found.location(), safe=":/") if "://" in found.location() else found.location()
         )
-        writer = FileWriter(place, f"data/{batch_folder(outcomes)}", schema, partitions, leaves_out=False)
-        with outcomes.writing(f"{where} at {found.location()}"):
-            files = df.mapInArrow(writer, WRITTEN).collect()
-            commit.add([row.asDict() for row in files])
+        writer = FileWriter(place, f"data/{batch.folder}", schema, partitions, leaves_out=False)
+        add(target, batch, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
 
 
 def _open(catalog: str | Mapping[str, str] | Catalog) -> Catalog:
@@ -181,121 +174,107 @@ def _spark_schema(schema: Any) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
+class _LostCommitError(Exception):
+    """Another writer's commit came before: pyiceberg would make its own again on top of that, unseen."""
+
+
 @dataclass(frozen=True)
-class _IcebergCommit:
-    """The commit of one attempt at a batch, whose files are written for a partitioning."""
+class _IcebergTarget:
+    """A table, as one call of `write_iceberg` knows it; its files are written for a partitioning, below a location."""
 
     catalog: Catalog
-    table: str
-    outcomes: Outcomes
-    where: str
+    name: str
+    place: str
     spec: PartitionSpec
 
-    def add(self, files: Sequence[Mapping[str, Any]]) -> None:
-        """Add files to the table, in place of those of earlier attempts."""
-        from pyiceberg.exceptions import (
-            CommitFailedException,
-            CommitStateUnknownException,
-            ValidationException,
+    @property
+    def where(self) -> str:
+        return f"the Iceberg table {self.name}"
+
+    @property
+    def lost(self) -> tuple[type[Exception], ...]:
+        from pyiceberg.exceptions import CommitStateUnknownException, ValidationException
+
+        return (_LostCommitError, CommitStateUnknownException, ValidationException)
+
+    def load(self) -> Table:
+        return self.catalog.load_table(self.name)
+
+    def mark(self, table: Table, batch: Batch) -> WriterMark | None:
+        stored = table.properties.get(_key(batch))
+        if stored is None:
+            return None
+        said = json.loads(stored)
+        # The release before knows no home and no token.
+        return WriterMark(
+            batch.application,
+            said["epoch"],
+            said["txid"],
+            said.get("home", ""),
+            said.get("token", ""),
+            said["files"],
         )
 
-        lost = (CommitFailedException, CommitStateUnknownException, ValidationException)
-        for attempt in Retrying(
-            stop=stop_after_attempt(_TRIES),
-            wait=wait_random_exponential(multiplier=0.05, max=5),
-            retry=retry_if_exception_type(lost),
-            reraise=True,
-        ):
-            with attempt:
-                found = self.catalog.load_table(self.table)
-                paths = {f"{found.location()}/{file['path']}" for file in files}
-                earlier = self._earlier(found) if self.check(found) == self.outcomes.txid else []
-                if earlier and {file.file_path for file in earlier} == paths:
-                    # The answer to the attempt before was lost.
-                    return
-                self._commit(found, files, earlier)
-
-    def check(self, found: Table) -> int:
-        """Return the last txid of this application in the table, unless a newer run or a later batch has written.
-
-        Raises:
-            FencedError, StaleBatchError: one has.
-            SinkError: the table is partitioned in another way by now: readers would not find the rows.
-        """
-        if found.spec() != self.spec:
-            raise altered_meanwhile(self.outcomes, self.where)
-        said = self._said(found)
-        refuse_older(self.outcomes, self.where, f"its property {self._key}", said["epoch"], said["txid"])
-        return said["txid"]
-
-    @property
-    def _key(self) -> str:
-        return f"{MARK}.{self.outcomes.application}"
-
-    def _said(self, found: Table) -> dict[str, int]:
-        said: dict[str, int] = json.loads(found.properties.get(self._key, "{}"))
-        return {"epoch": 0, "txid": 0, "files": 0} | said
-
-    def _earlier(self, found: Table) -> list[DataFile]:
-        """Return the files that earlier attempts at this batch have added.
-
-        Raises:
-            SinkError: they are there no more, because another operation has put their rows into other files.
-        """
-        folder = f"{found.location()}/data/{batch_folder(self.outcomes)}/"
-        tasks = [task for task in found.scan().plan_files() if task.file.file_path.startswith(folder)]
-        if len(tasks) != self._said(found)["files"] or any(task.delete_files for task in tasks):
-            mine = self._summary
+    def earlier(self, table: Table, batch: Batch, mark: WriterMark) -> Mapping[str, DataFile]:
+        # The location may be another one by now.
+        folder = f"/data/{batch.folder}/"
+        tasks = [task for task in table.scan().plan_files() if folder in task.file.file_path]
+        if len(tasks) != mark.files or any(task.delete_files for task in tasks):
+            mine = _summary(batch)
             snapshots = [
                 one.snapshot_id
-                for one in found.snapshots()
+                for one in table.snapshots()
                 if one.summary is not None and mine.items() <= one.summary.additional_properties.items()
             ]
-            msg = (
-                f"batch {self.outcomes.txid} of application {self.outcomes.application!r} is to be written again, but "
-                f"another operation (compaction, DELETE, ...) has changed its files in {self.where} since. Set the "
-                f"table back to snapshot {snapshots[-1] if snapshots else 'of before (expired)'}, with which they were "
-                "added, and start the query again; what others have written since is then to be done again"
-            )
-            raise SinkError(msg)
-        return [task.file for task in tasks]
+            remedy = f"Set the table back to snapshot {snapshots[-1]}" if snapshots else None
+            raise changed_files(batch, self.where, "compaction, DELETE, ...", remedy)
+        return {f"data/{task.file.file_path.rpartition('/data/')[2]}": task.file for task in tasks}
 
-    @property
-    def _summary(self) -> dict[str, str]:
-        return {f"{MARK}.application": self.outcomes.application, f"{MARK}.txid": str(self.outcomes.txid)}
-
-    def _commit(self, found: Table, files: Sequence[Mapping[str, Any]], earlier: Sequence[DataFile]) -> None:
-        outcomes = self.outcomes
-        # pyiceberg commits again by itself, on what others have committed since.
-        found.catalog = _CheckedCatalog(self.catalog, self.check)  # type: ignore[assignment]
-        said = {"epoch": outcomes.epoch, "txid": outcomes.txid, "files": len(files)}
-        with found.transaction() as transaction:
-            transaction.set_properties({self._key: json.dumps(said)})
-            summary = self._summary | {f"{MARK}.epoch": str(outcomes.epoch)}
+    def put(self, table: Table, batch: Batch, files: Files, earlier: Mapping[str, DataFile]) -> None:
+        if table.spec() != self.spec:
+            raise altered_meanwhile(batch, self.where)
+        table.catalog = _OneTry(self.catalog)  # type: ignore[assignment]
+        said = {
+            name: value for name, value in asdict(batch.mark(len(files))).items() if name != "application"
+        }
+        with table.transaction() as transaction:
+            transaction.set_properties({_key(batch): json.dumps(said)})
+            summary = _summary(batch) | {f"{MARK}.epoch": str(batch.epoch)}
             updating = transaction.update_snapshot(snapshot_properties=summary)
             with updating.overwrite() if earlier else updating.merge_append() as snapshot:
                 for file in files:
-                    snapshot.append_data_file(_data_file(found, file))
-                for one in earlier:
+                    snapshot.append_data_file(_data_file(table, self.place, file))
+                for one in earlier.values():
                     snapshot.delete_data_file(one)
 
 
+def _key(batch: Batch) -> str:
+    return f"{MARK}.{batch.application}"
+
+
+def _summary(batch: Batch) -> dict[str, str]:
+    return {f"{MARK}.application": batch.application, f"{MARK}.txid": str(batch.txid)}
+
+
 @dataclass(frozen=True)
-class _CheckedCatalog:
-    """A catalog that looks at the table's state before each commit that requires this state."""
+class _OneTry:
+    """A catalog whose commits are tried once."""
 
     catalog: Catalog
-    check: Callable[[Table], object]
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> Any:
-        self.check(table)
-        return self.catalog.commit_table(table, requirements, updates)
+        from pyiceberg.exceptions import CommitFailedException
+
+        try:
+            return self.catalog.commit_table(table, requirements, updates)
+        except CommitFailedException as error:
+            raise _LostCommitError(str(error)) from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.catalog, name)
 
 
-def _data_file(found: Table, file: Mapping[str, Any]) -> DataFile:
+def _data_file(found: Table, place: str, file: Mapping[str, Any]) -> DataFile:
     from pyiceberg.io import pyarrow as iceberg_files
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
@@ -310,7 +289,7 @@ def _data_file(found: Table, file: Mapping[str, Any]) -> DataFile:
     statistics = iceberg_files.data_file_statistics_from_parquet_metadata(footer, plan, ids)
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{found.location()}/{file['path']}",
+        file_path=f"{place}/{file['path']}",
         file_format=FileFormat.PARQUET,
         partition=Record(*_partition_values(found, json.loads(file["partition"]))),
         file_size_in_bytes=file["size"],

@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from kinesis_trident.bolt.errors import SinkError, TargetAwayError
+from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.fence import begin_fenced, describe, sink_error
 from kinesis_trident.bolt.sinks.merge_tables import (
@@ -28,6 +29,7 @@ from kinesis_trident.bolt.sinks.merge_tables import (
     ChangedMeanwhileError,
     MergeTables,
     load_rows,
+    marks_of,
     open_tables,
 )
 from kinesis_trident.common.database import Cause, cause_of, engine_of, is_mysql
@@ -97,10 +99,9 @@ def merge_into(
     place = (sa.make_url(url), table, outcomes.application, df.schema.json(), keys, order, timeout)
     sink = _SINKS.get(place, lambda: _open(df, place), is_usable=lambda sink: sink.is_usable)
     try:
-        with outcomes.writing(sink.where):
-            loader = _Loader(sink.url, sink.tables, outcomes.epoch, outcomes.txid, bytes_by_driver)
-            loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
-            sink.write(loader, outcomes, loaded)
+        loader = _Loader(sink.url, sink.tables, outcomes.batch, bytes_by_driver)
+        loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
+        sink.write(loader, outcomes, loaded)
     except BaseException:
         # The table may have been altered.
         sink.is_usable = False
@@ -154,7 +155,7 @@ class _MergeSink:
                     reraise=True,
                 ):
                     with attempt, begin_fenced(self.engine, outcomes, timeout=self.timeout) as connection:
-                        self.tables.merge(connection, outcomes, loads, load)
+                        self.tables.merge(connection, outcomes.batch, loads, load)
         except ChangedMeanwhileError as error:
             raise TargetAwayError(str(error)) from None
         # What those of other columns held is taken back, or done with; they may be dropped from here on.
@@ -212,8 +213,7 @@ class _Loader:
 
     url: sa.URL
     tables: MergeTables
-    epoch: int
-    txid: int
+    attempt: Batch
     bytes_by_driver: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -250,7 +250,7 @@ class _Loader:
 
     def load(self, connection: sa.Connection, name: str, batch: pa.RecordBatch) -> tuple[int, dict[str, str]]:
         """Insert rows; return how many, and the records that the database does not take, with its reasons."""
-        marks = {"kt_load": name, "kt_epoch": self.epoch, "kt_txid": self.txid}
+        marks = marks_of(self.attempt, name)
         rows, refused = self._as_values(batch), dict[str, str]()
         for start in range(0, batch.num_rows, _AT_ONCE):
             part = rows.slice(start, _AT_ONCE)

@@ -2,7 +2,7 @@
 
 The second one, `kt_<table>_...`, holds the rows that tasks have loaded and no transaction has merged yet, and of the
 last merged batch each row as it was written, and as it was before. So a batch that comes again is first taken back:
-which of its records fail may have changed.
+which of its records fail may have changed. An attempt that has merged leaves a row that bears its token as `kt_load`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from sqlalchemy.dialects import mysql
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.mark import Batch, WriterMark
 from kinesis_trident.bolt.sinks.fence import describe, make_table
 from kinesis_trident.common.database import Cause, cause_of, words_of
 
@@ -130,7 +130,7 @@ class MergeTables:
     def merge(
         self,
         connection: sa.Connection,
-        outcomes: Outcomes,
+        attempt: Batch,
         loads: Mapping[str, int],
         load: Callable[[sa.Connection], str | None],
     ) -> None:
@@ -138,21 +138,25 @@ class MergeTables:
 
         Args:
             connection: in the transaction.
-            outcomes: of the batch.
+            attempt: at the batch.
             loads: the names and numbers of the rows that tasks have loaded.
             load: loads further rows, and returns the name of that load.
         """
-        for table in (*self.earlier, self.batch):
-            self._take_back(connection, table, outcomes.txid)
+        tables = (*self.earlier, self.batch)
+        for table in tables:
+            attempt.meet(self._mark(connection, table, attempt), self._where(connection))
+        for table in tables:
+            self._take_back(connection, table, attempt)
             connection.execute(
-                table.delete().where(table.c.kt_epoch <= outcomes.epoch, table.c.kt_load.not_in(list(loads)))
+                table.delete().where(table.c.kt_epoch <= attempt.epoch, table.c.kt_load.not_in(list(loads)))
             )
+        connection.execute(self.batch.insert().values(marks_of(attempt, attempt.token)))
         self._refuse_lost_rows(connection, loads)
         mine = [*loads, *filter(None, [load(connection)])]
         if not mine:
             return
         batch, target = self.batch, self.target
-        connection.execute(self._select_newest(mine, outcomes))
+        connection.execute(self._select_newest(mine, attempt))
         changed = connection.execute(
             target.update()
             .where(self._same_key(batch), batch.c.kt_load == UPDATED, *self._as_before())
@@ -161,15 +165,15 @@ class MergeTables:
         updated = sa.select(sa.func.count()).select_from(batch).where(batch.c.kt_load == UPDATED)
         if changed.rowcount != connection.execute(updated).scalar_one():
             msg = (
-                f"another writer keeps changing rows of batch {outcomes.txid} in table {target.fullname} of "
-                f"{describe(connection.engine)}. Let one application write a key; start the query again"
+                f"another writer keeps changing rows of batch {attempt.txid} in {self._where(connection)}. Let one "
+                "application write a key; start the query again"
             )
             raise ChangedMeanwhileError(msg)
         inserted = sa.select(*(batch.c[name] for name in self.columns)).where(batch.c.kt_load == INSERTED)
         connection.execute(target.insert().from_select(self.columns, inserted))
         connection.execute(batch.delete().where(batch.c.kt_load.in_(mine)))
 
-    def _select_newest(self, loads: Sequence[str], outcomes: Outcomes) -> sa.Insert:
+    def _select_newest(self, loads: Sequence[str], attempt: Batch) -> sa.Insert:
         """Return the statement that keeps the rows that count, each with the values of before.
 
         A row counts if no other of its key is newer, neither in the batch nor in the table.
@@ -201,8 +205,8 @@ class MergeTables:
                 *(rows.c[name] for name in self.columns),
                 *(target[name] for name in self.columns),
                 sa.case((is_new, INSERTED), else_=UPDATED),
-                sa.literal(outcomes.epoch, sa.BigInteger),
-                sa.literal(outcomes.txid, sa.BigInteger),
+                sa.literal(attempt.epoch, sa.BigInteger),
+                sa.literal(attempt.txid, sa.BigInteger),
             )
             .select_from(rows.outerjoin(self.target, self._same_key(rows)))
             .where(rows.c.kt_place == 1, sa.or_(is_new, is_newer))
@@ -232,15 +236,25 @@ class MergeTables:
             )
             raise SinkError(msg)
 
-    def _take_back(self, connection: sa.Connection, table: sa.Table, txid: int) -> None:
+    def _where(self, connection: sa.Connection) -> str:
+        return f"table {self.target.fullname} of {describe(connection.engine)}"
+
+    def _mark(self, connection: sa.Connection, table: sa.Table, attempt: Batch) -> WriterMark | None:
+        """Return the mark of this attempt, if a call in it has merged; those of others are the fence's to know."""
+        asked = sa.select(table.c.kt_epoch, table.c.kt_txid).where(table.c.kt_load == attempt.token)
+        row = connection.execute(asked).first()
+        return None if row is None else WriterMark(attempt.application, *row, token=attempt.token)
+
+    def _take_back(self, connection: sa.Connection, table: sa.Table, attempt: Batch) -> None:
         """Give rows that this batch has written their values of before, unless others have changed them since."""
-        is_written = sa.and_(table.c.kt_load.in_([INSERTED, UPDATED]), table.c.kt_txid == txid)
+        is_written = sa.and_(table.c.kt_load.in_([INSERTED, UPDATED]), table.c.kt_txid == attempt.txid)
         if connection.execute(sa.select(table.c.kt_row).where(is_written).limit(1)).first() is None:
             return
         if lacking := [name for name in (*self.key, *self.order_by) if name not in table.c]:
             msg = (
-                f"batch {txid} is to be written again, and was written to {self.target.name} without the column "
-                f"{lacking[0]!r}. Start the query with the `key` and `order_by` of before, until this batch is done"
+                f"batch {attempt.txid} is to be written again, and was written to {self.target.name} without the "
+                f"column {lacking[0]!r}. Start the query with the `key` and `order_by` of before, until this batch is "
+                "done"
             )
             raise SinkError(msg)
         target, marks = self.target, [*self.key, *self.order_by]
@@ -525,6 +539,11 @@ def savepoint(connection: sa.Connection) -> Iterator[None]:
             nested.rollback()
         raise
     nested.commit()
+
+
+def marks_of(attempt: Batch, load: str) -> dict[str, Any]:
+    """Return what a row of a table of a batch says of itself."""
+    return {"kt_load": load, "kt_epoch": attempt.epoch, "kt_txid": attempt.txid}
 
 
 def load_rows(

@@ -6,7 +6,6 @@ nothing: nobody adds it. It stays in the table's folder until somebody removes f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -20,20 +19,11 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.common.folder import Folder
-
-MARK = "kinesis-trident"
-"""The folder of our files below a table's, and the key of what we say in a commit."""
 
 WRITTEN = "path string, size bigint, partition string, footer binary"
 """The rows that a task gives instead of its own: a file each, with the JSON of its partition values, and its footer."""
-
-
-def batch_folder(outcomes: Outcomes) -> str:
-    """Return the folder below the table's of the files of a batch, of all attempts."""
-    application = hashlib.sha256(outcomes.application.encode()).hexdigest()[:16]
-    return f"{MARK}/{application}/{outcomes.txid}"
 
 
 def bounds_of(statistics: pq.Statistics) -> tuple[Any, Any] | None:
@@ -198,10 +188,10 @@ def refuse_partitions(schema: StructType, columns: Sequence[str], table: str) ->
             raise SinkError(msg)
 
 
-def altered_meanwhile(outcomes: Outcomes, table: str) -> SinkError:
+def altered_meanwhile(batch: Batch, table: str) -> SinkError:
     """Return the error for a table that is partitioned in another way than when the files of a batch were begun."""
     return SinkError(
-        f"{table} was partitioned anew while batch {outcomes.txid} was written, and nothing of it was added. Start the "
+        f"{table} was partitioned anew while batch {batch.txid} was written, and nothing of it was added. Start the "
         "query again, which writes the batch again"
     )
 

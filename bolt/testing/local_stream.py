@@ -20,7 +20,14 @@ from kinesis_trident.bolt.testing.given_tuples import FailedTuple, batches_of, r
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, InflightNode, Pin, Plan, StatesNode
+from kinesis_trident.checkpoint.model.nodes import (
+    BatchNode,
+    BatchOutcome,
+    InflightNode,
+    Pin,
+    Plan,
+    StatesNode,
+)
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
@@ -168,7 +175,7 @@ class LocalStream:
         store = LocalStore(layout, pin, self._life.applied)
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
-        process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=epoch, plan=plan)))
+        process(frame, CurrentBatch(cast(SourceStore, store), BatchNode(epoch=epoch, plan=plan)))
         self._settle(plan, store, deliveries, now)
 
     @property

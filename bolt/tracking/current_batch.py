@@ -13,9 +13,9 @@ from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failur
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merge_runs
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, NotDone, Pin, StatesNode
+from kinesis_trident.checkpoint.model.nodes import BatchNode, BatchOutcome, NotDone, Pin, StatesNode
 from kinesis_trident.checkpoint.store.source_home import find_home
-from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
@@ -60,7 +60,7 @@ class CurrentBatch:
     def __init__(
         self,
         store: SourceStore,
-        batch: Batch,
+        batch: BatchNode,
         options: SourceOptions | None = None,
         published: BatchOutcome | None = None,
     ) -> None:
@@ -260,13 +260,12 @@ class CurrentBatch:
 
     @property
     def merged_homes(self) -> list[str]:
-        """The names that the states of its streams had while they were read alone, if several are read together."""
+        """The names of the states that streams had alone, of all that were ever read together in this one."""
         layout = self._store.layout
         if not layout.several:
             return []
-        alone = [
-            replace(layout, stream=stream, created=created) for stream, created in self._plan.streams.items()
-        ]
+        streams = streams_of(self._store) | self._plan.streams
+        alone = [replace(layout, stream=stream, created=created) for stream, created in streams.items()]
         return [one.element for one in alone]
 
     def applied_to_states(self) -> dict[str, int]:

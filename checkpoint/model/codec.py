@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from kinesis_trident.checkpoint.errors import CorruptNodeError, NewerFormatError
 from kinesis_trident.checkpoint.model.nodes import (
     VERSION,
-    Batch,
+    BatchNode,
     BatchOutcome,
     InflightNode,
     Node,
@@ -89,7 +89,7 @@ _WHAT_TO_DO_THEN = (
 
 def encode(node: Node) -> bytes:
     """Return the node as compact JSON, `v` included; very many runs of records are packed."""
-    holder = node.plan if isinstance(node, Batch) else node
+    holder = node.plan if isinstance(node, BatchNode) else node
     runs = {name: getattr(holder, name) for name in _RUNS.get(type(holder), ())}
     many = {name: some for name, some in runs.items() if _count(some) > FEW}
     needed = [version for name, version in _NEEDED.get(type(node), {}).items() if getattr(node, name)]
@@ -99,7 +99,7 @@ def encode(node: Node) -> bytes:
     bare = replace(holder, **{name: type(some)() for name, some in many.items()})
     stored: dict[str, Any] = _fields.decode(_encoder.encode(bare))
     stored |= {"v": version} | {name: pack(some) for name, some in many.items()}
-    if isinstance(node, Batch):
+    if isinstance(node, BatchNode):
         outer = _fields.decode(_encoder.encode(replace(node, plan=bare)))
         stored = outer | {"v": version, "plan": stored}
     return _encoder.encode(stored)
@@ -160,7 +160,7 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
 
 def _versions_of(kind: type[Node]) -> list[int]:
     """Return the versions of the nodes of a kind that can be read, the newest last."""
-    if kind is Batch or kind in _RUNS:
+    if kind is BatchNode or kind in _RUNS:
         return [VERSION, CHUNKED_VERSION, PACKED_VERSION]
     return sorted({VERSION, *_NEEDED.get(kind, {}).values()})
 
@@ -173,12 +173,12 @@ def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version:
     """
     kind = decoder.type
     outer: dict[str, Any] = _fields.decode(data)
-    holder: dict[str, Any] = _fields.decode(outer.get("plan", b"null")) if kind is Batch else outer
+    holder: dict[str, Any] = _fields.decode(outer.get("plan", b"null")) if kind is BatchNode else outer
     if holder.get("v") != outer["v"]:
         msg = "the plan of the batch is of another version"
         raise OrderError(msg)
     runs: dict[str, Any] = {}
-    for name in _RUNS.get(Plan if kind is Batch else kind, ()):
+    for name in _RUNS.get(Plan if kind is BatchNode else kind, ()):
         raw = bytes(holder.get(name, b""))
         if version == CHUNKED_VERSION and raw:
             runs[name] = _unchunked(_chunks.decode(raw), kind)
@@ -193,10 +193,10 @@ def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version:
             raise OrderError(msg)
         holder[name] = type(runs[name])()
     holder["v"] = outer["v"] = VERSION
-    if kind is Batch:
+    if kind is BatchNode:
         outer["plan"] = holder
     node = decoder.decode(_encoder.encode(outer))
-    if isinstance(node, Batch):
+    if isinstance(node, BatchNode):
         return replace(node, plan=replace(node.plan, **runs))
     return replace(node, **runs)
 
@@ -250,7 +250,7 @@ def corrupt(path: str, what: str) -> CorruptNodeError:
 def flaw_of(node: Node) -> str:
     """Return what is wrong with a node whose fields all have the right type; the empty string if nothing is."""
     match node:
-        case Batch():
+        case BatchNode():
             return _flaw_of_plan(node.plan)
         case Plan():
             return _flaw_of_plan(node)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     BatchOutcome,
     CheckpointNode,
     DeadLettersNode,
@@ -201,7 +201,7 @@ HOME = (
     ),
     NodeSpec(
         name="batches",
-        kind=Batch,
+        kind=BatchNode,
         sentence="the plan of the current batch, with the epoch that works on it",
         one_per=OnePer.BATCH,
         joining=Joining.SETTLED,

@@ -9,6 +9,7 @@ name is another stream, with no known shards.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -279,3 +280,17 @@ class Layout:
     def reports_of(self, txid: int) -> str:
         """Return the folder of a batch's task reports."""
         return f"{self.reports}/{txid}"
+
+
+def name_of_home(element: str) -> str:
+    """Return the stream of a home by its `Layout.element`; the empty string for that of several streams."""
+    return element.rpartition("@")[0]
+
+
+def is_followed_by(before: str, home: str, merged: Collection[str] = ()) -> bool:
+    """Return whether a home goes on with the batches of another one: both are elements of layouts.
+
+    A stream that was created again has its old name. `merged`: the homes that the streams of `home` had while they were
+    read alone.
+    """
+    return name_of_home(before) in {name_of_home(one) for one in (home, *merged)}

@@ -41,7 +41,7 @@ from kinesis_trident.tracker.records import (
 __all__ = [
     "VERSION",
     "BatchOutcome",
-    "Batch",
+    "BatchNode",
     "CheckpointNode",
     "DeadLetterRecord",
     "DeadLettersNode",
@@ -299,7 +299,7 @@ class Plan(Node, frozen=True, kw_only=True):
         return sort_in_shard_order(runs, lambda pair: pair[0].last)
 
 
-class Batch(Node, frozen=True, kw_only=True):
+class BatchNode(Node, frozen=True, kw_only=True):
     """`batches/<txid>`: the plan, and the epoch of the run that works on it."""
 
     epoch: Ordinal

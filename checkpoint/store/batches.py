@@ -12,7 +12,7 @@ import xxhash
 from kinesis_trident.checkpoint.errors import BatchMissingError, CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     BatchOutcome,
     JudgingNode,
     Node,
@@ -41,7 +41,7 @@ PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
 class BatchStore(StorePart):
     """Plans, pins and outcomes: each is made once, and adopted by later callers with the same plan."""
 
-    def put(self, plan: Plan, epoch: int) -> Batch:
+    def put(self, plan: Plan, epoch: int) -> BatchNode:
         """Store a plan once, or take it over from an older run, for the Spark checkpoint of `plan.adopter`.
 
         Returns:
@@ -52,9 +52,9 @@ class BatchStore(StorePart):
             FencedError: a newer run has taken over.
         """
         path = self._layout.batch_of(plan.txid)
-        batch = Batch(epoch=epoch, plan=plan)
+        batch = BatchNode(epoch=epoch, plan=plan)
 
-        def adopt(stored: Batch | None) -> Batch:
+        def adopt(stored: BatchNode | None) -> BatchNode:
             if stored is None:
                 return batch
             if stored.plan.plan != plan.plan:
@@ -66,11 +66,11 @@ class BatchStore(StorePart):
                 raise PlanConflictError(msg)
             if stored.epoch == epoch:
                 return stored
-            return Batch(epoch=epoch, plan=msgspec.structs.replace(stored.plan, adopter=plan.adopter))
+            return BatchNode(epoch=epoch, plan=msgspec.structs.replace(stored.plan, adopter=plan.adopter))
 
-        return self._nodes.update(path, Batch, adopt, epoch, is_new=True).node or batch
+        return self._nodes.update(path, BatchNode, adopt, epoch, is_new=True).node or batch
 
-    def make_empty(self, batch: Batch, pinned: Sequence[str], epoch: int) -> None:
+    def make_empty(self, batch: BatchNode, pinned: Sequence[str], epoch: int) -> None:
         """Let a batch read nothing, and remove its pins: where Spark runs it again, it has no rows.
 
         Raises:
@@ -78,18 +78,18 @@ class BatchStore(StorePart):
             Refused: its nodes have changed meanwhile.
         """
         path = self._layout.batch_of(batch.plan.txid)
-        found = self._nodes.fetch(path, Batch)
+        found = self._nodes.fetch(path, BatchNode)
         if found is None or found.node != batch:
             raise no_batch(path)
         plan = msgspec.structs.replace(batch.plan, read=(), retries={}, dead={}, room={})
-        self._nodes.replace(path, Batch(epoch=epoch, plan=plan), found, epoch)
+        self._nodes.replace(path, BatchNode(epoch=epoch, plan=plan), found, epoch)
         self.delete_pins(batch.plan.txid, pinned, epoch)
 
-    def get(self, txid: int) -> Batch | None:
+    def get(self, txid: int) -> BatchNode | None:
         """Return the plan of a batch; None if it was never stored or is purged."""
-        return self._nodes.get(self._layout.batch_of(txid), Batch)
+        return self._nodes.get(self._layout.batch_of(txid), BatchNode)
 
-    def newest(self) -> Batch | None:
+    def newest(self) -> BatchNode | None:
         """Return the plan with the highest txid, of those stored before this call; None if there is none."""
         for txid in reversed(self.txids(fresh=True)):
             batch = self.get(txid)
@@ -260,7 +260,7 @@ class BatchStore(StorePart):
         since = {shard: found[pins[shard]].changed - last.changed for shard in held} if last else {}
         return held, nodes.get(acks), nodes.get(note), since
 
-    def newest_unsettled(self) -> tuple[Batch | None, SettledNode | None, BatchOutcome | None]:
+    def newest_unsettled(self) -> tuple[BatchNode | None, SettledNode | None, BatchOutcome | None]:
         """Return the plan with the highest txid, the newest settled batch, and that plan's outcome, if it has one.
 
         It takes two round trips, and includes all nodes made before this call.
@@ -268,7 +268,7 @@ class BatchStore(StorePart):
         layout = self._layout
         for txid in reversed(self.txids(fresh=True)):
             plan, acks = layout.batch_of(txid), layout.acks_of(txid)
-            kinds = {plan: Batch, acks: BatchOutcome, layout.settled: SettledNode}
+            kinds = {plan: BatchNode, acks: BatchOutcome, layout.settled: SettledNode}
             nodes = {path: stored.node for path, stored in self._nodes.fetch_each(kinds).items() if stored}
             if plan in nodes:
                 return nodes[plan], nodes.get(layout.settled), nodes.get(acks)

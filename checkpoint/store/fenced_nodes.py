@@ -24,7 +24,7 @@ from kinesis_trident.checkpoint.errors import (
 from kinesis_trident.checkpoint.model.codec import corrupt, decode, encode
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     DeadLettersNode,
     EpochNode,
     InflightNode,
@@ -62,7 +62,7 @@ RACES = 20
 """Optimistic retries per operation; each lost race means that another process made progress."""
 
 _TORN_READS = 5
-_NAMING_SHARDS = frozenset({Batch, ShardsNode})
+_NAMING_SHARDS = frozenset({BatchNode, ShardsNode})
 _TXID = re.compile(r"(0|[1-9][0-9]{0,17})\Z")
 
 
@@ -247,7 +247,7 @@ class FencedNodes:
         if isinstance(node, ShardsNode):
             # Not their parents: a parent that is no longer listed keeps its name from when the stream was read alone.
             names = node.shards
-        elif isinstance(node, Batch):
+        elif isinstance(node, BatchNode):
             names = node.plan.positions
         for name in names:
             if not self._names_shard(name):

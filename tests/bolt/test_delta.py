@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident import Outcomes, write_delta
-from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.errors import SinkError, TwiceError
 from kinesis_trident.testing import EmbeddedKinesis
 
 ORDERS = "order_id string, amount double"
@@ -58,8 +58,10 @@ def test_a_second_call_in_one_batch_does_not_replace_the_first(spark: SparkSessi
     with pytest.raises(SinkError, match="cannot be partitioned"):
         write_delta(orders(spark, "a"), outcomes, table, partition_by=["amount"])
     write_delta(orders(spark, "a"), outcomes, table)
-    with pytest.raises(SinkError, match=r"twice for the Delta table .*/orders in batch 1"):
-        write_delta(orders(spark, "b"), outcomes, f"{table}/")
+    folder, _, name = table.rpartition("/")
+    for spelling in (table, f"{table}/", f"{folder}/./{name}", f"{folder}//{name}", f"file://{table}"):
+        with pytest.raises(TwiceError, match=r"twice for the Delta table .*/orders in batch 1"):
+            write_delta(orders(spark, "b"), outcomes, spelling)
     write_delta(orders(spark, "b"), outcomes, f"{table}-2")
     assert (names_in(table), names_in(f"{table}-2")) == (["a"], ["b"])
 

@@ -86,7 +86,8 @@ def written(engine: sa.Engine) -> list[int]:
 
 def fence(engine: sa.Engine) -> list[tuple[str, int, int]]:
     with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(sa.select(FENCE).order_by(FENCE.c.application))]
+        rows = sa.select(FENCE.c.application, FENCE.c.epoch, FENCE.c.txid).order_by(FENCE.c.application)
+        return [tuple(row) for row in connection.execute(rows)]
 
 
 def test_an_older_run_writes_nothing_once_a_newer_one_has_written(connect: Connect) -> None:
@@ -95,7 +96,7 @@ def test_an_older_run_writes_nothing_once_a_newer_one_has_written(connect: Conne
     write(older, 1)
     write(newer, 3)
     with pytest.raises(
-        FencedError, match="kt_fence has epoch 3, this run has epoch 1 and writes nothing"
+        FencedError, match="its epoch is 3, this run has epoch 1 and writes nothing"
     ) as raised:
         write(older, 1)
     assert (raised.value.epoch, raised.value.by_epoch) == (1, 3)

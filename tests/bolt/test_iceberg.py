@@ -68,7 +68,7 @@ def test_a_batch_that_comes_again_replaces_what_it_wrote(spark: SparkSession, ca
     # Another application's batches are its own.
     write(orders(spark, "z"), Outcomes(1, "other", 3), catalog)
     assert names_in(catalog) == ["a", "b", "d", "e", "z"]
-    with pytest.raises(FencedError, match=r"kinesis-trident.orders-job has epoch 3, this run has epoch 2"):
+    with pytest.raises(FencedError, match="its epoch is 3, this run has epoch 2"):
         write(orders(spark, "y"), batch(3, epoch=2), catalog)
     with pytest.raises(StaleBatchError, match="has written batch 3"):
         write(orders(spark, "y"), batch(2, epoch=3), catalog)
@@ -80,7 +80,7 @@ def test_a_batch_that_comes_again_replaces_what_it_wrote(spark: SparkSession, ca
 def test_a_second_call_in_one_batch_does_not_replace_the_first(spark: SparkSession, catalog: Catalog) -> None:
     outcomes = batch(1)
     write(orders(spark, "a"), outcomes, catalog)
-    with pytest.raises(SinkError, match=r"twice for the Iceberg table shop\.orders at .* in batch 1"):
+    with pytest.raises(SinkError, match=r"twice for the Iceberg table shop\.orders in batch 1"):
         write(orders(spark, "b"), outcomes, catalog)
     assert names_in(catalog) == ["a"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from batch_in_hand import EACH, segment
 from pyspark.sql import DataFrame, SparkSession
 
+from kinesis_trident import Outcomes
 from kinesis_trident.bolt.errors import StaleBatchError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.reliable import _Plain, _Writer
@@ -58,6 +60,7 @@ class Batch:
     """
 
     def __init__(self, options: SourceOptions, spark: SparkSession, segments: Sequence[Segment]) -> None:
+        self.options = options
         self.store, self.epoch = begun(options, 7, [SHARD])
         self._spark, self._segments, self._stream = spark, segments, options.stream_name
         self.written: list[tuple[int, int]] = []
@@ -88,6 +91,19 @@ def batch(options: SourceOptions, spark: SparkSession) -> Batch:
 def test_rows_are_handed_over_whatever_spark_calls_what_it_reads_them_with(batch: Batch) -> None:
     batch.process(batch.rows(batch.epoch), 0)
     assert batch.written == [(7, EACH)]
+
+
+def test_sinks_learn_whose_batch_it_is_and_each_attempt_is_another_one(batch: Batch) -> None:
+    given: list[Outcomes] = []
+    process = BatchHandler(
+        batch.options, _Plain(_Writer(lambda _rows, _txid, outcomes: given.append(outcomes))), 0
+    )
+    for _ in range(2):
+        process.process(batch.rows(batch.epoch), CurrentBatch.newest(batch.store))
+    first, second = (outcomes.batch for outcomes in given)
+    assert (first.home, first.txid, first.epoch) == (batch.store.layout.element, 7, batch.epoch)
+    assert first == replace(second, token=first.token)
+    assert first.token != second.token
 
 
 def test_rows_of_another_run_are_not_handed_over(batch: Batch) -> None:

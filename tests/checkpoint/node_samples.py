@@ -37,7 +37,9 @@ GOOD: dict[type[Node], Node] = {
         samples.inflight(3, samples.run(5), dead=(samples.run(1, 2, attempt=4),)),
         pending=(PendingRun(3, (0, 2, 4, 5), prev="7"),),
     ),
-    nodes.Batch: nodes.Batch(epoch=2, plan=samples.plan(retries={SHARD: (samples.run(1, 4),)}, limit=10)),
+    nodes.BatchNode: nodes.BatchNode(
+        epoch=2, plan=samples.plan(retries={SHARD: (samples.run(1, 4),)}, limit=10)
+    ),
     nodes.Pin: samples.pin(2, served=(3, 0), missing=(1,), through="7:2"),
     nodes.BatchOutcome: samples.acks(2, failed=3),
     nodes.SettledNode: samples.settled(3),
@@ -55,7 +57,7 @@ PIECES = tuple(NotDone(run.first, run.last, 1, "ValueError") for run in MANY)
 
 NODES: dict[str, Node] = {kind.__name__: node for kind, node in GOOD.items()} | {
     "packed InflightNode": samples.inflight(3, *MANY),
-    "packed Batch": nodes.Batch(epoch=2, plan=samples.plan(retries={SHARD: MANY})),
+    "packed Batch": nodes.BatchNode(epoch=2, plan=samples.plan(retries={SHARD: MANY})),
     "packed BatchOutcome": msgspec.structs.replace(samples.acks(2), not_done={SHARD: PIECES}),
 }
 """A node of each kind, and the kinds whose runs are packed if there are many."""
@@ -84,12 +86,12 @@ def use(node: Node) -> None:  # noqa: PLR0912
                 for text in (run.first, run.prev):
                     assert not text or RecordPosition.parse(text)
             assert all(run.count > 0 for run in node.pending)
-        case nodes.Batch():
+        case nodes.BatchNode():
             fields = {"batch": node}
             for shard in node.plan.shards:
                 parse_position(node.plan.positions[shard])
         case nodes.Pin():
-            fields = {"pins": {SHARD: node}, "batch": GOOD[nodes.Batch]}
+            fields = {"pins": {SHARD: node}, "batch": GOOD[nodes.BatchNode]}
             parse_position(node.start)
             parse_position(node.end)
         case nodes.SettledNode():

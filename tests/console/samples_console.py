@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     CheckpointNode,
     DeadLetterRecord,
     DeadLettersNode,
@@ -71,7 +71,7 @@ SNAPSHOT = Snapshot(
     run=EpochNode(run="r", host="worker-7", pid=4711, since=NOW - 60_000),
     owner=OwnerNode(epoch=3, host="worker-7", pid=4711, since=NOW - 60_000),
     settled=SettledNode(txid=7, plan="p7"),
-    batch=Batch(epoch=3, plan=PLAN),
+    batch=BatchNode(epoch=3, plan=PLAN),
     pins={CHILD: pin(CHILD, 10)},
     shards={
         PARENT: ShardLineage(state="drained"),

@@ -17,7 +17,7 @@ from processes import alive
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin
+from kinesis_trident.checkpoint.model.nodes import BatchNode, BatchOutcome, Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Left:
     """The state of the batch in hand right after a kill, wherever it is stored."""
 
     reached: Reached
-    batch: Batch | None
+    batch: BatchNode | None
     pins: dict[str, Pin]
     acks: BatchOutcome | None
     settled: int

@@ -180,7 +180,7 @@ def test_a_driver_that_slept_inside_its_write_is_refused_by_the_database(
     pause.go_on.set()
     said = error_of(sleeping)
     assert "FencedError" in said
-    assert "kt_fence has epoch 2, this run has epoch 1" in said
+    assert "its epoch is 2, this run has epoch 1" in said
     stage.queries.remove(sleeping)
     newer.stop()
     with engine.connect() as connection:

@@ -45,8 +45,8 @@ def read(offset: Any) -> None:
     for runs in (*plan.retries.values(), *plan.dead.values(), *plan.notDone.values()):
         for run in runs:
             assert isinstance(run.last_position, RecordPosition)
-    stored = encode(nodes.Batch(epoch=1, plan=plan))
-    assert decode("batch", stored, nodes.Batch).plan == plan
+    stored = encode(nodes.BatchNode(epoch=1, plan=plan))
+    assert decode("batch", stored, nodes.BatchNode).plan == plan
     assert plan_from_offset(json.loads(json.dumps(offset_from_plan(plan)))) == plan
 
 

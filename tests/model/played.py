@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.checkpoint.model.nodes import Batch
+from kinesis_trident.checkpoint.model.nodes import BatchNode
 from kinesis_trident.spout.engines import SparkProtocol
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.query_by_hand import DeliveredRow, QueryByHand, SparkCheckpoint
@@ -135,14 +135,14 @@ class Played:
             if (wrong := {n: counts[n] for n in range(self.count) if counts[n] != 1})
         }
 
-    def _written(self, life: QueryByHand, batch: Batch) -> Written:
+    def _written(self, life: QueryByHand, batch: BatchNode) -> Written:
         self.written.append((batch.plan.txid, batch.epoch))
         return Written(None, life.store.layout.element, batch.plan.txid, batch.epoch)
 
     def _succeeds(self, row: DeliveredRow) -> bool:
         return row.attempt > 1 or int(row.data) % 7 != 3 or not self._failing
 
-    def _good(self, life: QueryByHand, batch: Batch, rows: Iterable[DeliveredRow]) -> list[int]:
+    def _good(self, life: QueryByHand, batch: BatchNode, rows: Iterable[DeliveredRow]) -> list[int]:
         """The rows that succeed, by the published outcome where there is one."""
         published = life.store.batches.get_outcome(batch.plan.txid)
         if published is None or published.plan != batch.plan.plan:

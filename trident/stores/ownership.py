@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
+from kinesis_trident.checkpoint.model.layout import is_followed_by
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import (
@@ -276,8 +277,7 @@ class StatePlace:
         owner = self.owner
         if found.application != owner.application:
             return False
-        # A stream that was created again has its old name.
-        return found.stream in owner.merged or _name_of(found.stream) == _name_of(owner.stream)
+        return is_followed_by(found.stream, owner.stream, owner.merged)
 
     def _is_accepted(self, found: Mark) -> bool:
         if not self.accepted:
@@ -310,9 +310,3 @@ def read_mark(where: str, key: str, raw: bytes | None, kind: Any, what: str) -> 
             "another keyPrefix, or remove that key"
         )
         raise ForeignValueError(msg) from None
-
-
-def _name_of(stream: str) -> str:
-    """Return a stream's name without its creation time, or the name of several that are read together."""
-    name, _, _created = stream.rpartition("@")
-    return name or stream

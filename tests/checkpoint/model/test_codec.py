@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from kinesis_trident.checkpoint.errors import CorruptNodeError, NewerFormatError
 from kinesis_trident.checkpoint.model.codec import FEW, decode, encode
 from kinesis_trident.checkpoint.model.nodes import (
-    Batch,
+    BatchNode,
     BatchOutcome,
     CheckpointNode,
     InflightNode,
@@ -31,14 +31,14 @@ def test_positions_of_any_length_survive(sequence: int, sub: int, txid: int) -> 
 @pytest.mark.parametrize(
     "node",
     [
-        Batch(epoch=2, plan=samples.plan(retries={samples.SHARD: (samples.run(1, 4),)}, limit=10)),
+        BatchNode(epoch=2, plan=samples.plan(retries={samples.SHARD: (samples.run(1, 4),)}, limit=10)),
         samples.pin(2, served=(3, 0), missing=(1,), through="7:2"),
         samples.acks(2, failed=3),
         samples.inflight(3, samples.run(5), dead=(samples.run(1, 2, attempt=4),)),
     ],
     ids=lambda node: type(node).__name__,
 )
-def test_nodes_survive(node: Batch | Pin | BatchOutcome | InflightNode) -> None:
+def test_nodes_survive(node: BatchNode | Pin | BatchOutcome | InflightNode) -> None:
     assert decode(PATH, encode(node), type(node)) == node
 
 
@@ -74,9 +74,9 @@ def test_what_cannot_be_read_names_the_path_and_what_to_do(data: bytes, says: st
 
 
 def test_the_version_of_a_plan_within_a_batch_counts() -> None:
-    data = encode(Batch(epoch=1, plan=samples.plan())).replace(b'"plan":{"v":1', b'"plan":{"v":2')
+    data = encode(BatchNode(epoch=1, plan=samples.plan())).replace(b'"plan":{"v":1', b'"plan":{"v":2')
     with pytest.raises(CorruptNodeError, match=r"Invalid value 2 - at `\$\.plan\.v`"):
-        decode(PATH, data, Batch)
+        decode(PATH, data, BatchNode)
 
 
 def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
@@ -93,7 +93,7 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
     ("version", "kind", "which", "known"),
     [
         (3, InflightNode, "another", "1, 2, 4"),
-        (3, Batch, "another", "1, 2, 4"),
+        (3, BatchNode, "another", "1, 2, 4"),
         (5, BatchOutcome, "a newer", "1, 2, 4"),
         (3, Pin, "a newer", "1, 2"),
         (2, CheckpointNode, "a newer", "1"),
@@ -110,7 +110,7 @@ def test_a_version_that_is_not_read_is_named_with_those_that_are(
 @pytest.mark.parametrize(
     "node",
     [
-        Batch(
+        BatchNode(
             epoch=2, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(99)))}, limit=10)
         ),
         samples.acks(2, failed=99),
@@ -118,7 +118,9 @@ def test_a_version_that_is_not_read_is_named_with_those_that_are(
     ],
     ids=lambda node: type(node).__name__,
 )
-def test_packed_nodes_survive_and_damaged_ones_are_errors(node: Batch | BatchOutcome | InflightNode) -> None:
+def test_packed_nodes_survive_and_damaged_ones_are_errors(
+    node: BatchNode | BatchOutcome | InflightNode,
+) -> None:
     data = encode(node)
     plain = msgspec.json.encode(node)
     assert 3 * len(data) < len(plain)
@@ -140,7 +142,7 @@ def test_packed_runs_of_another_kind_of_node_are_an_error() -> None:
 
 def test_a_batch_whose_plan_is_of_another_version_is_an_error() -> None:
     data = encode(
-        Batch(epoch=1, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(50)))}))
+        BatchNode(epoch=1, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(50)))}))
     )
     with pytest.raises(CorruptNodeError, match="plan of the batch is of another version"):
-        decode(PATH, data.replace(b'"plan":{"v":4', b'"plan":{"v":1'), Batch)
+        decode(PATH, data.replace(b'"plan":{"v":4', b'"plan":{"v":1'), BatchNode)

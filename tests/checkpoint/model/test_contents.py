@@ -130,4 +130,4 @@ def test_a_plan_that_contradicts_itself() -> None:
         (samples.plan(read=(SHARD, "z")), "names shard 'z', which has no position"),
     ):
         with pytest.raises(CorruptNodeError, match=says):
-            decode(PATH, encode(nodes.Batch(epoch=1, plan=plan)), nodes.Batch)
+            decode(PATH, encode(nodes.BatchNode(epoch=1, plan=plan)), nodes.BatchNode)

@@ -16,7 +16,7 @@ from release_samples import FOLDER, KINDS, LARGE, SAMPLES
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, NewerFormatError
 from kinesis_trident.checkpoint.model.codec import decode, encode
-from kinesis_trident.checkpoint.model.nodes import InflightNode, Node, Plan
+from kinesis_trident.checkpoint.model.nodes import BatchNode, InflightNode, Node, Plan
 from kinesis_trident.checkpoint.model.split_nodes import head_of, join, part_paths
 from kinesis_trident.spout.errors import OffsetError
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
@@ -50,6 +50,7 @@ def stored_by(release: str) -> dict[str, str]:
 @cache
 def schemas_of(release: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((FOLDER / f"{release}.schema.json").read_text())
+    found[BatchNode.__name__] = found.pop("Batch", found.get(BatchNode.__name__))
     return found
 
 

@@ -1,0 +1,100 @@
+"""The commit of a batch's files to a table: the one loop that meets other writers, lost answers, earlier attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.mark import Again, Batch, WriterMark
+
+_TRIES = 20
+"""Attempts to commit, each of which lost to another writer of the table."""
+
+Files = Sequence[Mapping[str, Any]]
+"""What the tasks have written: rows of `table_files.WRITTEN`."""
+
+
+class FilesTarget(Protocol):
+    """A table of files, as one call of a sink knows it."""
+
+    @property
+    def where(self) -> str:
+        """Its name, for errors."""
+        ...
+
+    @property
+    def lost(self) -> tuple[type[Exception], ...]:
+        """The errors of a commit that another writer came before, or whose answer was lost."""
+        ...
+
+    def load(self) -> Any:
+        """Return the table as it is now; the other methods take it."""
+        ...
+
+    def mark(self, table: Any, batch: Batch) -> WriterMark | None:
+        """Return the mark of the application in the table."""
+        ...
+
+    def earlier(self, table: Any, batch: Batch, mark: WriterMark) -> Mapping[str, Any]:
+        """Return the files of the batch that are in the table, by their paths as `WRITTEN` has them.
+
+        Raises:
+            SinkError: not all that were added are there, or not as they were.
+        """
+        ...
+
+    def put(self, table: Any, batch: Batch, files: Files, earlier: Mapping[str, Any]) -> None:
+        """Add files in place of earlier ones, in one commit that holds only if the table is as it was loaded."""
+        ...
+
+
+def add(target: FilesTarget, batch: Batch, files: Files) -> None:
+    """Add the files of a batch to a table, in place of those of earlier attempts.
+
+    Raises:
+        FencedError, StaleBatchError, SinkError: as `Batch.meet` and `FilesTarget.earlier`; nothing was added.
+    """
+    has_put = False
+    for attempt in Retrying(
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_random_exponential(multiplier=0.05, max=5),
+        retry=retry_if_exception_type(target.lost),
+        reraise=True,
+    ):
+        with attempt:
+            table = target.load()
+            met = batch.meet(target.mark(table, batch), target.where, has_put=has_put)
+            earlier: Mapping[str, Any] = {}
+            if isinstance(met, Again):
+                earlier = target.earlier(table, batch, met.mark)
+                if earlier.keys() == {file["path"] for file in files}:
+                    # The answer to the try before was lost.
+                    return
+                if batch.is_own(met.mark):
+                    raise batch.twice(target.where)
+            has_put = True
+            target.put(table, batch, files, earlier)
+
+
+def changed_files(batch: Batch, where: str, operations: str, remedy: str | None) -> SinkError:
+    """Return the error for a batch that is to be written again, whose files another operation has changed.
+
+    `remedy`: brings them back; None if the table has forgotten its state of that time.
+    """
+    if remedy is None:
+        remedy = (
+            "It no longer has the state in which they were added: delete the rows of this batch from a copy of the "
+            "table, and let the query write to the copy"
+        )
+    else:
+        remedy += (
+            ", with which they were added, and start the query again; what others have written since is then to be "
+            "done again"
+        )
+    return SinkError(
+        f"batch {batch.txid} of application {batch.application!r} is to be written again, but another operation "
+        f"({operations}) has changed its files in {where} since. {remedy}"
+    )
