@@ -44,6 +44,10 @@ class SinkError(BoltError):
     """A sink cannot be written to as asked, or has ended a transaction."""
 
 
+class TableChangedError(SinkError, BatchFailedError):
+    """Another writer has changed a table while a batch was written; the next attempt takes it as it is now."""
+
+
 class OtherHomeError(SinkError):
     """A table holds batches of this application from another stream, which has numbers of its own for them."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from meanwhile import DEEDS
 from who_writes import callers, writers
 
 from kinesis_trident.checkpoint.model.home import HOME
@@ -136,6 +137,14 @@ NODES_TABLE = DocTable(
     "end of nodes",
     ("node", "content", "it goes when", "read together with others"),
     [(f"`{spec.path}`", spec.sentence, spec.until.value, spec.joining.value) for spec in HOME],
+)
+
+MEANWHILE_TABLE = DocTable(
+    "sinks.md",
+    "meanwhile: rendered from tests/meanwhile.py",
+    "end of meanwhile",
+    ("another writer", "Delta: the batch", "Iceberg: the batch"),
+    [deed.row() for deed in DEEDS],
 )
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {

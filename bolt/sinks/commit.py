@@ -2,19 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.bolt.errors import SinkError, TableChangedError
 from kinesis_trident.bolt.mark import Again, Batch, WriterMark
 
 _TRIES = 20
 """Attempts to commit, each of which lost to another writer of the table."""
 
+_LOOKS = 16
+"""Files that are looked for at once."""
+
 Files = Sequence[Mapping[str, Any]]
 """What the tasks have written: rows of `table_files.WRITTEN`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReliedColumn:
+    """A column that a batch's rows, files or statistics were made for."""
+
+    kind: str
+    is_nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relied:
+    """What a sink relies on, from the look at a table before its rows are written to the commit of them.
+
+    Attributes:
+        id: of the table: one that is created again under its name has another.
+        columns: by name.
+        partitions: each value by which rows go to files of their own.
+        rules: settings that say which rows and which commits the table takes.
+        place: of the files, where it may change.
+    """
+
+    id: str
+    columns: Mapping[str, ReliedColumn]
+    partitions: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+    place: str = ""
+
+    def changes(self, now: Relied) -> list[str]:
+        """Return in words what differs in a table as it is now; nullable columns may be added."""
+        if now.id != self.id:
+            return ["it was dropped and created again"]
+        found = [*self._changed_columns(now)]
+        if now.partitions != self.partitions:
+            found.append(
+                f"it is partitioned by {_listed(now.partitions)}, and was by {_listed(self.partitions)}"
+            )
+        found += [
+            f"{key} is {now.rules.get(key, 'not set')}, and was {self.rules.get(key, 'not set')}"
+            for key in sorted(self.rules.keys() | now.rules.keys())
+            if now.rules.get(key) != self.rules.get(key)
+        ]
+        if now.place != self.place:
+            found.append(f"its location is {now.place}, and was {self.place}")
+        return found
+
+    def _changed_columns(self, now: Relied) -> Iterator[str]:
+        for name, column in self.columns.items():
+            other = now.columns.get(name)
+            if other is None:
+                yield f"column {name!r} was dropped or renamed"
+            elif other.kind != column.kind:
+                yield f"column {name!r} is {other.kind}, and was {column.kind}"
+            elif other.is_nullable != column.is_nullable:
+                yield f"column {name!r} {'may' if other.is_nullable else 'must not'} be null by now"
+        for name, column in now.columns.items():
+            if name not in self.columns and not column.is_nullable:
+                yield f"column {name!r} was added, which must not be null"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
 
 
 class FilesTarget(Protocol):
@@ -30,8 +97,16 @@ class FilesTarget(Protocol):
         """The errors of a commit that another writer came before, or whose answer was lost."""
         ...
 
-    def load(self) -> Any:
-        """Return the table as it is now; the other methods take it."""
+    def load(self) -> Any | None:
+        """Return the table as it is now, which the other methods take; None if there is none."""
+        ...
+
+    def relied(self, table: Any) -> Relied:
+        """Return what a batch that is written from now on relies on."""
+        ...
+
+    def is_there(self, table: Any, path: str) -> bool:
+        """Return whether a file is where tasks have written it."""
         ...
 
     def mark(self, table: Any, batch: Batch) -> WriterMark | None:
@@ -51,10 +126,11 @@ class FilesTarget(Protocol):
         ...
 
 
-def add(target: FilesTarget, batch: Batch, files: Files) -> None:
+def add(target: FilesTarget, batch: Batch, relied: Relied, files: Files) -> None:
     """Add the files of a batch to a table, in place of those of earlier attempts.
 
     Raises:
+        TableChangedError: the table is not as it was relied on, or files are gone; nothing was added.
         FencedError, StaleBatchError, SinkError: as `Batch.meet` and `FilesTarget.earlier`; nothing was added.
     """
     has_put = False
@@ -65,7 +141,7 @@ def add(target: FilesTarget, batch: Batch, files: Files) -> None:
         reraise=True,
     ):
         with attempt:
-            table = target.load()
+            table = _load(target, batch, relied)
             met = batch.meet(target.mark(table, batch), target.where, has_put=has_put)
             earlier: Mapping[str, Any] = {}
             if isinstance(met, Again):
@@ -75,8 +151,42 @@ def add(target: FilesTarget, batch: Batch, files: Files) -> None:
                     return
                 if batch.is_own(met.mark):
                     raise batch.twice(target.where)
+            _check_there(target, table, batch, files)
             has_put = True
-            target.put(table, batch, files, earlier)
+            try:
+                target.put(table, batch, files, earlier)
+            except target.lost:
+                raise
+            except Exception:
+                # It may have been dropped at this moment.
+                _load(target, batch, relied)
+                raise
+
+
+def _load(target: FilesTarget, batch: Batch, relied: Relied) -> Any:
+    """Return the table as it is now, if it is as it was relied on."""
+    table = target.load()
+    changes = ["it was dropped"] if table is None else relied.changes(target.relied(table))
+    if changes:
+        raise _changed(batch, target.where, changes)
+    return table
+
+
+def _check_there(target: FilesTarget, table: Any, batch: Batch, files: Files) -> None:
+    """Check that nobody has removed the files, which no commit names yet: a table without them cannot be read."""
+    with ThreadPoolExecutor(_LOOKS) as looking:
+        there = looking.map(lambda file: target.is_there(table, file["path"]), files)
+        gone = len(files) - sum(there)
+    if gone:
+        what = f"{gone} of {len(files)} files of the batch are gone (VACUUM, or a deletion)"
+        raise _changed(batch, target.where, [what])
+
+
+def _changed(batch: Batch, where: str, changes: Sequence[str]) -> TableChangedError:
+    return TableChangedError(
+        f"{where} was changed while batch {batch.txid} was written to it, and nothing of the batch was added: "
+        f"{'; '.join(changes)}. Write the batch again, to the table as it is now"
+    )
 
 
 def changed_files(batch: Batch, where: str, operations: str, remedy: str | None) -> SinkError:

@@ -15,23 +15,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
+from kinesis_trident.bolt.sinks.commit import Files, Relied, ReliedColumn, add, changed_files
 from kinesis_trident.bolt.sinks.table_files import (
     WRITTEN,
     FileWriter,
     Partition,
-    altered_meanwhile,
     bounds_of,
     make_nullable,
     refuse_other_columns,
@@ -41,6 +42,7 @@ from kinesis_trident.checkpoint.model.layout import Layout, name_of_home
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from deltalake.fs import DeltaStorageHandler
 
 
 _TEXT = 32
@@ -147,13 +149,13 @@ def write_delta(
         found = _open_or_create(deltalake, df, table, list(partition_by), options)
         _refuse_unsuitable(found, table)
         refuse_other_columns(df.schema, _schema_of(found), f"the Delta table {table}")
-        columns = found.metadata().partition_columns
-        target, batch = _DeltaTarget(deltalake, table, options, columns), outcomes.batch
+        target, batch = _DeltaTarget(deltalake, table, options), outcomes.batch
+        relied = target.relied(found)
         # Before the executors write for nothing.
         batch.meet(target.mark(found, batch), target.where)
-        partitions = [Partition(column) for column in columns]
+        partitions = [Partition(column) for column in relied.partitions]
         writer = FileWriter(folder, batch.folder, pa.schema(found.schema()), partitions, leaves_out=True)
-        add(target, batch, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
+        add(target, batch, relied, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
 
 
 def _import_deltalake() -> Any:
@@ -192,14 +194,17 @@ def _open_or_create(
         found = deltalake.DeltaTable(table, storage_options=options)
     except TableNotFoundError:
         refuse_partitions(df.schema, partition_by, f"the Delta table {table}")
-        found = deltalake.DeltaTable.create(
-            table,
-            # A schema of Spark is written as one of Delta is.
-            schema=deltalake.Schema.from_json(make_nullable(df.schema).json()),
-            mode="ignore",
-            partition_by=partition_by,
-            storage_options=options,
-        )
+        # Another application may create it at the same time.
+        with suppress(deltalake.exceptions.CommitFailedError):
+            deltalake.DeltaTable.create(
+                table,
+                # A schema of Spark is written as one of Delta is.
+                schema=deltalake.Schema.from_json(make_nullable(df.schema).json()),
+                mode="ignore",
+                partition_by=partition_by,
+                storage_options=options,
+            )
+        found = deltalake.DeltaTable(table, storage_options=options)
     columns = found.metadata().partition_columns
     if partition_by and columns != partition_by:
         msg = (
@@ -241,12 +246,11 @@ def _refuse_unsuitable(found: DeltaTable, table: str) -> None:
 
 @dataclass(frozen=True)
 class _DeltaTarget:
-    """A table, as one call of `write_delta` knows it; its files are written for a partitioning."""
+    """A table, as one call of `write_delta` knows it."""
 
     deltalake: Any
     place: str
     options: dict[str, str]
-    columns: list[str]
 
     @property
     def where(self) -> str:
@@ -256,9 +260,33 @@ class _DeltaTarget:
     def lost(self) -> tuple[type[Exception], ...]:
         return (self.deltalake.exceptions.CommitFailedError,)
 
-    def load(self) -> DeltaTable:
-        found: DeltaTable = self.deltalake.DeltaTable(self.place, storage_options=self.options)
+    def load(self) -> DeltaTable | None:
+        try:
+            found: DeltaTable = self.deltalake.DeltaTable(self.place, storage_options=self.options)
+        except self.deltalake.exceptions.TableNotFoundError:
+            return None
         return found
+
+    def relied(self, table: DeltaTable) -> Relied:
+        metadata, protocol = table.metadata(), table.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        versions = [str(protocol.min_reader_version), str(protocol.min_writer_version), *sorted(features)]
+        return Relied(
+            str(metadata.id),
+            {field.name: ReliedColumn(_kind(field), field.nullable) for field in _schema_of(table).fields},
+            tuple(metadata.partition_columns),
+            {"its protocol": " ".join(versions)} | metadata.configuration,
+        )
+
+    @cached_property
+    def _files(self) -> DeltaStorageHandler:
+        from deltalake.fs import DeltaStorageHandler
+
+        return DeltaStorageHandler(self.place, self.options)
+
+    def is_there(self, _table: DeltaTable, path: str) -> bool:
+        [found] = self._files.get_file_info([path])
+        return bool(found.type == pa.fs.FileType.File)
 
     def mark(self, table: DeltaTable, batch: Batch) -> WriterMark | None:
         """Return the mark, which stands in the versions of transactions: no clean-up of the log takes these."""
@@ -300,8 +328,7 @@ class _DeltaTarget:
     def put(self, table: DeltaTable, batch: Batch, files: Files, earlier: Mapping[str, str]) -> None:
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-        if table.metadata().partition_columns != self.columns:
-            raise altered_meanwhile(batch, self.where)
+        columns = table.metadata().partition_columns
         now = int(time.time() * 1000)
         schema = pa.schema(table.schema())
         adding = [
@@ -309,7 +336,7 @@ class _DeltaTarget:
                 path=file["path"],
                 size=file["size"],
                 partition_values=dict(
-                    zip(self.columns, map(partition_text, json.loads(file["partition"])), strict=True)
+                    zip(columns, map(partition_text, json.loads(file["partition"])), strict=True)
                 ),
                 modification_time=now,
                 data_change=True,
@@ -327,12 +354,18 @@ class _DeltaTarget:
             [*(RemoveAction(path, True, now) for path in sorted(earlier)), *adding],
             "append",
             table.schema(),
-            partition_by=self.columns,
+            partition_by=columns,
             commit_properties=CommitProperties(
                 custom_metadata={MARK: json.dumps(mark)},
                 app_transactions=[Transaction(_key(batch, kind), versions[kind]) for kind in kinds],
             ),
         )
+
+
+def _kind(field: StructField) -> str:
+    """Return a column's type, and what else of it a writer has to heed."""
+    more = [f"{key}={value}" for key, value in field.metadata.items() if key.startswith("delta.")]
+    return " ".join([field.dataType.simpleString(), *more])
 
 
 _SEVERAL = Layout("", "-").element

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,11 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
+from kinesis_trident.bolt.sinks.commit import Files, Relied, ReliedColumn, add, changed_files
 from kinesis_trident.bolt.sinks.table_files import (
     WRITTEN,
     FileWriter,
     Partition,
-    altered_meanwhile,
     bounds_of,
     make_nullable,
     refuse_other_columns,
@@ -40,7 +39,6 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
-    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
 
 _UNITS = {"identity": None, "year": "Y", "month": "M", "day": "D", "hour": "h"}
@@ -85,7 +83,8 @@ def write_iceberg(
     with _errors_name(where):
         opened = _open(catalog)
         found = _load_or_create(opened, df, table, list(partition_by), where)
-        target, batch = _IcebergTarget(opened, table, found.location(), found.spec()), outcomes.batch
+        target, batch = _IcebergTarget(opened, table, found.location()), outcomes.batch
+        relied = target.relied(found)
         schema = _arrow_schema(found)
         refuse_other_columns(df.schema, _spark_schema(schema), where)
         # Before the executors write for nothing.
@@ -96,7 +95,7 @@ def write_iceberg(
             quote(found.location(), safe=":/") if "://" in found.location() else found.location()
         )
         writer = FileWriter(place, f"data/{batch.folder}", schema, partitions, leaves_out=False)
-        add(target, batch, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
+        add(target, batch, relied, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
 
 
 def _open(catalog: str | Mapping[str, str] | Catalog) -> Catalog:
@@ -127,7 +126,7 @@ def _errors_name(where: str) -> Iterator[None]:
 
 
 def _load_or_create(catalog: Catalog, df: DataFrame, name: str, partition_by: list[str], where: str) -> Table:
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
     from pyiceberg.transforms import IdentityTransform
 
     try:
@@ -135,7 +134,12 @@ def _load_or_create(catalog: Catalog, df: DataFrame, name: str, partition_by: li
     except NoSuchTableError:
         refuse_partitions(df.schema, partition_by, where)
         schema = arrow_schema(make_nullable(df.schema))
-        with catalog.create_table_transaction(name, schema) as creating, creating.update_spec() as spec:
+        # Another application may create it at the same time.
+        with (
+            suppress(TableAlreadyExistsError, CommitFailedException),
+            catalog.create_table_transaction(name, schema) as creating,
+            creating.update_spec() as spec,
+        ):
             for column in partition_by:
                 spec.add_field(column, IdentityTransform(), column)
         found = catalog.load_table(name)
@@ -180,12 +184,11 @@ class _LostCommitError(Exception):
 
 @dataclass(frozen=True)
 class _IcebergTarget:
-    """A table, as one call of `write_iceberg` knows it; its files are written for a partitioning, below a location."""
+    """A table, as one call of `write_iceberg` knows it; its files are written below a location."""
 
     catalog: Catalog
     name: str
     place: str
-    spec: PartitionSpec
 
     @property
     def where(self) -> str:
@@ -197,8 +200,29 @@ class _IcebergTarget:
 
         return (_LostCommitError, CommitStateUnknownException, ValidationException)
 
-    def load(self) -> Table:
-        return self.catalog.load_table(self.name)
+    def load(self) -> Table | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return self.catalog.load_table(self.name)
+        except NoSuchTableError:
+            return None
+
+    def relied(self, table: Table) -> Relied:
+        columns = {
+            field.name: ReliedColumn(f"{field.field_type} of field {field.field_id}", not field.required)
+            for field in table.schema().fields
+        }
+        return Relied(
+            str(table.metadata.table_uuid),
+            columns,
+            tuple(str(field) for field in table.spec().fields),
+            {"its format": str(table.format_version)},
+            table.location(),
+        )
+
+    def is_there(self, table: Table, path: str) -> bool:
+        return table.io.new_input(f"{self.place}/{path}").exists()
 
     def mark(self, table: Table, batch: Batch) -> WriterMark | None:
         stored = table.properties.get(_key(batch))
@@ -231,8 +255,6 @@ class _IcebergTarget:
         return {f"data/{task.file.file_path.rpartition('/data/')[2]}": task.file for task in tasks}
 
     def put(self, table: Table, batch: Batch, files: Files, earlier: Mapping[str, DataFile]) -> None:
-        if table.spec() != self.spec:
-            raise altered_meanwhile(batch, self.where)
         table.catalog = _OneTry(self.catalog)  # type: ignore[assignment]
         said = {
             name: value for name, value in asdict(batch.mark(len(files))).items() if name != "application"
@@ -258,15 +280,22 @@ def _summary(batch: Batch) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _OneTry:
-    """A catalog whose commits are tried once."""
+    """A catalog whose commits are tried once, and hold for the columns and partitions that were loaded."""
 
     catalog: Catalog
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> Any:
         from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
+        # A snapshot stays the same when the columns or the partitions change.
+        metadata = table.metadata
+        as_loaded = (
+            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+        )
         try:
-            return self.catalog.commit_table(table, requirements, updates)
+            return self.catalog.commit_table(table, (*requirements, *as_loaded), updates)
         except CommitFailedException as error:
             raise _LostCommitError(str(error)) from error
 

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.common.folder import Folder
 
 WRITTEN = "path string, size bigint, partition string, footer binary"
@@ -186,14 +185,6 @@ def refuse_partitions(schema: StructType, columns: Sequence[str], table: str) ->
                 "numbers, booleans or dates"
             )
             raise SinkError(msg)
-
-
-def altered_meanwhile(batch: Batch, table: str) -> SinkError:
-    """Return the error for a table that is partitioned in another way than when the files of a batch were begun."""
-    return SinkError(
-        f"{table} was partitioned anew while batch {batch.txid} was written, and nothing of it was added. Start the "
-        "query again, which writes the batch again"
-    )
 
 
 def refuse_other_columns(rows: StructType, columns: StructType, table: str) -> None:

@@ -26,7 +26,7 @@ from pyiceberg.types import DoubleType, NestedField, StringType, TimestamptzType
 from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident import Outcomes, write_iceberg
-from kinesis_trident.bolt.errors import SinkError, StaleBatchError
+from kinesis_trident.bolt.errors import SinkError, StaleBatchError, TableChangedError
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.testing import EmbeddedKinesis
 
@@ -299,7 +299,8 @@ def test_a_table_that_is_partitioned_anew_while_a_batch_is_written_to_it(
             yield one
 
     with pytest.raises(
-        SinkError, match=r"partitioned anew while batch 2 was written.* Start the query again"
+        TableChangedError,
+        match=r"was changed while batch 2 was written to it.*: it is partitioned by .*, and was by .*order_id",
     ):
         write(orders(spark, "b").mapInArrow(alter, ORDERS), batch(2), catalog)
     write(orders(spark, "b"), batch(2, epoch=2), catalog)

@@ -109,9 +109,9 @@ def test_a_shared_home_goes_on_with_the_batches_of_each_stream_that_joined_it(
     store.streams.put(StreamsNode(streams={"orders": 1, "payments": 1}, active=("orders",)), epoch)
     store.batches.put(Plan(txid=7, plan="p", streams={"orders": 1}, positions={}, read=()), epoch)
     now = CurrentBatch.newest(store)
+    ours = batch(now.home, merged=frozenset(now.merged_homes))
     client.stop()
     client.close()
-    ours = batch(now.home, merged=frozenset(now.merged_homes))
     for home in (ORDERS, PAYMENTS, TOGETHER):
         assert isinstance(ours.meet(WriterMark("shop", 4, 6, home), "a table"), New)
 
