@@ -1,11 +1,14 @@
 """Records that failed for good, as JSON documents, and the files of a folder that hold them.
 
-    <application>/<stream>/<txid>-<shard>[-<plan>-<reach>]~<digest>.jsonl
+    <application>/<stream>/<txid>-<shard>-<plan>-<reach>~<digest>.jsonl
     <application>/<stream>/<first txid>-<last txid>-merged-<digest>.jsonl
 
 The digest is of the content, so that a file which was cut off, or damaged, is known by its name: the writer, the
 readers and the compaction leave it out, and name it. A file without a digest is of release 1.0.0: it counts if each of
 its lines is a document.
+
+Two tasks that write the same letters at one time may give them other times, and so another digest: names that are equal
+up to the digest are of the same letters.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from kinesis_trident.checkpoint.model.layout import escape
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.folder import Folder, FolderError, digest_of
 from kinesis_trident.spout.errors import DeadLetterError
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.tracker.reasons import make_reason, make_visible
 from kinesis_trident.tracker.records import Number
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _SUFFIX = ".jsonl"
 # No escaped name has the mark before a digest.
-_DIGEST = re.compile(r"(?:~|-merged-)([0-9a-f]{16})\.jsonl\Z")
+_DIGEST = re.compile(r"(~|-merged-)([0-9a-f]{16})\.jsonl\Z")
 _NAME = re.compile(
     r"(?P<first>[0-9]{12,19})-(?:(?P<last>[0-9]{12,19})-merged-[0-9a-f]{16}|[^0-9].*)\.jsonl", re.DOTALL
 )
@@ -110,7 +113,7 @@ def read_letters(folder: Folder, name: str) -> list[tuple[DeadLetter, bytes]] | 
     """
     data = folder.read(name)
     known = _DIGEST.search(name)
-    if known is not None and known[1] != digest_of(data):
+    if known is not None and known[2] != digest_of(data):
         why = f"its {len(data)} bytes do not have the digest in its name"
     else:
         letters, why = _parse(data)
@@ -118,7 +121,7 @@ def read_letters(folder: Folder, name: str) -> list[tuple[DeadLetter, bytes]] | 
             return letters
     log.warning(
         "the file of dead letters %s was cut off or damaged, and is left out: %s. Restore it, or move it elsewhere",
-        folder.path(name),
+        make_visible(folder.path(name)),
         why,
     )
     return None
@@ -147,8 +150,17 @@ def read_dead_letters(
         if among is not None:
             wanted = {(escape(one), escape(other)): txids for (one, other), txids in among.items()}
             names = [name for name in names if _may_hold(name, wanted)]
+        before = ""
         for name in names:
-            yield from (letter for letter, _ in read_letters(opened, name) or ())
+            known = _DIGEST.search(name)
+            # Merged files of the same txids may hold different letters.
+            same = name[: known.start()] if known is not None and known[1] == "~" else name
+            if same == before:
+                continue
+            found = read_letters(opened, name)
+            if found is not None:
+                before = same
+                yield from (letter for letter, _ in found)
     except FolderError as error:
         msg = (
             f"cannot read dead letters from {opened.place}: {error}. Pass the folder of the option deadLetter"

@@ -118,8 +118,8 @@ class DeadLetterWriter:
                 below = f"{escape(self._application)}/{escape(stream)}"
                 there = self._find_written(below, txid, plan) if again else ()
                 documents = [document for document in documents if document.message_id not in there]
-                stem = f"{txid:012d}-{escape(next(iter(letters), '-'))}"
-                stem += f"-{escape(plan)}-{reach(letters)}" if plan else ""
+                mark = f"{escape(plan)}-{reach(letters)}" if plan else reach(letters)
+                stem = f"{txid:012d}-{escape(next(iter(letters), '-'))}-{mark}"
                 data = b"".join(msgspec.json.encode(document) + b"\n" for document in documents)
                 if data:
                     self._folder.write(f"{below}/{name_file(stem, data)}", data)

@@ -140,6 +140,25 @@ def test_a_merged_file_that_was_cut_off_is_left_out_and_its_parts_are_merged_aga
         assert held() == every
 
 
+def test_letters_that_two_tasks_write_at_one_time_are_read_once(in_memory: Path) -> None:
+    """As each has looked before the other wrote; the time of an expiry is that of the task."""
+    made = FolderKind("local", in_memory)
+    runs: dict[str, list[Letter]] = {"s0": [(Run("5", "5"), [], True), (Run("7", "7"), [], True)]}
+    for clock in (NOW, NOW + 1, NOW + 2):
+        writer = DeadLetterWriter(Target(made.target), None, clock=lambda now=clock: now)  # type: ignore[arg-type, misc]
+        writer.write(stream="orders", txid=7, letters=runs, plan="p")
+    files = sorted((made.root / "letters").rglob("*.jsonl"))
+    assert len(files) == 3
+    assert read(made) == IDS
+    # Any whole one of them counts.
+    for path in files[:2]:
+        path.write_bytes(path.read_bytes()[:-9])
+        assert read(made) == IDS
+    done = compact_letters(made.target, "app", "orders", lambda _: True)
+    assert len(done.strange) == 2
+    assert read(made) == IDS
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_write_that_is_cut_at_any_byte_leaves_no_file(
     kind: str, in_memory: Path, monkeypatch: pytest.MonkeyPatch

@@ -150,14 +150,14 @@ def test_a_replay_replaces_its_file_and_no_other(tmp_path: Path, as_uri: bool) -
             out.write(stream="orders", txid=txid, letters={shard: letters()})
     out.write(stream="orders", txid=7, letters={SHARD: letters()[:1]})
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    assert [name.partition("~")[0] for name in files] == [
+    assert [name.rpartition("-")[0] for name in files] == [
         "my%2Fapp/orders/000000000007-shardId%2Fodd",
         f"my%2Fapp/orders/000000000007-{SHARD}",
         "my%2Fapp/orders/000000000008-shardId%2Fodd",
         f"my%2Fapp/orders/000000000008-{SHARD}",
     ]
     out.write(stream="orders", txid=7, letters={SHARD: letters()}, plan="p2")
-    assert len(list(folder.glob(f"my%2Fapp/orders/000000000007-{SHARD}-p2-*.jsonl"))) == 1
+    assert len(list(folder.glob(f"my%2Fapp/orders/000000000007-{SHARD}-p2-*~*.jsonl"))) == 1
 
 
 def test_turns_that_are_written_together_are_one_file_and_what_of_it_is_written_again_is_left_out(
