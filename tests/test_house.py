@@ -19,7 +19,7 @@ ROOMS_MOST = 20
 FLOORS = {
     "common": [
         "arrow_columns arrow_schemas errors per_process prompt_sockets release worker_garbage",
-        "database private_names redaction",
+        "database instants private_names redaction",
         "folder lazy_names",
     ],
     "tracker": [

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         StateError as StateError,
         StateOptionsError as StateOptionsError,
         StateOwnedError as StateOwnedError,
+        StateShapeError as StateShapeError,
         StoreError as StoreError,
         StoreUnavailableError as StoreUnavailableError,
         TridentError as TridentError,

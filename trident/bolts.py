@@ -7,30 +7,38 @@ counts again, as in Storm: exactly once is Trident's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException, OperatorError, TopologyError
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.trident.build.checks import check_factory
-from kinesis_trident.trident.order import ORDER, window_order
+from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.state import ATTEMPT, MapState, StateFactory, StateType
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
-from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.trident.tuples import TridentTuple
 from kinesis_trident.trident.windowing.updater import (
-    BUCKET,
-    PANE,
-    VALUE,
-    CountWindowUpdater,
-    TimeWindowUpdater,
+    Advance,
+    Arrived,
     bucket_key,
+    of_count,
+    of_time,
+    times_of,
 )
-from kinesis_trident.trident.windowing.windows import SlidingCountWindow, WindowConfig
+from kinesis_trident.trident.windowing.windows import (
+    Arrival,
+    SlidingCountWindow,
+    WindowConfig,
+    closed_windows,
+)
 
 T = TypeVar("T")
 
@@ -63,7 +71,8 @@ class _OnState(Bolt):
             Owner.of(facts, context.component, frozenset(context.components)) if facts.application else None
         )
         task, tasks = context.task, context.tasks or 1
-        conf = {ATTEMPT: facts.attempt, TASK: StateTask(facts.attempt, owner, task, tasks, facts.is_first)}
+        of = StateTask(facts.attempt, owner, task, tasks, facts.is_first, self._shape(context))
+        conf = {ATTEMPT: facts.attempt, TASK: of}
         self._context = context
         state = self._factory.make_state(conf, task, tasks)
         if not isinstance(state, MapState):
@@ -83,6 +92,10 @@ class _OnState(Bolt):
             )
             raise OperatorError(msg)
         return state
+
+    def _shape(self, context: TopologyContext) -> Shape | None:
+        """Return the shape of the windows that the state keeps; None if it keeps none."""
+        return None
 
     def _end(self) -> None:
         with convert_replay_requests(f"bolt {self._context.component!r}"):
@@ -203,6 +216,9 @@ class WindowedBolt(_OnState):
         ):
             msg = f"{name}: windows of time need the field of the time, time='at', and only they can be late"
             raise TopologyError(msg)
+        if lag < timedelta(0):
+            msg = f"{name}: lag={lag} is not possible. Give a timedelta of zero or more"
+            raise TopologyError(msg)
         self._window, self._inputs, self._time, self._lag, self._late = window, tuple(inputs), time, lag, late
 
     def execute(self, window: TupleWindow) -> None:  # type: ignore[override]
@@ -216,6 +232,10 @@ class WindowedBolt(_OnState):
         # It acks what the state keeps, and anchors what a window emits.
         self.prepare(context, self._emits)  # type: ignore[arg-type]
         return self._taken.append
+
+    def _shape(self, context: TopologyContext) -> Shape:
+        # The windows of a task that is gone would never close.
+        return self._window.shape(context.tasks or 0)
 
     def _finish(self) -> None:
         taken = [tup for tup in self._taken if not tup.is_tick]
@@ -236,40 +256,33 @@ class WindowedBolt(_OnState):
         self.cleanup()
 
     def _close(self, taken: Sequence[Tuple]) -> None:
-        name, panes, task = self._context.component, self._window.panes, self._context.task
-        txid, windows = self._context.txid, TridentCollector(name, 4 + (self._time is None))
+        name, task = self._context.component, self._context.task
+        txid, shape = self._context.txid, self._shape(self._context)
         kept: list[list[Any]] = [
             [at, txid, number, [tup[one] for one in self._inputs]]
             for number, (tup, at) in enumerate(zip(taken, map(self._moment, taken), strict=True))
         ]
-        rows: list[TridentTuple]
-        updater: CountWindowUpdater | TimeWindowUpdater
+        if not kept:
+            return
+        arrived: Arrived
         if self._time is None:
-            updater = CountWindowUpdater(name, panes, (BUCKET,), _Tuples(), (ORDER,))
-            rows = [
-                TridentTuple((BUCKET, ORDER, VALUE), [f"task-{task}", window_order(0, "", one[2]), [one]])
-                for one in kept
-            ]
+            key: tuple[Any, ...] = (f"task-{task}",)
+            arrived = partial(of_count, shape, [[one] for one in kept])
         else:
-            lag = self._lag // _ONE
-            updater = TimeWindowUpdater(name, panes, (), _Tuples(), lag)
-            stored = self._state.multi_get([bucket_key(task)])[0]
-            if self._late is not None and stored is not None:
-                for at, _, number, values in kept:
-                    if panes.last_end(panes.pane_of(at)) <= stored[0]:
-                        self._acks.emit(values, taken[number], self._late)
-            rows = [
-                TridentTuple(
-                    (BUCKET, PANE, VALUE),
-                    [task, panes.pane_of(one[0]), {"value": [one], "n": 1, "at": one[0]}],
-                )
-                for one in kept
-            ]
-        updater.update_state(self._state, rows, windows)
-        for *_, start, end, content, _ in windows.rows:
+            key = bucket_key(task)
+            mark = max(at for at, *_ in kept) - self._lag // _ONE
+            arrived = partial(of_time, [Arrival(shape.pane_of(one[0]), (), 1, [one]) for one in kept], mark)
+        update = Advance(name, shape, operator.add, arrived)
+        [windows] = self._state.multi_update([key], [update])
+        if self._late is not None:
+            for [[_, _, number, values]] in (one.partial for one in update.late):
+                self._acks.emit(values, taken[number], self._late)
+        for window in closed_windows(windows):
+            content = sorted(window.partial, key=itemgetter(0))
             here = [taken[number] for _, of, number, _ in content if of == txid]
             self._emits.tup = here or taken[-1:]  # type: ignore[assignment]
             tuples = [TridentTuple(self._inputs, values) for *_, values in content]
+            start, end = (max(window.start, 0), window.end) if self._time is None else times_of(name, window)
             self._run(TupleWindow(start, end, tuples))
 
     def _run(self, window: TupleWindow) -> None:
@@ -296,22 +309,6 @@ class WindowedBolt(_OnState):
             )
             raise OperatorError(msg)
         return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _ONE
-
-
-class _Tuples:
-    """Windows of the tuples themselves: each with its time, the txid of its batch, its number there, and its values."""
-
-    def stored(self, value: Any) -> Any:
-        """Return the tuples."""
-        return value
-
-    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
-        """Return all tuples."""
-        return left + right
-
-    def finish(self, partial: Iterable[Any]) -> list[list[Any]]:
-        """Return the tuples, by their time, as one value."""
-        return [[sorted(partial, key=lambda one: one[0])]]
 
 
 def _key(key: Hashable) -> tuple[Any, ...]:

@@ -46,6 +46,10 @@ class StateBehindError(StateError):
     """A store has lost batches that were applied: it came back from an older copy, or empty; nothing was written."""
 
 
+class StateShapeError(StateError):
+    """A state holds windows of another shape than the code has now; nothing was written."""
+
+
 class SharedKeyError(StateError):
     """Two tasks of one operator update the same key in one batch, which would lose one of the updates."""
 

@@ -16,6 +16,7 @@ from hostility import hostile, mutated_json, read_bounded
 from hypothesis import given
 
 from kinesis_trident.trident.errors import ForeignValueError, StateError
+from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.sketches import ApproxDistinct, ApproxQuantiles
 from kinesis_trident.trident.state import StateType
 from kinesis_trident.trident.stores.dynamodb import DynamoDBByteStore
@@ -26,9 +27,8 @@ from kinesis_trident.trident.windowing.updater import (
     CountWindowUpdater,
     OfCombiner,
     TimeWindowUpdater,
-    _Update,
 )
-from kinesis_trident.trident.windowing.windows import Arrival, Panes, advance, closed_windows
+from kinesis_trident.trident.windowing.windows import Arrival, advance, closed_windows
 
 sa = pytest.importorskip("sqlalchemy")
 
@@ -95,12 +95,12 @@ def test_answers_of_dynamodb(server: Server) -> None:
         read(body)
 
 
-def windows(panes: Panes) -> Any:
+def windows(panes: Shape) -> Any:
     arrivals = [Arrival(pane, ("k",), 1, 2) for pane in (0, panes.width, 9 * panes.width)]
     return advance(None, arrivals, 3 * panes.width, panes, int.__add__)[0]
 
 
-TIMES, COUNTS = Panes(60_000_000, 20_000_000), Panes(6, 2)
+TIMES, COUNTS = Shape(60_000_000, 20_000_000), Shape(6, 2)
 UPDATERS = [
     TimeWindowUpdater("windows 1", TIMES, ("word",), OfCombiner(int.__add__), 0),
     CountWindowUpdater("windows 2", COUNTS, (), OfCombiner(int.__add__), ()),
@@ -112,10 +112,10 @@ STORED = [windows(TIMES), windows(COUNTS)]
 @given(mutated_json(STORED))
 def test_wrong_windows(stored: Any) -> None:
     for updater in UPDATERS:
-        pane = updater.panes.pane_of(10**6)
+        pane = updater.shape.pane_of(10**6)
 
         def call(updater: Any = updater, pane: int = pane) -> None:
-            update = _Update(updater, lambda _before: ([Arrival(pane, ("k",), 1, 2)], 10**6))
+            update = updater._advance(lambda _before: ([Arrival(pane, ("k",), 1, 2)], 10**6))
             value = update.update(stored)
             for window in closed_windows(value):
                 updater._window_fields(("b",), window)
@@ -150,7 +150,7 @@ def test_windows_of_no_whole_number(stored: Any) -> None:
         with pytest.raises(
             ForeignValueError, match=f"{updater.operation}: the state holds .* Use another keyPrefix"
         ):
-            _Update(updater, lambda _before: ([], 0)).update(stored)
+            updater._advance(lambda _before: ([], 0)).update(stored)
 
 
 def test_windows_of_no_time() -> None:

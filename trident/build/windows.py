@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
 from kinesis_trident.trident.aggregators import CombinerAggregator, Count, FirstN, Max
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -47,6 +48,7 @@ from kinesis_trident.trident.build.graph import (
     WindowNode,
 )
 from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.order import ORDER, ORDER_FIELD
 from kinesis_trident.trident.state import StateFactory, StateUpdater
@@ -69,6 +71,7 @@ S = TypeVar("S")
 
 _ARRIVAL = "approximateArrivalTimestamp"
 _NO_TIME = timedelta(0)
+_DAY = timedelta(days=1) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,8 @@ class _Plan:
         self, parent: TopologyNode, order: tuple[str, ...], link: Link, windowed: Windowed
     ) -> tuple[TopologyNode, tuple[str, ...], StateUpdater[Any]]:
         """Return the partial results of each bucket, group and pane; the fields that the updater reads; the updater."""
-        name, keys, panes = self.name, self.groups.keys, self.window.panes
+        name, keys = self.name, self.groups.keys
+        shape = self.window.shape(self.buckets)
         [time] = choose_fields([self.time], parent.schema, name)
         kind = parent.schema[time].dataType
         if not isinstance(kind, TimestampType):
@@ -257,7 +261,7 @@ class _Plan:
         needed = [one for one in dict.fromkeys([*keys, *link.read]) if one not in (AT, ORDER)]
         kept = StructType([parent.schema[one] for one in needed])
         places = StructType().add(BUCKET, IntegerType()).add(PANE, LongType()).add(AT, LongType())
-        place = PaneFunction(panes.width, self.buckets)
+        place = PaneFunction(shape)
         placed = function_node(parent, name, place, (time, *keys), places, kept)
         links = [
             Link(Max(), (AT,), StructType().add("at", LongType())),
@@ -271,7 +275,7 @@ class _Plan:
         )
         moved = _move_groups(name, partial, (BUCKET,) if self.buckets > 1 else ())
         lateness = self.lateness // timedelta(microseconds=1)
-        updater = TimeWindowUpdater(name, panes, keys, windowed, lateness)
+        updater = TimeWindowUpdater(name, shape, keys, windowed, lateness)
         return moved, (BUCKET, *keys, PANE, VALUE), updater
 
     def _by_count(
@@ -283,7 +287,7 @@ class _Plan:
         kept = tuple(one for one in needed if one != ORDER)
         added = StructType([StructField(VALUE, link.added.fields[0].dataType)])
         values = values_node(parent, kept, link.aggregator, link.read, added, name)  # type: ignore[arg-type]
-        updater = CountWindowUpdater(name, self.window.panes, keys, windowed, order)
+        updater = CountWindowUpdater(name, self.window.shape(), keys, windowed, order)
         return _move_groups(name, values, keys), (*needed, VALUE), updater
 
 
@@ -306,33 +310,38 @@ def _check_key(name: str, state: StateFactory, field: StructField) -> None:
 class PaneFunction(ArrowFunction):
     """Returns the bucket of each tuple, the pane, and the event time in microseconds; reads the time, then the keys."""
 
-    def __init__(self, width: int, buckets: int) -> None:
-        self._width = width
-        self._buckets = buckets
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
 
     def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
         """Place the tuples.
 
         Raises:
-            ValueError: an event time is null.
+            ValueError: an event time is null, or a window that it is in has no start or end in the calendar.
         """
+        name = batch.schema.names[0]
         if batch.column(0).null_count:
-            msg = f"the event time {batch.schema.names[0]!r} is null"
+            msg = f"the event time {name!r} is null"
             raise ValueError(msg)
-        at = (
-            pc.cast(batch.column(0), pa.timestamp("us", "UTC"))
-            .cast(pa.int64())
-            .to_numpy(zero_copy_only=False)
-        )
-        columns = [pa.array(self._buckets_of(batch)), pa.array(at // self._width * self._width), pa.array(at)]
+        times = pc.cast(batch.column(0), pa.timestamp("us", "UTC"))
+        at = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        width, size = self._shape.width, self._shape.size
+        first, last = FIRST_DAY * _DAY + size, (LAST_DAY + 1) * _DAY - size
+        if at.size and not (first <= at.min() and at.max() < last):
+            msg = (
+                f"the event time {name!r} is {at[0]:,} microseconds since 1970, and its windows are outside of the "
+                "years 1 to 9999. Were milliseconds taken for seconds?"
+            )
+            raise ValueError(msg)
+        columns = [pa.array(self._buckets_of(batch)), pa.array(at // width * width), pa.array(at)]
         return pa.RecordBatch.from_arrays(columns, [BUCKET, PANE, AT]), np.arange(batch.num_rows)
 
     def _buckets_of(self, batch: pa.RecordBatch) -> np.ndarray:
-        if self._buckets == 1:
+        if self._shape.buckets == 1:
             return np.zeros(batch.num_rows, np.int32)
         keys = list(zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True))
         names = encode_keys(keys) if keys and keys[0] else [""] * batch.num_rows
-        return np.array([zlib.crc32(name.encode()) % self._buckets for name in names], np.int32)
+        return np.array([zlib.crc32(name.encode()) % self._shape.buckets for name in names], np.int32)
 
 
 class Content(CombinerAggregator):

@@ -36,6 +36,7 @@ from kinesis_trident.trident.build.graph import (
     TopologyNode,
     TransformNode,
     UpdateNode,
+    WindowNode,
 )
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.frames import (
@@ -59,6 +60,7 @@ from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
 from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
+from kinesis_trident.trident.windowing.updater import WindowUpdater
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,11 @@ class Attempt:
 
     def _task(self, node: UpdateNode) -> StateTask:
         facts = self.facts
-        return StateTask(facts.conf.get(ATTEMPT), facts.owners.get(node), is_first=facts.is_first)
+        updater = node.updater if isinstance(node, WindowNode) else None
+        shape = updater.shape if isinstance(updater, WindowUpdater) else None
+        return StateTask(
+            facts.conf.get(ATTEMPT), facts.owners.get(node), is_first=facts.is_first, shape=shape
+        )
 
     def _state_update(
         self, node: UpdateNode, partitions: int, schema: StructType, *, check: bool = False

@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from kinesis_trident.trident.errors import FencedError, StoreUnavailableError
-from kinesis_trident.trident.stores.key_text import FENCE
+from kinesis_trident.trident.errors import FencedError, StateShapeError, StoreUnavailableError
+from kinesis_trident.trident.maps.window_shape import Shape
+from kinesis_trident.trident.stores.key_text import FENCE, shape_key
 from kinesis_trident.trident.stores.ownership import StatePlace, read_mark
 
 
@@ -53,6 +54,7 @@ class Begin:
         place: whose keys they are; None: not known.
         txid: of the batch.
         attempt: its number.
+        shape: of the windows that the state keeps, if it keeps any.
     """
 
     where: str
@@ -60,11 +62,13 @@ class Begin:
     place: StatePlace | None
     txid: int
     attempt: int
+    shape: Shape | None = None
 
     @property
     def keys(self) -> list[str]:
-        """The keys to read for `decide`: of the fence, and of the marks."""
-        return [self.prefix + FENCE, *(self.place.own if self.place is not None else ())]
+        """The keys to read for `decide`: of the fence, of the owner's marks, and of the shape."""
+        marks = self.place.own if self.place is not None else ()
+        return [self.prefix + FENCE, *marks, *([shape_key(self.prefix)] if self.shape is not None else ())]
 
     def decide(self, raws: Sequence[bytes | None]) -> BeginStep:
         """Return the next step.
@@ -73,23 +77,42 @@ class Begin:
             FencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
+            StateShapeError: the state holds windows of another shape.
             ForeignValueError: another program's value stands there.
         """
         found = read_fence(self.where, self.prefix, raws[0])
         base, warning = 0, ""
         marks: tuple[bytes, ...] = ()
         if self.place is not None:
-            claimed = self.place.claim(raws[1:], found.number if found else None, self.txid)
+            claimed = self.place.claim(
+                raws[1 : 1 + len(self.place.own)], found.number if found else None, self.txid
+            )
             marks = tuple(map(msgspec.json.encode, claimed))
             base = claimed[0].base
             warning = self.place.check_applied(found.number - base if found else None)
         ours = Fence(self.txid + base, self.attempt)
         check_fence(self.where, found, ours, base)
+        if self.shape is not None:
+            self._check_shape(self.shape, raws[-1])
+            marks = *marks, msgspec.json.encode(self.shape)
         if marks != tuple(raws[1:]):
             return BeginStep(ours, base, marks, is_last=False, warning=warning)
         # The marks are written again with the fence, so that they do not expire before it.
         news = () if found == ours else (msgspec.json.encode(ours), *marks)
         return BeginStep(ours, base, news, is_last=True, warning=warning)
+
+    def _check_shape(self, shape: Shape, raw: bytes | None) -> None:
+        key = shape_key(self.prefix)
+        held: Shape | None = read_mark(self.where, key, raw, Shape, "the shape of windows")
+        # A release before this one has stored none.
+        if held is not None and held != shape:
+            msg = (
+                f"{self.where}: the state of {self.place.owner.update if self.place else self.prefix!r} holds {held}, "
+                f"and the code now has {shape}: the tuples of the open ones would be lost, or be counted in others. "
+                "Nothing was written. Give the new windows another keyPrefix, table or folder; if the open ones are to "
+                "close, run the code of before until they have"
+            )
+            raise StateShapeError(msg)
 
 
 def read_fence(where: str, prefix: str, raw: bytes | None) -> Fence | None:

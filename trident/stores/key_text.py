@@ -105,6 +105,11 @@ def digest_key(prefix: str, partition: int, partitions: int, global_key: str) ->
     return mark_key(prefix, "$KEYS$", partition, partitions, *filter(None, [global_key]))
 
 
+def shape_key(prefix: str) -> str:
+    """Return the key of the shape of the windows under a prefix."""
+    return mark_key(prefix, "$SHAPE$")
+
+
 class KeyDigest(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """`[txid, number, hash]`: the keys that a batch updates in a partition, as a store keeps it.
 

@@ -138,6 +138,7 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
+            StateShapeError: it holds windows of another shape.
             StoreError: the store does not keep the fence.
         """
         self._mark, self._base = None, 0
@@ -147,7 +148,7 @@ class StoreMap(VersionedBackingMap[Any]):
         self._ours.begin(None, txid)
         if place is not None and place.others:
             place.check_others(self._seen(place.others))
-        begin = Begin(self._store.where, self._prefix, place, txid, attempt)
+        begin = Begin(self._store.where, self._prefix, place, txid, attempt, self._task.shape)
         keys = begin.keys
         for _ in self._rounds(keys[0]):
             found, versions = self._ask(self._store.get_many, [*keys, *self._digest_keys])

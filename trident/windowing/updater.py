@@ -16,10 +16,11 @@ from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics
+from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
-from kinesis_trident.trident.windowing.windows import Arrival, Closed, Panes, advance, closed_windows
+from kinesis_trident.trident.windowing.windows import Arrival, Closed, advance, closed_windows
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
 """The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""
@@ -29,6 +30,10 @@ _Stored = tuple[Number, list[_Pane], list[tuple[Number, Number, list[Any], Any]]
 """What `advance` returns, as a state gives it back."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+Arrived = Callable[[int | None], tuple[Sequence[Arrival], int]]
+"""The arrivals of a batch and its mark, given the mark before it."""
 
 
 class Windowed(Protocol):
@@ -47,12 +52,12 @@ class Windowed(Protocol):
         ...
 
 
-class _WindowUpdater(StateUpdater[MapState[Any]]):
+class WindowUpdater(StateUpdater[MapState[Any]]):
     """`keys` are the group fields."""
 
-    def __init__(self, operation: str, panes: Panes, keys: tuple[str, ...], windowed: Windowed) -> None:
+    def __init__(self, operation: str, shape: Shape, keys: tuple[str, ...], windowed: Windowed) -> None:
         self.operation = operation
-        self.panes = panes
+        self.shape = shape
         self.keys = keys
         self.windowed = windowed
 
@@ -78,10 +83,13 @@ class _WindowUpdater(StateUpdater[MapState[Any]]):
                 named, group = self._window_fields(bucket, window), repr((bucket, window.key))
                 for number, row in enumerate(self.windowed.finish(window.partial)):
                     collector.emit([*named, *row, window_order(window.start, group, number)])
-        current_metrics().late += sum(update.late for update in updates.values())
+        current_metrics().late += sum(one.tuples for update in updates.values() for one in update.late)
+
+    def _advance(self, arrived: Arrived) -> Advance:
+        return Advance(self.operation, self.shape, self.windowed.combine, arrived)
 
     @abstractmethod
-    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
+    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, Advance]:
         """Return the update of each key of the state."""
 
     @abstractmethod
@@ -89,19 +97,19 @@ class _WindowUpdater(StateUpdater[MapState[Any]]):
         """Return the group fields, the start and the end of a window."""
 
 
-class TimeWindowUpdater(_WindowUpdater):
+class TimeWindowUpdater(WindowUpdater):
     """Windows by event time: a key of the state holds a bucket of groups, and their common watermark.
 
     `lateness`: the microseconds by which the watermark stays behind the greatest event time.
     """
 
     def __init__(
-        self, operation: str, panes: Panes, keys: tuple[str, ...], windowed: Windowed, lateness: int
+        self, operation: str, shape: Shape, keys: tuple[str, ...], windowed: Windowed, lateness: int
     ) -> None:
-        super().__init__(operation, panes, keys, windowed)
+        super().__init__(operation, shape, keys, windowed)
         self._lateness = lateness
 
-    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
+    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, Advance]:
         arrivals: dict[Key, list[Arrival]] = {}
         greatest: dict[Key, int] = {}
         for tup in tuples:
@@ -111,23 +119,15 @@ class TimeWindowUpdater(_WindowUpdater):
             arrivals.setdefault(bucket, []).append(Arrival(tup[PANE], group, value["n"], partial))
             greatest[bucket] = max(value["at"], greatest.get(bucket, value["at"]))
         return {
-            bucket: _Update(self, partial_of(_of_time, found, greatest[bucket] - self._lateness))
+            bucket: self._advance(partial_of(of_time, found, greatest[bucket] - self._lateness))
             for bucket, found in arrivals.items()
         }
 
     def _window_fields(self, bucket: Key, window: Closed) -> list[Any]:
-        try:
-            times = [_EPOCH + timedelta(microseconds=at) for at in (window.start, window.end)]
-        except OverflowError:
-            msg = (
-                f"{self.operation}: the state holds a window from {window.start} to {window.end} microseconds since "
-                "1970, which are no times. Another operation or program has written it. Use another keyPrefix"
-            )
-            raise ForeignValueError(msg) from None
-        return [*window.key, *times]
+        return [*window.key, *times_of(self.operation, window)]
 
 
-class CountWindowUpdater(_WindowUpdater):
+class CountWindowUpdater(WindowUpdater):
     """Windows by count: a key of the state holds one group, and its number of tuples so far.
 
     The tuples of a batch are put in order, by the fields `order`: a replay with the same tuples gives the same windows.
@@ -136,50 +136,48 @@ class CountWindowUpdater(_WindowUpdater):
     def __init__(
         self,
         operation: str,
-        panes: Panes,
+        shape: Shape,
         keys: tuple[str, ...],
         windowed: Windowed,
         order: tuple[str, ...],
     ) -> None:
-        super().__init__(operation, panes, keys, windowed)
+        super().__init__(operation, shape, keys, windowed)
         self._order = order
 
-    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
+    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, Advance]:
         groups: dict[Key, list[Any]] = {}
         for tup in put_in_order(tuples, self._order):
             group = tuple(_hashable(tup[name]) for name in self.keys) or bucket_key(0)
             groups.setdefault(group, []).append(self.windowed.stored(tup[VALUE]))
         return {
-            group: _Update(self, partial_of(self._count_arrivals, values)) for group, values in groups.items()
+            group: self._advance(partial_of(of_count, self.shape, values)) for group, values in groups.items()
         }
-
-    def _count_arrivals(self, values: Sequence[Any], before: int | None) -> tuple[list[Arrival], int]:
-        first = before or 0
-        numbered = enumerate(values, first)
-        arrivals = [Arrival(self.panes.pane_of(at), (), 1, value) for at, value in numbered]
-        return arrivals, first + len(values)
 
     def _window_fields(self, bucket: Key, window: Closed) -> list[Any]:
         return [*(bucket if self.keys else ()), max(window.start, 0), window.end]
 
 
-class _Update(ValueUpdater[Any]):
-    """Advances the windows of one key of the state; `arrived` returns arrivals and mark, given the mark before."""
+class Advance(ValueUpdater[Any]):
+    """Advances the windows of one key of the state; `arrived` returns arrivals and mark, given the mark before.
+
+    `late` is what came too late.
+    """
 
     def __init__(
-        self, updater: _WindowUpdater, arrived: Callable[[int | None], tuple[Sequence[Arrival], int]]
+        self, operation: str, shape: Shape, combine: Callable[[Any, Any], Any], arrived: Arrived
     ) -> None:
-        self._updater = updater
+        self._operation = operation
+        self._shape = shape
+        self._combine = combine
         self._arrived = arrived
-        self.late = 0
+        self.late: list[Arrival] = []
 
     def update(self, stored: Any) -> Any:
         """Return the windows after the batch."""
         if stored is not None:
-            stored = _check_stored(self._updater.operation, stored)
+            stored = _check_stored(self._operation, stored)
         arrivals, mark = self._arrived(None if stored is None else stored[0])
-        windowed = self._updater.windowed
-        value, self.late = advance(stored, arrivals, mark, self._updater.panes, windowed.combine)
+        value, self.late = advance(stored, arrivals, mark, self._shape, self._combine)
         return value
 
 
@@ -247,8 +245,32 @@ class OfContent:
         return collector.rows
 
 
-def _of_time(arrivals: Sequence[Arrival], mark: int, _before: int | None) -> tuple[Sequence[Arrival], int]:
+def of_count(shape: Shape, values: Sequence[Any], before: int | None) -> tuple[Sequence[Arrival], int]:
+    """Return the arrivals and the mark of windows by count, after the tuples before: for `Advance`."""
+    first = before or 0
+    arrivals = [Arrival(shape.pane_of(at), (), 1, value) for at, value in enumerate(values, first)]
+    return arrivals, first + len(values)
+
+
+def of_time(arrivals: Sequence[Arrival], mark: int, _before: int | None) -> tuple[Sequence[Arrival], int]:
+    """Return the arrivals and the mark of windows of time, whatever was the mark before: for `Advance`."""
     return arrivals, mark
+
+
+def times_of(operation: str, window: Closed) -> list[datetime]:
+    """Return the start and the end of a window of time.
+
+    Raises:
+        ForeignValueError: they are no times.
+    """
+    try:
+        return [_EPOCH + timedelta(microseconds=at) for at in (window.start, window.end)]
+    except OverflowError:
+        msg = (
+            f"{operation}: the state holds a window from {window.start} to {window.end} microseconds since 1970, which "
+            "are no times. Another operation or program has written it. Use another keyPrefix"
+        )
+        raise ForeignValueError(msg) from None
 
 
 def bucket_key(bucket: int) -> Key:

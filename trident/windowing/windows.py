@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from math import gcd
 from typing import Any, NamedTuple
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.maps.window_shape import Shape
 
 Key = tuple[Any, ...]
 
@@ -31,66 +31,34 @@ class Closed(NamedTuple):
     partial: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Panes:
-    """Windows of `size`, which start at `offset` and every `slide` before and after."""
-
-    size: int
-    slide: int
-    offset: int = 0
-
-    @property
-    def width(self) -> int:
-        """The size of a pane."""
-        return gcd(self.size, self.slide)
-
-    def pane_of(self, at: int) -> int:
-        """Return the start of the pane that a point is in."""
-        return at // self.width * self.width
-
-    def starts_of(self, pane: int) -> Iterator[int]:
-        """Yield the starts of the windows that a pane is in, the last one first."""
-        start = self._last_start(pane)
-        while start + self.size > pane:
-            yield start
-            start -= self.slide
-
-    def last_end(self, pane: int) -> int:
-        """Return the end of the last window that a pane is in."""
-        return self._last_start(pane) + self.size
-
-    def _last_start(self, pane: int) -> int:
-        return (pane - self.offset) // self.slide * self.slide + self.offset
-
-
 def advance(
     stored: Any,
     arrivals: Iterable[Arrival],
     mark: int,
-    panes: Panes,
+    shape: Shape,
     combine: Callable[[Any, Any], Any],
-) -> tuple[list[Any], int]:
+) -> tuple[list[Any], list[Arrival]]:
     """Add a batch's tuples to the open windows, and close those that end at the mark or before.
 
     Args:
         stored: what this function returned last; None before the first batch.
         arrivals: of the batch; those that are late for all of their windows are dropped.
         mark: the point up to which nothing more is expected; it never goes back.
-        panes: the windows.
+        shape: of the windows.
         combine: combines two partial results.
 
     Returns:
-        What to store, in types that JSON has: the mark, the open panes, the windows that this batch closed. And the
-        number of late tuples.
+        What to store, in types that JSON has: the mark, the open panes, the windows that this batch closed. And what
+        came late.
     """
     before, held, _ = stored or (None, [], [])
     open_panes: dict[int, dict[Key, Any]] = {
         pane: {tuple(key): partial for key, partial in entries} for pane, entries in held
     }
-    late = 0
+    late = []
     for arrival in arrivals:
-        if before is not None and panes.last_end(arrival.pane) <= before:
-            late += arrival.tuples
+        if before is not None and shape.last_end(arrival.pane) <= before:
+            late.append(arrival)
             continue
         of_pane = open_panes.setdefault(arrival.pane, {})
         known = arrival.key in of_pane
@@ -98,8 +66,8 @@ def advance(
     now = mark if before is None else max(mark, before)
     closed: dict[tuple[int, Key], Any] = {}
     for pane in sorted(open_panes):
-        for start in panes.starts_of(pane):
-            end = start + panes.size
+        for start in shape.starts_of(pane):
+            end = start + shape.size
             if end > now or (before is not None and end <= before):
                 continue
             for key, partial in open_panes[pane].items():
@@ -108,10 +76,10 @@ def advance(
     left = [
         [pane, [[list(key), partial] for key, partial in open_panes[pane].items()]]
         for pane in sorted(open_panes)
-        if panes.last_end(pane) > now
+        if shape.last_end(pane) > now
     ]
     ended = [
-        [start, start + panes.size, list(key), partial]
+        [start, start + shape.size, list(key), partial]
         for (start, key), partial in sorted(closed.items(), key=lambda item: item[0][0])
     ]
     return [now, left, ended], late
@@ -144,10 +112,9 @@ class SlidingCountWindow:
                 raise _wrong(self, name, "a number of tuples, 1 or more")
         _check_slide(self, self.slide <= self.size)
 
-    @property
-    def panes(self) -> Panes:
-        """The windows over the numbers of the tuples, from 0: each ends after a multiple of `slide` tuples."""
-        return Panes(self.size, self.slide, -self.size % self.slide)
+    def shape(self, buckets: int = 1) -> Shape:
+        """Return the windows over the numbers of the tuples, from 0: each ends after a multiple of `slide` tuples."""
+        return Shape(self.size, self.slide, -self.size % self.slide, "count", buckets)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -176,11 +143,10 @@ class SlidingDurationWindow:
                 raise _wrong(self, name, "a timedelta above zero")
         _check_slide(self, self.slide <= self.size)
 
-    @property
-    def panes(self) -> Panes:
-        """The windows over microseconds since 1970."""
+    def shape(self, buckets: int = 1) -> Shape:
+        """Return the windows over microseconds since 1970."""
         one = timedelta(microseconds=1)
-        return Panes(self.size // one, self.slide // one)
+        return Shape(self.size // one, self.slide // one, buckets=buckets)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -212,7 +212,7 @@ def run(
 @pytest.mark.parametrize("kind", [StateType.OPAQUE, StateType.TRANSACTIONAL])
 def test_a_replay_gives_the_same_windows_and_closes_idle_groups(kind: StateType) -> None:
     factory = MemoryMapState(kind)
-    panes = TumblingDurationWindow(timedelta(microseconds=10)).panes
+    panes = TumblingDurationWindow(timedelta(microseconds=10)).shape()
     updater = TimeWindowUpdater("window", panes, ("key",), OfCombiner(Max().combine), 0)
     assert run(factory, updater, 1, times(("a", 0, 4, 4), ("b", 0, 9, 9))) == ([], 0)
     second = times(("b", 0, 5, 5), ("b", 20, 21, 21))
@@ -236,7 +236,7 @@ def test_counts_go_on_over_batches_in_an_order_of_their_own(kind: StateType) -> 
         (TumblingCountWindow(3), [[2, 10, 1], [3, 4, 5]]),
         (SlidingCountWindow(3, 2), [[2, 10], [10, 1, 3], [3, 4, 5]]),
     ]:
-        updater = CountWindowUpdater("window", window.panes, ("key",), content, ("sequenceNumber",))
+        updater = CountWindowUpdater("window", window.shape(), ("key",), content, ("sequenceNumber",))
         factory = MemoryMapState(kind)
 
         def tup(key: str, sequence: int, n: int) -> TridentTuple:
@@ -260,12 +260,12 @@ def test_the_windows_that_1_0_0_kept_go_on() -> None:
     state.multi_put([("a",)], [[2, [[0, [[[], [[0, 10], [0, 9]]]]]], []]])
     state.commit(1)
     content = OfContent("window", FirstN(9), ("n",), 1, (ORDER,))
-    updater = CountWindowUpdater("window", TumblingCountWindow(3).panes, ("key",), content, (ORDER,))
+    updater = CountWindowUpdater("window", TumblingCountWindow(3).shape(), ("key",), content, (ORDER,))
     tup = TridentTuple(("key", ORDER, "__value"), ["a", window_order(0, "s", 0), [{AT: 0, "n": 8}]])
     assert run(factory, updater, 2, [tup]) == ([("a", n) for n in (10, 9, 8)], 0)
 
 
 def test_a_state_that_is_no_map() -> None:
-    updater = TimeWindowUpdater("window", TumblingCountWindow(1).panes, (), OfCombiner(max), 0)
+    updater = TimeWindowUpdater("window", TumblingCountWindow(1).shape(), (), OfCombiner(max), 0)
     with pytest.raises(OperationError, match="window: windows need a MapState, but the factory made a Log"):
         updater.update_state(Log([]), [], TridentCollector("window", 3))  # type: ignore[arg-type]

@@ -18,10 +18,10 @@ from kinesis_trident.trident import (
     TumblingCountWindow,
     TumblingDurationWindow,
 )
+from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.windowing.windows import (
     Arrival,
     Closed,
-    Panes,
     advance,
     closed_windows,
     window_of,
@@ -37,19 +37,19 @@ BATCHES = st.lists(
 
 
 def after(
-    stored: Any, batch: list[tuple[int, str, int]], panes: Panes, lateness: int = 0
+    stored: Any, batch: list[tuple[int, str, int]], panes: Shape, lateness: int = 0
 ) -> tuple[Any, list[Closed], int]:
     """Advance by a batch of (time, key, value), through JSON as a store would."""
     arrivals = [Arrival(panes.pane_of(at), (key,), 1, value) for at, key, value in batch]
     value, late = advance(stored, arrivals, max(at for at, *_ in batch) - lateness, panes, operator.add)
     value = msgspec.json.decode(msgspec.json.encode(value))
-    return value, closed_windows(value), late
+    return value, closed_windows(value), sum(one.tuples for one in late)
 
 
 @given(SIZES, st.integers(-5, 5), BATCHES, st.integers(0, 10))
 def test_windows_of_time(sizes: tuple[int, int], times: int, batches: Any, lateness: int) -> None:
     size, slide = sizes
-    panes = Panes(size, slide, times * panes_width(size, slide))
+    panes = Shape(size, slide, times * panes_width(size, slide))
     stored, watermark = None, None
     sums: dict[tuple[int, str], int] = defaultdict(int)
     emitted: set[tuple[int, str]] = set()
@@ -76,19 +76,19 @@ def test_windows_of_time(sizes: tuple[int, int], times: int, batches: Any, laten
 
 
 def panes_width(size: int, slide: int) -> int:
-    return Panes(size, slide).width
+    return Shape(size, slide).width
 
 
 @given(SIZES, st.lists(st.integers(0, 7), max_size=6))
 def test_windows_of_counts(sizes: tuple[int, int], batches: list[int]) -> None:
     size, slide = sizes
-    panes = SlidingCountWindow(size, slide).panes
+    panes = SlidingCountWindow(size, slide).shape()
     stored, seen, found = None, 0, []
     for count in batches:
         arrivals = [Arrival(panes.pane_of(at), (), 1, [at]) for at in range(seen, seen + count)]
         seen += count
         stored, late = advance(stored, arrivals, seen, panes, operator.add)
-        assert late == 0
+        assert late == []
         found += closed_windows(stored)
     ends = range(slide, seen + 1, slide)
     assert [(one.end, one.partial) for one in found] == [
@@ -97,7 +97,7 @@ def test_windows_of_counts(sizes: tuple[int, int], batches: list[int]) -> None:
 
 
 def test_a_pane_is_kept_once_however_many_windows_it_is_in() -> None:
-    panes = Panes(60, 1)
+    panes = Shape(60, 1)
     stored, closed, _ = after(None, [(at, "a", 1) for at in range(50)], panes)
     assert (len(stored[1]), len(closed)) == (50, 49)
     assert Counter(one.partial for one in closed) == Counter(range(1, 50))
@@ -105,7 +105,7 @@ def test_a_pane_is_kept_once_however_many_windows_it_is_in() -> None:
 
 def test_what_is_stored() -> None:
     """The form in a store: a change of it would lose the open windows."""
-    stored, _, _ = after(None, [(1, "a", 5), (12, "b", 7)], Panes(10, 5))
+    stored, _, _ = after(None, [(1, "a", 5), (12, "b", 7)], Shape(10, 5))
     assert msgspec.json.encode(stored) == b'[12,[[10,[[["b"],7]]]],[[-5,5,["a"],5],[0,10,["a"],5]]]'
 
 

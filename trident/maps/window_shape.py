@@ -1,0 +1,55 @@
+"""The shape of windows: which panes and windows a point is in. A state keeps it beside its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from math import gcd
+
+import msgspec
+
+
+class Shape(msgspec.Struct, array_like=True, frozen=True):
+    """Windows of `size`, which start at `offset` and every `slide` before and after.
+
+    `by` is "time" for microseconds since 1970, or "count" for numbers of tuples. `buckets` are the parts of the groups,
+    each with a watermark of its own; 0: their number does not matter.
+    """
+
+    size: int
+    slide: int
+    offset: int = 0
+    by: str = "time"
+    buckets: int = 1
+
+    def __str__(self) -> str:
+        size, slide = (
+            (f"{self.size} tuples", f"{self.slide} tuples")
+            if self.by == "count"
+            else (str(timedelta(microseconds=self.size)), str(timedelta(microseconds=self.slide)))
+        )
+        parts = f" in {self.buckets} parts" if self.buckets > 1 else ""
+        return f"windows of {size} every {slide}{parts}"
+
+    @property
+    def width(self) -> int:
+        """The size of a pane."""
+        return gcd(self.size, self.slide)
+
+    def pane_of(self, at: int) -> int:
+        """Return the start of the pane that a point is in."""
+        return at // self.width * self.width
+
+    def starts_of(self, pane: int) -> Iterator[int]:
+        """Yield the starts of the windows that a pane is in, the last one first."""
+        start = self._last_start(pane)
+        while start + self.size > pane:
+            yield start
+            start -= self.slide
+
+    def last_end(self, pane: int) -> int:
+        """Return the end of the last window that a pane is in."""
+        return self._last_start(pane) + self.size
+
+    def _last_start(self, pane: int) -> int:
+        return (pane - self.offset) // self.slide * self.slide + self.offset
