@@ -41,6 +41,17 @@ def test_types_of_the_tracker_are_named() -> None:
     assert len(list(names_in("tracker", "Any"))) <= 31
 
 
+def test_the_nodes_of_a_topology_never_change() -> None:
+    nodes = [
+        node
+        for node in ast.walk(trees("trident")["trident/build/nodes.py"])
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Node")
+    ]
+    decorators = [ast.unparse(one.decorator_list[0]) for one in nodes]
+    assert len(nodes) >= 14
+    assert sum("frozen=True" not in decorator for decorator in decorators) == 0
+
+
 def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("spout/planner") <= 7_038
     assert lines_of("tracker") <= 3_550

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,11 @@ from kinesis_trident.trident.build.fields import (
     key_fields,
     new_fields,
 )
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
+from kinesis_trident.trident.build.hints import resolve_hints, state_hint_node
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
+from kinesis_trident.trident.build.nodes import (
     AnyAggregator,
     PersistentAggregateNode,
     PersistNode,
@@ -33,8 +37,6 @@ from kinesis_trident.trident.build.graph import (
     TransformNode,
     UpdateNode,
 )
-from kinesis_trident.trident.build.lambdas import name_of
-from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
 from kinesis_trident.trident.build.tuple_operations import TupleOperations
 from kinesis_trident.trident.build.windows import KeyedTuples, WindowOperations
 from kinesis_trident.trident.operations import MapGet, SnapshotGet
@@ -50,6 +52,7 @@ class TridentState:
     factory: StateFactory
     node: UpdateNode | None = None
     label: str = ""
+    _declared: DeclaredNodes = field(default_factory=DeclaredNodes, repr=False)
 
     def new_values_stream(self) -> Stream:
         """Return the stream that the updates emit: for `persistent_aggregate` the group fields and the new value.
@@ -65,17 +68,23 @@ class TridentState:
                 "it instead"
             )
             raise TopologyError(msg)
-        return Stream(self.node, self.label)
+        return Stream(self.node, self.label, self._declared)
 
     def parallelism_hint(self, partitions: int) -> TridentState:
-        """Update the state in that many partitions; by default in as many as Spark runs in parallel."""
-        if self.node is None or partitions < 1:
+        """Update the state in that many partitions; by default in as many as Spark runs in parallel.
+
+        Those of a `partition_persist` are filled as the nearest grouping above it says.
+
+        Raises:
+            TopologyError: the state is static, or the nearest grouping cannot have that many.
+        """
+        if self.node is None:
             msg = (
-                f"parallelism_hint({partitions}) is not valid here. Give at least 1, for a state that the "
-                "topology updates"
+                f"parallelism_hint({partitions}): this topology does not update a static state. Call it on a state "
+                "that it updates"
             )
             raise TopologyError(msg)
-        self.node.partitions = partitions
+        self._declared.add(state_hint_node(self.node, partitions))
         return self
 
 
@@ -139,8 +148,7 @@ class _Aggregations(StormNames, WindowOperations["Stream"]):
         """
         stream, keys = self._group()
         what = stream._name_of("persistent_aggregate")
-        node = persistent_node(stream.node, keys, state, aggregator, new, inputs, what)
-        return TridentState(state, node, stream.label)
+        return stream._state(persistent_node(stream.node, keys, state, aggregator, new, inputs, what))
 
     def _groups(self) -> KeyedTuples[Stream]:
         stream, keys = self._group()
@@ -172,6 +180,7 @@ class Stream(TupleOperations, _Aggregations):
 
     node: TopologyNode
     label: str = ""
+    _declared: DeclaredNodes = field(default_factory=DeclaredNodes, repr=False)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -185,7 +194,7 @@ class Stream(TupleOperations, _Aggregations):
 
     def name(self, label: str) -> Stream:
         """Name the operations after this call: the label stands before them in messages and in metrics."""
-        return Stream(self.node, label)
+        return Stream(self.node, label, self._declared)
 
     @property
     def df(self) -> DataFrame:
@@ -199,7 +208,8 @@ class Stream(TupleOperations, _Aggregations):
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()
         facts = BatchFacts(None, {}, int(spark.sparkContext.defaultParallelism))
-        return Attempt({}, facts).frame(self.node).select(*self.fields)
+        graph, made = resolve_hints(Graph(self._declared.nodes))
+        return Attempt(graph, {}, facts).frame(made[self.node]).select(*self.fields)
 
     def state_query(
         self, state: TridentState, fields: Names, query: QueryFunction[Any, Any], new: Fields = ()
@@ -280,8 +290,7 @@ class Stream(TupleOperations, _Aggregations):
         check_given(updater, StateUpdater, name)
         check_update(self.node, state, name)
         inputs = choose_fields(fields, self.schema, name)
-        node = PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater)
-        return TridentState(state, node, self.label)
+        return self._state(PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Apply plain DataFrame code: any function from DataFrame to DataFrame.
@@ -330,7 +339,12 @@ class Stream(TupleOperations, _Aggregations):
         return self._of(join_node(self.node, fields, other.node, other_fields, new, how))
 
     def _of(self, node: TopologyNode) -> Stream:
-        return Stream(node, self.label)
+        self._declared.add(node)
+        return Stream(node, self.label, self._declared)
+
+    def _state(self, node: UpdateNode) -> TridentState:
+        self._declared.add(node)
+        return TridentState(node.factory, node, self.label, self._declared)
 
     def _name_of(self, operation: str) -> str:
         return f"{self.label}: {operation}" if self.label else operation

@@ -23,11 +23,13 @@ from kinesis_trident.spout.spark_plan import source_of
 from kinesis_trident.trident.aggregators import MultiReducer
 from kinesis_trident.trident.build.checks import GuaranteeWarning, check_factory, check_places, weakness
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields
-from kinesis_trident.trident.build.graph import SpoutNode, TopologyNode, UpdateNode
+from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
+from kinesis_trident.trident.build.hints import resolve_hints
 from kinesis_trident.trident.build.merge_and_join import multi_reduce_node
+from kinesis_trident.trident.build.nodes import SpoutNode, TopologyNode, UpdateNode
 from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.run.batches import TopologyAttempts
-from kinesis_trident.trident.run.state_metrics import count_updates, read_metrics
+from kinesis_trident.trident.run.state_metrics import UpdateMetrics, read_metrics
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
 
@@ -53,6 +55,7 @@ class TridentTopology(StormNames):
         self._spark = spark
         self._spouts: dict[str, SpoutNode] = {}
         self._static: list[StateFactory] = []
+        self._declared = DeclaredNodes()
 
     def new_stream(self, name: str, spout: DataFrame | KinesisSpout) -> Stream:
         """Add a stream of tuples with the columns of the source, behind the fields of the spout's `scheme`.
@@ -95,7 +98,7 @@ class TridentTopology(StormNames):
                 f"new_stream({name})", schema, (), name, rows, options, scheme, tracking, rows is not None
             )
         self._spouts[name] = node
-        return Stream(node)
+        return self._stream(node)
 
     def multi_reduce(
         self,
@@ -131,7 +134,11 @@ class TridentTopology(StormNames):
             rest = [name for name in stream.fields if name not in keys]
             names = rest if inputs is None else inputs[number]
             parts.append((stream.node, keys, choose_fields(names, stream.schema, "multi_reduce")))
-        return Stream(multi_reduce_node(parts, reducer, new))
+        return self._stream(multi_reduce_node(parts, reducer, new))
+
+    def _stream(self, node: TopologyNode) -> Stream:
+        self._declared.add(node)
+        return Stream(node, _declared=self._declared)
 
     def new_static_state(self, factory: StateFactory) -> TridentState:
         """Add a state that the topology queries and does not update.
@@ -172,16 +179,18 @@ class TridentTopology(StormNames):
                 "it with kinesis_trident.testing.run_topology"
             )
             raise TopologyError(msg)
-        parts = self.check(strict=strict)
+        graph = self.check(strict=strict)
         queries: dict[str, StreamingQuery] = {}
-        one = len(parts) == 1
-        for nodes in parts.values():
-            count_updates(nodes)
+        metrics: dict[str, UpdateMetrics] = {}
+        spouts = graph.spouts
+        one = len(spouts) == 1
+        parallelism = int(self._spark.sparkContext.defaultParallelism)
         try:
-            for spout, nodes in parts.items():
+            for spout in spouts:
                 assert spout.options is not None
                 assert spout.rows is not None
-                attempts = TopologyAttempts(spout, nodes, int(self._spark.sparkContext.defaultParallelism))
+                metrics[spout.name] = UpdateMetrics(graph.below(spout))
+                attempts = TopologyAttempts(spout, graph, parallelism, metrics[spout.name])
                 isolate = attempts.isolate if spout.tracking else None
                 queries[spout.name] = start_query(
                     spout.rows,
@@ -195,29 +204,29 @@ class TridentTopology(StormNames):
             for query in queries.values():
                 query.stop()
             raise
-        return RunningTopology(queries, {spout.name: nodes for spout, nodes in parts.items()})
+        return RunningTopology(queries, metrics)
 
-    def check(self, *, strict: bool = False) -> dict[SpoutNode, list[TopologyNode]]:
-        """Check the topology; return its Kinesis streams, each with all nodes below it in the order of declaration.
+    def check(self, *, strict: bool = False) -> Graph:
+        """Check the topology; return its nodes as they run.
 
         Raises:
             TopologyError: as `start`.
         """
-        spouts = [spout for spout in self._spouts.values() if spout.options is not None]
-        if not spouts:
+        graph, _ = resolve_hints(Graph(self._declared.nodes))
+        if not graph.spouts:
             msg = (
                 "start: the topology has no Kinesis stream. Call new_stream with a KinesisSpout or a "
                 "kinesis-trident DataFrame"
             )
             raise TopologyError(msg)
-        parts = {spout: _below(spout) for spout in spouts}
+        parts = {spout: graph.below(spout) for spout in graph.spouts}
         for spout, nodes in parts.items():
             if len(nodes) == 1:
                 msg = f"start: the stream {spout.name!r} is not used. Add operations to it, or remove it"
                 raise TopologyError(msg)
             _check_guarantees(spout, nodes, strict=strict)
         check_places(parts, self._static)
-        return parts
+        return graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +234,7 @@ class RunningTopology:
     """A running topology: `queries` are Spark's queries, by the names of the streams."""
 
     queries: Mapping[str, StreamingQuery]
-    _nodes: Mapping[str, Sequence[TopologyNode]] = field(default_factory=dict, repr=False)
+    _metrics: Mapping[str, UpdateMetrics] = field(default_factory=dict, repr=False)
 
     def state_metrics(self) -> dict[str, StateMetrics]:
         """Return what the updates of each state have asked of its store since `start`.
@@ -233,7 +242,7 @@ class RunningTopology:
         The keys are the names of the operations; `name(label)` puts a label before them. With several streams the
         stream comes first, and of equal names the second has the suffix `#2`.
         """
-        return read_metrics(self._nodes)
+        return read_metrics(self._metrics)
 
     @property
     def is_active(self) -> bool:
@@ -340,18 +349,6 @@ def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession | None) -
             )
             raise TopologyError(msg)
     return spout.scheme_fields(spark, name)
-
-
-def _below(spout: SpoutNode) -> list[TopologyNode]:
-    """Return all nodes below a spout, in the order of declaration."""
-    found: dict[int, TopologyNode] = {}
-    todo: list[TopologyNode] = [spout]
-    while todo:
-        node = todo.pop()
-        if node.order not in found:
-            found[node.order] = node
-            todo += node.children
-    return [found[order] for order in sorted(found)]
 
 
 def _check_guarantees(spout: SpoutNode, nodes: list[TopologyNode], *, strict: bool) -> None:

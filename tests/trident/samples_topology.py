@@ -8,7 +8,9 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
-from kinesis_trident.trident.build.graph import SpoutNode
+from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
+from kinesis_trident.trident.build.hints import resolve_hints
+from kinesis_trident.trident.build.nodes import SpoutNode
 from kinesis_trident.trident.stream import Stream
 
 OPTIONS: dict[str, Any] = {
@@ -19,10 +21,21 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def a_stream(name: str = "lines") -> Stream:
+def a_stream(name: str = "lines", rows: Any = None, *, tracking: bool = True) -> Stream:
     """A stream of Kinesis, with the columns of the source."""
     schema = StructType([field for field in SCHEMA.fields if field.name != ANCHORS])
-    return Stream(SpoutNode(f"new_stream({name})", schema, (), name, None, SourceOptions.parse(OPTIONS)))  # type: ignore[arg-type]
+    options = SourceOptions.parse(OPTIONS)
+    return Stream(SpoutNode(f"new_stream({name})", schema, (), name, rows, options, tracking=tracking))  # type: ignore[arg-type]
+
+
+def graph_of(*streams: Stream) -> Graph:
+    """The nodes of a topology of these streams, as they run."""
+    declared = DeclaredNodes()
+    for stream in streams:
+        for node in (stream.node, *stream._declared.nodes):
+            declared.add(node)
+    graph, _ = resolve_hints(Graph(declared.nodes))
+    return graph
 
 
 def a_table(ddl: str) -> Stream:

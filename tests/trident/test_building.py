@@ -41,7 +41,7 @@ from kinesis_trident.trident import (
     TridentTopology,
 )
 from kinesis_trident.trident.build.checks import EXACTLY_ONCE, weakness
-from kinesis_trident.trident.build.graph import RepartitionNode, RowNode
+from kinesis_trident.trident.build.nodes import RowNode
 from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState, StateType
 
@@ -380,7 +380,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "join, types": (lambda s: s.join("txid", s, "data"), "join: 'txid' is bigint and 'data' binary"),
     "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "as many different names"),
-    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\) .* Call shuffle\(\) first"),
+    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* Call shuffle\(\) first"),
     "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\) needs at least 1"),
     "static": (lambda s: TridentState(STATE).new_values_stream(), "does not update a static state"),
     "df": (lambda s: s.df, "df: these tuples come batch by batch"),
@@ -552,13 +552,6 @@ def test_new_static_state_takes_a_factory(spark: SparkSession) -> None:
         TopologyError, match=r"new_static_state: takes a StateFactory, not 'redis://x'; a state is"
     ):
         TridentTopology(spark).new_static_state("redis://x")  # type: ignore[arg-type]
-
-
-def test_parallelism_hint_is_of_the_last_grouping() -> None:
-    stream = a_stream().shuffle().project(["data"]).parallelism_hint(5)
-    node = stream.node.parents[0]
-    assert isinstance(node, RepartitionNode)
-    assert node.partitions == 5
 
 
 @pytest.mark.parametrize("spout", SPOUTS)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import redis
-from samples_topology import a_stream
+from samples_topology import a_stream, graph_of
 from servers import RedisServer
 
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
@@ -25,7 +25,6 @@ from kinesis_trident.trident.stores.ownership import GLOBALS, Owner
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.sql import SqlState
 from kinesis_trident.trident.stores.task import TASK, StateTask
-from kinesis_trident.trident.topology import _below
 
 KEYS: list[Key] = [("a",), ("b",)]
 HOME = "lines@1"
@@ -100,7 +99,7 @@ def test_two_updates_of_a_topology_that_write_the_server_in_two_ways(redis_serve
     for host in ("127.0.0.1", "localhost"):
         factory = RedisState.opaque(f"redis://{host}:{redis_server.port}/0", keyPrefix=prefix)
         stream.group_by(["partitionKey"]).persistent_aggregate(factory, Count(), ["n"])
-    names = name_updates(_below(stream.node))
+    names = name_updates(graph_of(stream).nodes)
     one, two = owners_of(names, StateFacts(1, "shop", HOME)).values()
     assert one.update == f"persistent_aggregate(Count) by partitionKey in {prefix}"
     assert two.update == f"{one.update} #2"

@@ -32,7 +32,7 @@ from kinesis_trident.trident import (
     TridentTuple,
     TupleCollectionGet,
 )
-from kinesis_trident.trident.build.graph import Grouping, RepartitionNode
+from kinesis_trident.trident.build.nodes import Grouping, Move, RepartitionNode
 from kinesis_trident.trident.run.state_updates import Combined
 from kinesis_trident.trident.state import StateType
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
@@ -158,7 +158,7 @@ def test_where_tuples_go_and_what_an_operation_is_called() -> None:
     assert stream.identity_partition().node is stream.node
     node = stream.name("orders").batch_global().node
     assert isinstance(node, RepartitionNode)
-    assert (node.grouping, node.operation) == (Grouping.GLOBAL, "orders: batch_global")
+    assert (node.move, node.operation) == (Move(Grouping.GLOBAL), "orders: batch_global")
     counts = (
         stream.name("orders").group_by("shardId").persistent_aggregate(MemoryMapState.opaque(), Count(), "n")
     )

@@ -27,7 +27,8 @@ class Update(StateUpdater[Any]):
 def check(*streams: Stream) -> None:
     topology = TridentTopology()
     for stream in streams:
-        topology._spouts[stream.node.name] = stream.node  # type: ignore[attr-defined,assignment]
+        for node in (stream.node, *stream._declared.nodes):
+            topology._declared.add(node)
     topology.check(strict=False)
 
 

@@ -16,14 +16,14 @@ from kinesis_trident.trident.build.fields import (
     new_fields,
 )
 from kinesis_trident.trident.build.first_values import check_first_value, type_of_first_value
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.build.nodes import (
     AggregateNode,
     AnyAggregator,
     PersistentAggregateNode,
     RowNode,
     TopologyNode,
 )
-from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep

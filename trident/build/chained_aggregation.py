@@ -20,8 +20,8 @@ from kinesis_trident.trident.build.aggregation_nodes import (
     read_and_added,
 )
 from kinesis_trident.trident.build.fields import Fields, Names, append_fields
-from kinesis_trident.trident.build.graph import AggregateNode, AnyAggregator, TopologyNode
 from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.build.nodes import AggregateNode, AnyAggregator, TopologyNode
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 

@@ -17,14 +17,14 @@ from pyspark.sql.types import (
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.options.modes import SpoutMode
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.build.nodes import (
     PersistentAggregateNode,
     RowNode,
     SpoutNode,
     TopologyNode,
     UpdateNode,
 )
-from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.steps.tuple_steps import FiniteStep
 from kinesis_trident.trident.stores.factory import MapStateFactory

@@ -26,8 +26,8 @@ from kinesis_trident.trident.aggregators import Aggregator, MultiReducer
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
-from kinesis_trident.trident.build.graph import JoinNode, MergeNode, TopologyNode
 from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.build.nodes import JoinNode, MergeNode, TopologyNode
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -39,7 +39,7 @@ _WIDER: tuple[tuple[type[DataType], ...], ...] = (
 """Number types that Spark compares as the wider one, without loss."""
 
 
-def merge_node(nodes: Sequence[TopologyNode]) -> MergeNode:
+def merge_node(nodes: Sequence[TopologyNode], operation: str = "merge") -> MergeNode:
     """Make the node of all tuples of several streams with the same fields and types.
 
     Raises:
@@ -53,7 +53,7 @@ def merge_node(nodes: Sequence[TopologyNode]) -> MergeNode:
             raise TopologyError(msg)
     if len({spout for node in nodes for spout in node.spouts}) > 1:
         raise TopologyError(_several_spouts("merge"))
-    return MergeNode("merge", first, tuple(nodes))
+    return MergeNode(operation, first, tuple(nodes))
 
 
 def join_node(
@@ -150,9 +150,8 @@ def multi_reduce_node(
             raise TopologyError(msg)
         tag = _Tag(number, len(theirs), arrow_schema(whole))
         tagged.append(function_node(one, name, tag, (*theirs, *fields), added, StructType()))
-    merged = merge_node(tagged)
     # All are parts of one operation.
-    merged.operation = name
+    merged = merge_node(tagged, name)
     inputs = [_STREAM, *whole.names]
     several = _Several(reducer, read)
     return aggregate_node(merged, keys, several, new, inputs, "multi_reduce")

@@ -13,8 +13,9 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.build.aggregation_nodes import function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
-from kinesis_trident.trident.build.graph import Grouping, RepartitionNode, RowNode, TopologyNode
+from kinesis_trident.trident.build.hints import hint_node
 from kinesis_trident.trident.build.lambdas import Keep, Many, One, Peek, name_of
+from kinesis_trident.trident.build.nodes import Grouping, Move, RepartitionNode, RowNode, TopologyNode
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
 from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
 from kinesis_trident.trident.tuples import TridentTuple
@@ -49,6 +50,12 @@ class Groupings(ABC):
         if not names:
             msg = "partition_by: there are no fields. Name some, or use global_() for one partition"
             raise TopologyError(msg)
+        if self.node.tracked and self.node.placed == Move(Grouping.BROADCAST):
+            msg = (
+                "partition_by: broadcast() copies the tuples only once their records are judged, so no grouping by "
+                "fields can follow it. Omit one of the two"
+            )
+            raise TopologyError(msg)
         return self._repartition(Grouping.FIELDS, names)
 
     def global_(self) -> Self:
@@ -68,29 +75,21 @@ class Groupings(ABC):
         return self._repartition(Grouping.BROADCAST)
 
     def parallelism_hint(self, partitions: int) -> Self:
-        """Set the number of partitions of the last grouping before this call.
+        """Run the operations since the last grouping, or since the stream branched, in that many partitions.
+
+        The last grouping, that of an aggregation or of a state included, still says which tuple goes where.
 
         Raises:
-            TopologyError: there is none: the spout's own tasks run the stream, and its options set their number.
+            TopologyError: there is none: the spout's own tasks run the stream, and its options set their number; or it
+                brings all tuples to one partition; or a field that it needs is gone.
         """
-        node = self.node
-        while len(node.parents) == 1 and not isinstance(node, RepartitionNode):
-            node = node.parents[0]
-        if not isinstance(node, RepartitionNode) or node.grouping is Grouping.GLOBAL or partitions < 1:
-            msg = (
-                f"parallelism_hint({partitions}) needs at least 1, after a grouping. This stream runs in the "
-                "spout's own tasks (its options maxPartitions and shardsPerTask set their number). Call "
-                "shuffle() first"
-            )
-            raise TopologyError(msg)
-        node.partitions = partitions
-        return self
+        return self._of(hint_node(self.node, partitions))
 
     def _repartition(
         self, grouping: Grouping, fields: tuple[str, ...] = (), operation: str | None = None
     ) -> Self:
         name = self._name_of(operation or grouping.value)
-        return self._of(RepartitionNode(name, self.node.schema, (self.node,), grouping, fields))
+        return self._of(RepartitionNode(name, self.node.schema, (self.node,), Move(grouping, fields)))
 
 
 class TupleOperations(Groupings):

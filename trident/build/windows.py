@@ -40,14 +40,15 @@ from kinesis_trident.trident.build.chained_aggregation import Link, Together, as
 from kinesis_trident.trident.build.checks import check_kind, with_storable_values
 from kinesis_trident.trident.build.fields import Fields, Names, append_fields, choose_fields, key_fields
 from kinesis_trident.trident.build.first_values import check_first_value
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.build.nodes import (
     AnyAggregator,
     Grouping,
+    Move,
     RepartitionNode,
     TopologyNode,
     WindowNode,
 )
-from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.order import ORDER, ORDER_FIELD
@@ -294,7 +295,7 @@ class _Plan:
 def _move_groups(name: str, node: TopologyNode, keys: tuple[str, ...]) -> RepartitionNode:
     """Bring each bucket, or group, to one partition."""
     grouping = Grouping.FIELDS if keys else Grouping.GLOBAL
-    return RepartitionNode(name, node.schema, (node,), grouping, keys)
+    return RepartitionNode(name, node.schema, (node,), Move(grouping, keys))
 
 
 def _check_key(name: str, state: StateFactory, field: StructField) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.graph import AggregateNode, PersistentAggregateNode, TopologyNode
+from kinesis_trident.trident.build.nodes import AggregateNode, PersistentAggregateNode, TopologyNode
 from kinesis_trident.trident.errors import OperationError
 
 _TUPLES = 16 << 20

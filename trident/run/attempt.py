@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,7 +24,8 @@ from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.graph import Graph
+from kinesis_trident.trident.build.nodes import (
     AggregateNode,
     JoinNode,
     MergeNode,
@@ -51,7 +52,7 @@ from kinesis_trident.trident.run.frames import (
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.shared_partials import SharedPartials
-from kinesis_trident.trident.run.state_metrics import log_update
+from kinesis_trident.trident.run.state_metrics import UpdateMetrics
 from kinesis_trident.trident.run.state_updates import NOTHING, StateUpdate, work_of
 from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
 from kinesis_trident.trident.state import ATTEMPT
@@ -77,12 +78,14 @@ class BatchFacts:
     owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
     one_task: bool = False
     is_first: bool = False
+    metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
 
 
 @dataclass(slots=True)
 class Attempt:
     """Turns the nodes of one spout's part of a topology into DataFrames over the rows of a batch."""
 
+    graph: Graph
     rows: Mapping[SpoutNode, DataFrame]
     facts: BatchFacts
     sections: Sections | None = None
@@ -101,13 +104,13 @@ class Attempt:
     def judge(self, nodes: Sequence[TopologyNode]) -> None:
         """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
         for node in nodes:
-            if node.tracked and not node.children and not isinstance(node, SpoutNode):
+            if node.tracked and not self.graph.children(node) and not isinstance(node, SpoutNode):
                 run_frame(self._section(node, node.schema.names))
-            elif _is_updated_together(node):
+            elif self._is_updated_together(node):
                 self._shared_groups(node.parents[0])
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 entry = self._entry(node)
-                if not shared_partials_of(node.parents[0]):
+                if not shared_partials_of(self.graph, node.parents[0]):
                     entry = hold_rows(entry, adaptive=self._partials(node) is None)
                 self._held[node] = entry
 
@@ -121,10 +124,11 @@ class Attempt:
         self._is_replay = replay
         for node in nodes:
             if isinstance(node, UpdateNode):
-                with log_update(node, self.facts.txid):
+                with self.facts.metrics.log_update(node, self.facts.txid):
                     self._update(node)
         for node in nodes:
-            if not node.tracked and not node.children and not isinstance(node, UpdateNode | SpoutNode):
+            is_end = not node.tracked and not self.graph.children(node)
+            if is_end and not isinstance(node, UpdateNode | SpoutNode):
                 run_frame(self.frame(node))
 
     def release(self) -> None:
@@ -147,14 +151,14 @@ class Attempt:
         if isinstance(node, SpoutNode):
             rows = self.rows.get(node, node.rows)
             assert rows is not None
-            return self._operate(node, rows) if node.ordered else rows
+            return self._operate(node, rows) if self.graph.is_ordered(node) else rows
         if isinstance(node, UpdateNode):
             return self._updated[node]
         if node in self._shared:
             return self._shared[node]
         start = self._held[node] if node in self._held else self._entry(node)
         frame = self._finish(node, start)
-        if len(node.children) > 1:
+        if len(self.graph.children(node)) > 1:
             frame = self._shared[node] = hold_rows(frame)
         return frame
 
@@ -164,11 +168,11 @@ class Attempt:
             return self._partial(node)
         if isinstance(node, PersistNode):
             return self._input(node.parents[0], node.inputs)
-        inputs = [self._input(parent, node.read_of(parent)) for parent in node.parents]
+        inputs = [self._input(parent, self.graph.read_of(node, parent)) for parent in node.parents]
         if isinstance(node, MergeNode):
             return reduce(
                 lambda one, other: one.unionAll(other),
-                [frame.select(*node.columns.names) for frame in inputs],
+                [frame.select(*self.graph.columns(node).names) for frame in inputs],
             )
         if isinstance(node, JoinNode):
             left, right = inputs
@@ -193,9 +197,9 @@ class Attempt:
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
-            if shared_partials_of(parent):
+            if consumers := shared_partials_of(self.graph, parent):
                 shared, held = self._shared_groups(parent)
-                moved = shared.of(held, _number(node))
+                moved = shared.of(held, list(consumers).index(node))
             else:
                 moved = self.sections.rows(parent, partials.wanted, partials)
             if not (self.facts.one_task or (isinstance(node, UpdateNode) and node.factory.driver_local)):
@@ -206,15 +210,17 @@ class Attempt:
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
         counts = aggregator.in_spark == "count"
         frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
+        if isinstance(node, AggregateNode) and node.tasks is not None:
+            frame = move_by_key(frame, keys, node.tasks)
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
     def _shared_groups(self, parent: TopologyNode) -> tuple[SharedPartials, DataFrame]:
         """Return the partial results of all consumers of a node: they are computed once, and held."""
         assert self.sections is not None
-        found = shared_partials_of(parent)
+        found = shared_partials_of(self.graph, parent)
         counts = [
-            self._partitions(node) if isinstance(node, UpdateNode) and _is_updated_together(node) else 0
+            self._partitions(node) if isinstance(node, UpdateNode) and self._is_updated_together(node) else 0
             for node in found
         ]
         shared = SharedPartials(tuple(found.values()), tuple(counts))
@@ -227,13 +233,13 @@ class Attempt:
         if not node.parents or not node.parents[0].tracked:
             return None
         parent = node.parents[0]
-        return partials_of(node) if operates(parent) or shared_partials_of(parent) else None
+        aggregates = operates(self.graph, parent) or shared_partials_of(self.graph, parent)
+        return partials_of(node) if aggregates else None
 
-    def _partitions(self, node: AggregateNode | UpdateNode) -> int:
+    def _partitions(self, node: AggregateNode | PersistentAggregateNode) -> int:
         if isinstance(node, PersistentAggregateNode) and not node.keys:
             return 1
-        partitions = node.partitions if isinstance(node, UpdateNode) else None
-        return partitions or self.facts.partitions
+        return node.tasks or self.facts.partitions
 
     def _input(self, parent: TopologyNode, wanted: Iterable[str]) -> DataFrame:
         if not parent.tracked:
@@ -250,16 +256,16 @@ class Attempt:
             with convert_replay_requests(node.operation):
                 return check_fields(node.function(frame.select(*node.parents[0].schema.names)), node)
         if isinstance(node, RowNode):
-            rows = frame.select(*node.read_of(node.parents[0]))
+            rows = frame.select(*self.graph.read_of(node, node.parents[0]))
             return self._operate(node, rows)
         if isinstance(node, RepartitionNode):
-            return repartition(frame, node, self.facts.partitions)
+            return repartition(frame, node.move, self.facts.partitions)
         if isinstance(node, AggregateNode):
             return self._aggregate(node, frame)
         return frame
 
     def _operate(self, node: RowNode | SpoutNode, rows: DataFrame) -> DataFrame:
-        step, columns = node.ordering_step, node.columns
+        step, columns = self.graph.step_of(node), self.graph.columns(node)
         untracked = WholeBatchStep(node.operation, step, self.facts.conf)
         if isinstance(step, QueryStep) and step.factory.driver_local:
             return from_arrow(rows, untracked(iter(rows.toArrow().to_batches())), columns)
@@ -270,7 +276,7 @@ class Attempt:
         if isinstance(aggregator, CombinerAggregator) and (node.keys is None or aggregator.in_spark):
             return frame
         return self._aggregate_rows(
-            node, frame if node.keys is None else move_by_key(frame, node.keys, self.facts.partitions)
+            node, frame if node.keys is None else move_by_key(frame, node.keys, self._partitions(node))
         )
 
     def _aggregate_rows(self, node: AggregateNode | PersistentAggregateNode, frame: DataFrame) -> DataFrame:
@@ -280,13 +286,22 @@ class Attempt:
         )
         return frame.mapInArrow(Promptly(aggregation), node.schema)
 
+    def _is_updated_together(self, node: TopologyNode) -> TypeGuard[PersistentAggregateNode]:
+        """Return whether a state is updated from the shared groups of its parent, in executors, for nobody to read."""
+        return (
+            isinstance(node, PersistentAggregateNode)
+            and not self.graph.children(node)
+            and not node.factory.driver_local
+            and bool(shared_partials_of(self.graph, node.parents[0]))
+        )
+
     def _update(self, node: UpdateNode) -> None:
         """Update one state with the tuples of the batch."""
-        changed = self._update_together(node) if _is_updated_together(node) else self._update_alone(node)
+        changed = self._update_together(node) if self._is_updated_together(node) else self._update_alone(node)
         if changed:
             self.updated.add(node)
 
-    def _update_together(self, node: UpdateNode) -> bool:
+    def _update_together(self, node: PersistentAggregateNode) -> bool:
         """Update one of the states that are updated from the shared groups of a node."""
         if self._checks_replay(node):
             self._run_together(node, check=True)
@@ -295,27 +310,25 @@ class Attempt:
     def _checks_replay(self, node: UpdateNode) -> bool:
         return self._is_replay and node.factory.checks_replays and isinstance(node, PersistentAggregateNode)
 
-    def _run_together(self, node: UpdateNode, *, check: bool = False) -> bool:
+    def _run_together(self, node: PersistentAggregateNode, *, check: bool = False) -> bool:
         parent = node.parents[0]
         if (parent, check) not in self._together:
             shared, held = self._shared_groups(parent)
             updates = {
                 number: self._state_update(child, self._partitions(child), StructType(), check=check)
-                for number, child in enumerate(shared_partials_of(parent))
-                if isinstance(child, UpdateNode) and _is_updated_together(child)
+                for number, child in enumerate(shared_partials_of(self.graph, parent))
+                if self._is_updated_together(child)
             }
             together = SharedUpdates(shared, updates)
             self._together[parent, check] = together, together.planned(held)
         together, planned = self._together[parent, check]
-        return together.run(planned, _number(node))
+        return together.run(planned, list(shared_partials_of(self.graph, parent)).index(node))
 
     def _update_alone(self, node: UpdateNode) -> bool:
         frame = self._held[node] if node in self._held else self._entry(node)
-        partitions = self._partitions(node)
         if isinstance(node, PersistentAggregateNode):
+            partitions = self._partitions(node)
             frame = self._group(node, frame, partitions)
-        elif node.partitions is not None:
-            frame = frame.repartition(partitions)
         else:
             partitions = frame.rdd.getNumPartitions()
         if self._checks_replay(node):
@@ -329,14 +342,15 @@ class Attempt:
             else:
                 frame.mapInArrow(Promptly(check), NOTHING).collect()
         # The output of a state without consumers is not read.
-        schema = node.columns if node.children else StructType()
+        is_read = bool(self.graph.children(node))
+        schema = self.graph.columns(node) if is_read else StructType()
         if node.factory.driver_local:
             emitted = list(self._state_update(node, 1, schema)(frame.toArrow().to_batches()))
-            if node.children:
+            if is_read:
                 self._updated[node] = from_arrow(frame, emitted, schema)
             return bool(emitted)
         update = Promptly(self._state_update(node, partitions, schema))
-        if node.children:
+        if is_read:
             result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
             return not result.isEmpty()
         return bool(frame.mapInArrow(update, NOTHING).collect())
@@ -363,29 +377,14 @@ class Attempt:
         return StateUpdate(
             node.operation,
             node.factory,
-            work_of(node, self.facts.conf, check=check),
+            work_of(node, self.facts.conf, len(self.graph.columns(node)), check=check),
             {**self.facts.conf, TASK: self._task(node)},
             self.facts.txid,
             partitions,
             arrow_schema(schema),
             self._partials(node),
-            None if check else node.metrics,
+            None if check else self.facts.metrics.of(node),
         )
-
-
-def _is_updated_together(node: TopologyNode) -> bool:
-    """Return whether a state is updated from the shared groups of its parent, in the executors, for nobody to read."""
-    return (
-        isinstance(node, PersistentAggregateNode)
-        and not node.children
-        and not node.factory.driver_local
-        and bool(shared_partials_of(node.parents[0]))
-    )
-
-
-def _number(consumer: TopologyNode) -> int:
-    """Return the number of a consumer among those that share the groups of their parent."""
-    return list(shared_partials_of(consumer.parents[0])).index(consumer)
 
 
 def _is_held(parent: TopologyNode) -> bool:

@@ -20,7 +20,8 @@ from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import booleans
 from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.graph import Graph
+from kinesis_trident.trident.build.nodes import (
     PersistentAggregateNode,
     RowNode,
     SpoutNode,
@@ -30,6 +31,7 @@ from kinesis_trident.trident.build.graph import (
 from kinesis_trident.trident.run.arrow_aggregation import partials_of
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.run.frames import has_lost_held_rows
+from kinesis_trident.trident.run.state_metrics import UpdateMetrics
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores.factory import MapStateFactory
@@ -44,14 +46,21 @@ class TopologyAttempts:
 
     Args:
         spout: the spout of the batches.
-        nodes: all nodes below it, in the order of declaration.
+        graph: all nodes of the topology.
         partitions: their number for state updates and groupings without a `parallelism_hint`.
+        metrics: count what the updates ask of their stores.
     """
 
     spout: SpoutNode
-    nodes: Sequence[TopologyNode]
+    graph: Graph
     partitions: int
+    metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
     _notes: StateNotes = field(default_factory=StateNotes, init=False)
+
+    @property
+    def nodes(self) -> list[TopologyNode]:
+        """The spout and all nodes below it, in the order of declaration."""
+        return self.graph.below(self.spout)
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> None:
         """Attempt the batch once. The outcome is published before the first state changes, so it returns None.
@@ -85,8 +94,8 @@ class TopologyAttempts:
         rows = add_scheme(rows, self.spout.scheme)
         tracking = Tracking(rows, batch, carrier, isolating=True)
         facts = self._facts(batch)
-        sections = Sections(tracking, facts.conf, facts.partitions)
-        attempt = Attempt({self.spout: rows}, facts, sections)
+        sections = Sections(self.graph, tracking, facts.conf, facts.partitions)
+        attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
         try:
             attempt.judge(self.nodes)
         finally:
@@ -105,8 +114,8 @@ class TopologyAttempts:
             excluded = OutcomeFilter({shard: tuple(pieces) for shard, pieces in failed.items()})
             tracking = Tracking(rows, batch, process.carrier, excluded)
             facts = self._facts(batch)
-            sections = Sections(tracking, facts.conf, facts.partitions)
-            attempt = Attempt({self.spout: rows}, facts, sections)
+            sections = Sections(self.graph, tracking, facts.conf, facts.partitions)
+            attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
             try:
                 try:
                     attempt.judge(self.nodes)
@@ -132,8 +141,9 @@ class TopologyAttempts:
             verdict = batch.verdict
             taken = rows if verdict is None else rows.mapInArrow(_Without(verdict), rows.schema)
             taken = taken.select(*self.spout.schema.names)
-            several = len(self.spout.children) > 1
-            attempt = Attempt({self.spout: taken.persist() if several else taken}, self._facts(batch))
+            several = len(self.graph.children(self.spout)) > 1
+            kept = taken.persist() if several else taken
+            attempt = Attempt(self.graph, {self.spout: kept}, self._facts(batch))
             try:
                 try:
                     attempt.judge(self.nodes)
@@ -161,16 +171,17 @@ class TopologyAttempts:
         owners = owners_of(name_updates(self.nodes), facts)
         options = self.spout.options
         assert options is not None
-        one_task = batch.tasks == 1 and options.shards_per_task is None and fits_one_task(self.nodes)
+        fits = fits_one_task(self.graph, self.spout)
+        one_task = batch.tasks == 1 and options.shards_per_task is None and fits
         partitions = 1 if one_task else self.partitions
-        return BatchFacts(batch.txid, conf, partitions, owners, one_task, facts.is_first)
+        return BatchFacts(batch.txid, conf, partitions, owners, one_task, facts.is_first, self.metrics)
 
     def _note(self, attempt: Attempt, batch: CurrentBatch) -> None:
         names = name_updates(self.nodes)
         self._notes.note(batch, [names[node] for node in attempt.updated], names.values())
 
 
-def fits_one_task(nodes: Sequence[TopologyNode]) -> bool:
+def fits_one_task(graph: Graph, spout: SpoutNode) -> bool:
     """Return whether no number of partitions shows in what the nodes do: groups are counted up in states of stores."""
     return all(
         isinstance(node, SpoutNode)
@@ -178,11 +189,11 @@ def fits_one_task(nodes: Sequence[TopologyNode]) -> bool:
         or (
             isinstance(node, PersistentAggregateNode)
             and isinstance(node.factory, MapStateFactory)
-            and node.partitions is None
-            and not node.children
+            and node.tasks is None
+            and not graph.children(node)
             and partials_of(node) is not None
         )
-        for node in nodes
+        for node in graph.below(spout)
     )
 
 

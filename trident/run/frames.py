@@ -18,7 +18,7 @@ from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
+from kinesis_trident.trident.build.nodes import Grouping, JoinNode, Move, TransformNode
 from kinesis_trident.trident.errors import OperationError
 
 _COPY = "__copy"
@@ -127,14 +127,14 @@ def move_by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataF
     return frame.repartition(partitions, *keys) if keys else frame.repartition(1)
 
 
-def repartition(frame: DataFrame, node: RepartitionNode, partitions: int) -> DataFrame:
+def repartition(frame: DataFrame, move: Move, partitions: int) -> DataFrame:
     """Distribute the rows by a grouping of the topology; over `partitions` if it sets no number."""
-    partitions = node.partitions or partitions
-    if node.grouping is Grouping.SHUFFLE:
+    partitions = move.tasks or partitions
+    if move.grouping is Grouping.SHUFFLE:
         return frame.repartition(partitions)
-    if node.grouping is Grouping.FIELDS:
-        return frame.repartition(partitions, *node.fields)
-    if node.grouping is Grouping.GLOBAL:
+    if move.grouping is Grouping.FIELDS:
+        return frame.repartition(partitions, *move.fields)
+    if move.grouping is Grouping.GLOBAL:
         return frame.repartition(1)
     return broadcast(frame, partitions)
 

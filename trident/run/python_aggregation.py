@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
-from kinesis_trident.trident.build.graph import AnyAggregator
+from kinesis_trident.trident.build.nodes import AnyAggregator
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from pyspark import SparkContext
-from pyspark.accumulators import AccumulatorParam
+from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from kinesis_trident.trident.build.graph import TopologyNode, UpdateNode
+from kinesis_trident.trident.build.nodes import TopologyNode, UpdateNode
 from kinesis_trident.trident.maps.metering import StateMetrics
 
 log = logging.getLogger(__name__)
@@ -28,40 +28,51 @@ class MetricsParam(AccumulatorParam[StateMetrics]):
         return value1.add(value2)
 
 
-def count_updates(nodes: Sequence[TopologyNode]) -> None:
-    """Count what the updates among these nodes ask of their stores, from now on."""
-    for node in nodes:
-        if isinstance(node, UpdateNode):
-            node.newest = None
-            node.metrics = SparkContext.getOrCreate().accumulator(StateMetrics(), MetricsParam())
+class UpdateMetrics:
+    """Counts what the updates of one running query ask of their stores."""
+
+    def __init__(self, nodes: Iterable[TopologyNode] = ()) -> None:
+        self._counts: dict[UpdateNode, Accumulator[StateMetrics]] = {
+            node: SparkContext.getOrCreate().accumulator(StateMetrics(), MetricsParam())
+            for node in nodes
+            if isinstance(node, UpdateNode)
+        }
+        self._newest: dict[UpdateNode, int] = {}
+
+    def of(self, node: UpdateNode) -> Accumulator[StateMetrics] | None:
+        """Return what counts an update; None if nothing does."""
+        return self._counts.get(node)
+
+    def read(self) -> Iterator[tuple[str, StateMetrics]]:
+        """Yield the operation of each update, and its metrics so far."""
+        for node, counted in self._counts.items():
+            yield node.operation, replace(counted.value)
+
+    @contextmanager
+    def log_update(self, node: UpdateNode, txid: int | None) -> Iterator[None]:
+        """Run an update, count it if it is a replay, and log at level debug what it asked of its store."""
+        counted = self._counts.get(node)
+        if txid is not None:
+            if counted is not None and txid == self._newest.get(node):
+                counted.add(StateMetrics(replays=1))
+            self._newest[node] = txid
+        if counted is None or not log.isEnabledFor(logging.DEBUG):
+            yield
+            return
+        before = replace(counted.value)
+        yield
+        log.debug("batch %s: %s: %s", txid, node.operation, counted.value.since(before))
 
 
-def read_metrics(parts: Mapping[str, Sequence[TopologyNode]]) -> dict[str, StateMetrics]:
+def read_metrics(parts: Mapping[str, UpdateMetrics]) -> dict[str, StateMetrics]:
     """Return the metrics of all updates, by their operations; of several streams with the stream before them.
 
     Operations of one name are numbered in the order of their declaration: `persistent_aggregate(Count)#2`.
     """
     found: dict[str, StateMetrics] = {}
-    for stream, nodes in parts.items():
-        for node in nodes:
-            if isinstance(node, UpdateNode) and node.metrics is not None:
-                operation = node.operation if len(parts) == 1 else f"{stream}/{node.operation}"
-                same = sum(name.partition("#")[0] == operation for name in found)
-                name = f"{operation}#{same + 1}" if same else operation
-                found[name] = replace(node.metrics.value)
+    for stream, metrics in parts.items():
+        for called, counted in metrics.read():
+            operation = called if len(parts) == 1 else f"{stream}/{called}"
+            same = sum(name.partition("#")[0] == operation for name in found)
+            found[f"{operation}#{same + 1}" if same else operation] = counted
     return found
-
-
-@contextmanager
-def log_update(node: UpdateNode, txid: int | None) -> Iterator[None]:
-    """Run an update, count it if it is a replay, and log at level debug what it asked of its store."""
-    if txid is not None:
-        if txid == node.newest and node.metrics is not None:
-            node.metrics.add(StateMetrics(replays=1))
-        node.newest = txid
-    if node.metrics is None or not log.isEnabledFor(logging.DEBUG):
-        yield
-        return
-    before = replace(node.metrics.value)
-    yield
-    log.debug("batch %s: %s: %s", txid, node.operation, node.metrics.value.since(before))

@@ -16,7 +16,7 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
-from kinesis_trident.trident.build.graph import PersistentAggregateNode, PersistNode, UpdateNode
+from kinesis_trident.trident.build.nodes import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
 from kinesis_trident.trident.run.arrow_aggregation import Partials
@@ -156,14 +156,14 @@ class Persisted:
         return collector.rows
 
 
-def work_of(node: UpdateNode, conf: Mapping[str, Any], *, check: bool = False) -> Work:
-    """Return the work of a topology's update; with `check` what a replay checks before it.
+def work_of(node: UpdateNode, conf: Mapping[str, Any], width: int, *, check: bool = False) -> Work:
+    """Return the work of a topology's update, which emits `width` fields; with `check` what a replay checks before it.
 
     Raises:
         TopologyError: it updates no state.
     """
     if isinstance(node, PersistNode):
-        return Persisted(node.operation, node.inputs, node.updater, conf, len(node.columns))
+        return Persisted(node.operation, node.inputs, node.updater, conf, width)
     if not isinstance(node, PersistentAggregateNode):
         msg = f"{node.operation} updates no state. This is a defect: please report it"
         raise TopologyError(msg)

@@ -20,7 +20,8 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import free_rows
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.graph import Graph
+from kinesis_trident.trident.build.nodes import (
     AggregateNode,
     Grouping,
     MergeNode,
@@ -59,12 +60,18 @@ class Sections:
     called once a tuple, however many branches and states there are.
     """
 
+    graph: Graph
     tracking: Tracking
     conf: Mapping[str, Any]
     partitions: int
     _operators: int = field(default=0, init=False)
     _source: Tracked | None = field(default=None, init=False)
     _held: dict[TopologyNode, Tracked] = field(default_factory=dict, init=False)
+    _read: dict[TopologyNode, set[str]] = field(init=False)
+    """The fields of each node's tuples that its consumers read: only these are held."""
+
+    def __post_init__(self) -> None:
+        self._read = _find_read(self.graph)
 
     def release(self) -> None:
         """Free the rows that were held for several consumers."""
@@ -90,7 +97,12 @@ class Sections:
 
     def _end(self, node: TopologyNode, section: Tracked) -> DataFrame:
         broadcast = _broadcast(node)
-        return section.frame if broadcast is None else repartition(section.frame, broadcast, self.partitions)
+        if broadcast is None:
+            return section.frame
+        copies = repartition(section.frame, broadcast.move, self.partitions)
+        # A grouping below it says where each copy goes.
+        last = _last_move(node)
+        return copies if last is broadcast else repartition(copies, last.move, self.partitions)
 
     def _section(
         self,
@@ -105,7 +117,7 @@ class Sections:
 
         `raw`: the tuples may be the source's own rows.
         """
-        if _is_shared(node):
+        if _is_shared(self.graph, node):
             return self._share(node, wanted, anchored=anchored)
         return self._compute(node, wanted, anchored=anchored, raw=raw, partials=partials)
 
@@ -113,8 +125,8 @@ class Sections:
         """Return the tuples of a node with several consumers, which are computed once."""
         if node not in self._held:
             # Where tracking ends with all consumers, the trees end here too.
-            judged_further = any(child.tracked for child in node.children)
-            made = self._compute(node, _read_of(node), anchored=judged_further)
+            judged_further = any(child.tracked for child in self.graph.children(node))
+            made = self._compute(node, self._read[node], anchored=judged_further)
             self._held[node] = made.on(hold_rows(made.frame))
         held = self._held[node]
         if held.producers == (SOURCE,):
@@ -131,10 +143,10 @@ class Sections:
         raw: bool = False,
         partials: Partials | SharedPartials | None = None,
     ) -> Tracked:
-        steps, base = _operations(node)
-        fields = [field for field in node.columns if field.name in wanted]
+        steps, base = _operations(self.graph, node)
+        fields = [field for field in self.graph.columns(node) if field.name in wanted]
         if isinstance(base, SpoutNode) and ORDER in narrow_steps(steps, wanted)[1]:
-            steps = [base.ordering_step, *steps]
+            steps = [self.graph.step_of(base), *steps]
         if not steps:
             start = self._start if base is node else self._base
             return start(base, wanted, [] if raw else fields, anchored=anchored)
@@ -152,7 +164,7 @@ class Sections:
 
         `fields` if there are no operations.
         """
-        if _is_shared(node):
+        if _is_shared(self.graph, node):
             return self._share(node, wanted, anchored=anchored)
         return self._start(node, wanted, fields, anchored=anchored)
 
@@ -160,18 +172,18 @@ class Sections:
         self, node: TopologyNode, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
     ) -> Tracked:
         if isinstance(node, RepartitionNode):
-            needed = {*wanted, *node.fields}
+            needed = {*wanted, *node.move.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
-            return below.on(repartition(below.frame, node, self.partitions))
+            return below.on(repartition(below.frame, node.move, self.partitions))
         if isinstance(node, MergeNode):
             parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
             return reduce(Tracked.union, parts)
         assert isinstance(node, SpoutNode)
         if self._source is None:
             source = self.tracking.source
-            if len(node.children) > 1:
+            if len(self.graph.children(node)) > 1:
                 # Its rows are pinned: if cached ones are lost, the same are read again.
-                source = self.tracking.shared(source.select(self._columns(_read_of(node))))
+                source = self.tracking.shared(source.select(self._columns(self._read[node])))
             self._source = source
         source = self._source
         if not fields:
@@ -246,67 +258,79 @@ class Prepared:
             self.pipeline.cleanup()
 
 
-def operates(node: TopologyNode) -> bool:
+def operates(graph: Graph, node: TopologyNode) -> bool:
     """Return whether operations make the tuples of a node, so a Python worker, and not a move."""
-    return bool(_operations(node)[0]) and not _is_shared(node)
+    return bool(_operations(graph, node)[0]) and not _is_shared(graph, node)
 
 
-def _operations(node: TopologyNode) -> tuple[list[TridentStep], TopologyNode]:
+def _operations(graph: Graph, node: TopologyNode) -> tuple[list[TridentStep], TopologyNode]:
     """Return the operations that make the tuples of a node, in order, and their start."""
     steps, start = [], node
     while not isinstance(start, SpoutNode | MergeNode) and not _moves(start):
-        if start is not node and _is_shared(start):
+        if start is not node and _is_shared(graph, start):
             break
         if isinstance(start, RowNode):
-            steps.append(start.ordering_step)
+            steps.append(graph.step_of(start))
         start = start.parents[0]
     return steps[::-1], start
 
 
-def _is_shared(node: TopologyNode) -> bool:
+def _is_shared(graph: Graph, node: TopologyNode) -> bool:
     """Return whether the tuples of a node are held for several consumers. Those of the source are cached instead."""
-    return node.tracked and len(node.children) > 1 and not isinstance(node, SpoutNode)
+    return node.tracked and len(graph.children(node)) > 1 and not isinstance(node, SpoutNode)
 
 
-def _read_of(node: TopologyNode) -> set[str]:
-    """Return the fields of a node's tuples that its consumers read: only these are held. At least one."""
-    return set().union(*(_read_by(child, node) for child in node.children)) or {node.schema.names[0]}
+def _find_read(graph: Graph) -> dict[TopologyNode, set[str]]:
+    """Return the fields of each node's tuples that its consumers read, at least one; all of them without consumers."""
+    found: dict[TopologyNode, set[str]] = {}
+    for node in reversed(graph.nodes):
+        children = graph.children(node)
+        read = set().union(*(_read_by(graph, child, node, found[child]) for child in children))
+        found[node] = (read or {*node.schema.names[:1]}) if children else set(node.schema.names)
+    return found
 
 
-def _read_by(node: TopologyNode, parent: TopologyNode) -> set[str]:
+def _read_by(graph: Graph, node: TopologyNode, parent: TopologyNode, read: set[str]) -> set[str]:
+    """Return the fields of a parent that a node reads, of whose own tuples `read` are read."""
     if isinstance(node, AggregateNode | PersistentAggregateNode):
         return {*(node.keys or ()), *node.inputs} or {parent.schema.names[0]}
     if isinstance(node, PersistNode):
         return set(node.inputs) or {parent.schema.names[0]}
     if not node.tracked:
-        return set(node.read_of(parent))
-    read = _read_of(node) if node.children else set(node.schema.names)
+        return set(graph.read_of(node, parent))
     if isinstance(node, RowNode):
-        return _narrow(node.ordering_step, read)[1]
-    return {*read, *node.fields} if isinstance(node, RepartitionNode) else read
+        return _narrow(graph.step_of(node), read)[1]
+    return {*read, *node.move.fields} if isinstance(node, RepartitionNode) else read
 
 
-def shared_partials_of(node: TopologyNode) -> dict[TopologyNode, Partials]:
+def shared_partials_of(graph: Graph, node: TopologyNode) -> dict[TopologyNode, Partials]:
     """Return what makes the partial results of each consumer of a node's tuples, if one pass can make all of them.
 
     Then the tuples need not be held: they are aggregated where they are made.
     """
-    if not (_is_shared(node) and _operations(node)[0]):
+    if not (_is_shared(graph, node) and _operations(graph, node)[0]):
         return {}
-    found = {child: partials_of(child) for child in node.children}
+    found = {child: partials_of(child) for child in graph.children(node)}
     return (
         {child: one for child, one in found.items() if one is not None} if None not in found.values() else {}
     )
 
 
 def _moves(node: TopologyNode) -> bool:
-    return isinstance(node, RepartitionNode) and node.grouping is not Grouping.BROADCAST
+    return isinstance(node, RepartitionNode) and node.move.grouping is not Grouping.BROADCAST
+
+
+def _last_move(node: TopologyNode) -> RepartitionNode:
+    """Return the nearest grouping above a node that has one."""
+    while not isinstance(node, RepartitionNode):
+        node = node.parents[0]
+    return node
 
 
 def _broadcast(node: TopologyNode) -> RepartitionNode | None:
     """Return the last broadcast above a node: its copies are made where tracking ends; until then a record is one."""
     while node.parents:
-        if isinstance(node, RepartitionNode) and node.grouping is Grouping.BROADCAST:
+        if isinstance(node, RepartitionNode) and node.move.grouping is Grouping.BROADCAST:
             return node
         node = node.parents[0]
     return None

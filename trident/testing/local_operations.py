@@ -14,7 +14,7 @@ from kinesis_trident.bolt.testing.local_columns import for_local_frames
 from kinesis_trident.bolt.testing.local_frames import LocalFrame
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.graph import JoinNode
+from kinesis_trident.trident.build.nodes import JoinNode
 from kinesis_trident.trident.run import frames
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation, keys_of
 

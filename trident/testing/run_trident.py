@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +23,8 @@ from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.testing.clock import FakeTime
-from kinesis_trident.trident.build.graph import (
+from kinesis_trident.trident.build.graph import Graph
+from kinesis_trident.trident.build.nodes import (
     RepartitionNode,
     RowNode,
     SpoutNode,
@@ -49,15 +48,15 @@ def run_trident(
     clock: FakeTime,
 ) -> TopologyResult:
     """Run a Trident topology; see `run_topology`."""
-    parts = topology.check()
-    check_spouts([spout.name for spout in parts], tuples)
     session, recorder = LocalSession(), Recorder()
-    names = _names(itertools.chain(*parts.values()))
+    graph = _in_this_process(topology.check(), session)
+    check_spouts([spout.name for spout in graph.spouts], tuples)
+    names = _names(graph)
     emitted: dict[str | tuple[str, str], list[Any]] = {name: [] for name in names.values()}
     failed: list[FailedTuple] = []
     handlers: dict[str, BatchHandler] = {}
     streams = []
-    for spout in parts:
+    for spout in graph.spouts:
         assert spout.options is not None
         fields = [spout.schema[field] for field in spout.scheme]
         life = life_of(topology, spout.name)
@@ -72,28 +71,28 @@ def run_trident(
         for name in names.values():
             emitted[name] += recorder.rows(name)
 
-    with ExitStack() as stack:
-        noted: dict[str, tuple[NotedStates, SpoutNode]] = {}
-        for spout, nodes in parts.items():
-            assert spout.options is not None
-            for node in nodes:
-                stack.enter_context(_in_this_process(node, session))
-                if isinstance(node, UpdateNode):
-                    noted[names[node]] = NotedStates(node.factory), spout
-                    stack.enter_context(_change_attribute(node, "factory", noted[names[node]][0]))
-                    stack.enter_context(_change_attribute(node, "metrics", None))
-            recording = [
-                stack.enter_context(_add_recorder(node, names[node], recorder))
-                for node in nodes
-                # An updater without new fields emits nothing.
-                if node in names and node.schema.names
-            ]
-            run = TopologyAttempts(spout, [*nodes, *recording], parallelism)
-            handlers[spout.name] = BatchHandler(
-                spout.options, run, batch_retries, carrier=LocalCarrier(recorder)
-            )
-        run_streams(session, streams, clock, process)
-        states = {name: factory.stored(_conf(spout)) for name, (factory, spout) in noted.items()}
+    recording = [
+        RowNode(f"record {name}", node.schema, (node,), RecordStep(name, recorder, arrow_schema(node.schema)))
+        for node, name in names.items()
+        # An updater without new fields emits nothing.
+        if node.schema.names
+    ]
+    whole = Graph([*graph.nodes, *recording])
+    for spout in graph.spouts:
+        assert spout.options is not None
+        handlers[spout.name] = BatchHandler(
+            spout.options,
+            TopologyAttempts(spout, whole, parallelism),
+            batch_retries,
+            carrier=LocalCarrier(recorder),
+        )
+    run_streams(session, streams, clock, process)
+    states = {
+        names[node]: node.factory.stored(_conf(spout))
+        for spout in graph.spouts
+        for node in graph.below(spout)
+        if isinstance(node, UpdateNode) and isinstance(node.factory, NotedStates)
+    }
     acked = {stream.name: stream.acked for stream in streams}
     return TopologyResult(emitted, acked, {stream.name: stream.held for stream in streams}, failed, states)
 
@@ -103,59 +102,37 @@ def _conf(spout: SpoutNode) -> dict[str, Any]:
     return {"trident.application": spout.options.application_name, "trident.stream": spout.name}
 
 
-def _names(nodes: Iterable[TopologyNode]) -> dict[TopologyNode, str]:
+def _names(graph: Graph) -> dict[TopologyNode, str]:
     """Name the nodes that emit: by their operations, with a number from the second of a name on.
 
     Spouts have names of their own, moves change no tuple, and the halves of one operation have its name once.
     """
     names: dict[TopologyNode, str] = {}
-    for node in nodes:
-        half = any(child.operation == node.operation for child in node.children)
-        if not isinstance(node, SpoutNode | RepartitionNode) and not half:
-            count = sum(other.operation == node.operation for other in names)
-            names[node] = f"{node.operation}#{count + 1}" if count else node.operation
+    for spout in graph.spouts:
+        for node in graph.below(spout):
+            half = any(child.operation == node.operation for child in graph.children(node))
+            if not isinstance(node, SpoutNode | RepartitionNode) and not half:
+                count = sum(other.operation == node.operation for other in names)
+                names[node] = f"{node.operation}#{count + 1}" if count else node.operation
     return names
 
 
-@contextmanager
-def _add_recorder(node: TopologyNode, name: str, recorder: Recorder) -> Iterator[TopologyNode]:
-    """Add a consumer to a node that records its tuples."""
-    step = RecordStep(name, recorder, arrow_schema(node.schema))
-    recording = RowNode(f"record {name}", node.schema, (node,), step)
-    try:
-        yield recording
-    finally:
-        node.children.remove(recording)
+def _in_this_process(graph: Graph, session: LocalSession) -> Graph:
+    """Return the graph for frames of this process: a user's DataFrame code, batch DataFrames, and noted states."""
+    in_batches = [node for node in graph.nodes if any(spout.in_batches for spout in node.spouts)]
+    read = frozenset().union(*(node.spouts for node in in_batches))
 
-
-@contextmanager
-def _in_this_process(node: TopologyNode, session: LocalSession) -> Iterator[None]:
-    """Let a node take frames of this process: a user's DataFrame code, and the batch DataFrames that it joins."""
-    with ExitStack() as stack:
+    def change(old: TopologyNode, node: TopologyNode) -> TopologyNode:
         if isinstance(node, TransformNode):
-            stack.enter_context(_change_attribute(node, "function", run_in_spark(node.function)))
-        for static in _static(node.parents):
-            assert static.rows is not None
-            rows = session.createDataFrame(static.rows.toArrow(), static.schema)
-            stack.enter_context(_change_attribute(static, "rows", rows))
-        yield
+            return replace(node, function=run_in_spark(node.function))
+        if isinstance(node, UpdateNode):
+            return replace(node, factory=NotedStates(node.factory))
+        if isinstance(node, SpoutNode) and old in read and node.rows is not None and not node.in_batches:
+            rows = session.createDataFrame(node.rows.toArrow(), node.schema)
+            return replace(node, rows=cast(DataFrame, rows))
+        return node
 
-
-def _static(nodes: Sequence[TopologyNode]) -> Iterator[SpoutNode]:
-    for spout in {spout for node in nodes for spout in node.spouts}:
-        if isinstance(spout.rows, DataFrame) and not spout.in_batches:
-            yield spout
-
-
-@contextmanager
-def _change_attribute(node: TopologyNode, attribute: str, value: object) -> Iterator[None]:
-    """Give an attribute another value for some time."""
-    before = getattr(node, attribute)
-    setattr(node, attribute, value)
-    try:
-        yield
-    finally:
-        setattr(node, attribute, before)
+    return Graph(graph.changed(change).values())
 
 
 _BY_KEY = ("multi_put", "multi_update", "multi_combine", "multi_remove")

@@ -13,17 +13,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
-from samples_topology import a_stream
+from samples_topology import a_stream, graph_of
 
 from kinesis_trident import MetricsListener, TopologyMetrics, export_to_opentelemetry
 from kinesis_trident.console.metrics.table import LISTENER, METRICS, TOPOLOGY
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.trident import Count
+from kinesis_trident.trident.build.nodes import UpdateNode
 from kinesis_trident.trident.maps.metering import StateMetrics
-from kinesis_trident.trident.run.state_metrics import MetricsParam, log_update
+from kinesis_trident.trident.run.state_metrics import MetricsParam, UpdateMetrics
 from kinesis_trident.trident.stores import MemoryMapState
-from kinesis_trident.trident.topology import RunningTopology, _below
+from kinesis_trident.trident.topology import RunningTopology
 
 A = "shardId-000000000000"
 RUN = "6c2f5f5a-1111-4222-8333-123456789abc"
@@ -138,13 +139,14 @@ def test_other_sources_are_left_alone(lives: Lives) -> None:
 def test_a_topology_has_the_numbers_of_its_states_and_they_reach_opentelemetry() -> None:
     stream = a_stream()
     stream.name("counts").group_by("data").persistent_aggregate(MemoryMapState.opaque(), Count(), "n")
-    *_, node = nodes = _below(stream.node)  # type: ignore[arg-type]
-    node.metrics = Accumulator(-4711, StateMetrics(), MetricsParam())  # type: ignore[attr-defined]
+    [node] = [one for one in graph_of(stream).nodes if isinstance(one, UpdateNode)]
+    updates = UpdateMetrics()
+    counted = updates._counts[node] = Accumulator(-4711, StateMetrics(), MetricsParam())
     for txid in (1, 2, 2, 3):
-        with log_update(node, txid):  # type: ignore[arg-type]
-            node.metrics.add(StateMetrics(updates=2, keys_read=10, keys_written=9, seconds=0.25))  # type: ignore[attr-defined]
+        with updates.log_update(node, txid):
+            counted.add(StateMetrics(updates=2, keys_read=10, keys_written=9, seconds=0.25))
     registry = CollectorRegistry()
-    metrics = TopologyMetrics("orders", RunningTopology({}, {"lines": nodes}), registry)
+    metrics = TopologyMetrics("orders", RunningTopology({}, {"lines": updates}), registry)
     [state] = {labels[1] for name, *labels in values(registry)}
     assert "counts" in state
     assert values(registry) == {

@@ -15,7 +15,7 @@ from thorough import examples
 
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
-from kinesis_trident.trident.build.graph import AggregateNode, TopologyNode
+from kinesis_trident.trident.build.nodes import AggregateNode, TopologyNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run import arrow_aggregation
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of

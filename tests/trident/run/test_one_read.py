@@ -14,7 +14,7 @@ import pytest
 from batch_in_hand import EACH, SHARDS, batch_in_hand
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from samples_topology import a_stream
+from samples_topology import a_stream, graph_of
 from thorough import cases
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
@@ -30,12 +30,11 @@ from kinesis_trident.trident import (
     TridentTuple,
     ValueUpdater,
 )
-from kinesis_trident.trident.build.graph import SpoutNode
+from kinesis_trident.trident.build.nodes import SpoutNode
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.stream import Stream
-from kinesis_trident.trident.topology import _below
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -272,14 +271,13 @@ def run(
     tracking: bool,
 ) -> list[Counted]:
     states: list[Counted] = []
-    stream = a_stream()
+    stream = a_stream(rows=rows, tracking=tracking)
     spout = stream.node
     assert isinstance(spout, SpoutNode)
-    spout.tracking, spout.rows = tracking, rows
     shape(stream, parse, states)
     assert spout.options is not None
     handler = BatchHandler(spout.options, lambda *_: None, 0)
-    TopologyAttempts(spout, _below(spout), 2)(rows.mapInArrow(reads, rows.schema), batch, handler)
+    TopologyAttempts(spout, graph_of(stream), 2)(rows.mapInArrow(reads, rows.schema), batch, handler)
     return states
 
 

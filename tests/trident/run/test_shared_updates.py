@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
-from samples_topology import a_stream
+from samples_topology import a_stream, graph_of
 from thorough import cases
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
@@ -32,7 +32,7 @@ from kinesis_trident.trident import (
     StateType,
     ValueUpdater,
 )
-from kinesis_trident.trident.build.graph import SpoutNode
+from kinesis_trident.trident.build.nodes import SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.attempt import SharedUpdates
 from kinesis_trident.trident.run.batches import TopologyAttempts
@@ -40,7 +40,6 @@ from kinesis_trident.trident.run.frames import move_by_key
 from kinesis_trident.trident.run.shared_partials import SharedPartials
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stream import Stream
-from kinesis_trident.trident.topology import _below
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -102,10 +101,9 @@ def attempted(rows: DataFrame, batch: CurrentBatch, log: Path, failing: str = ""
     def state(name: str) -> Logged:
         return Logged(log, name, fails=name == failing)
 
-    stream = a_stream()
+    stream = a_stream(rows=rows)
     spout = stream.node
     assert isinstance(spout, SpoutNode)
-    spout.tracking, spout.rows = True, rows
     parsed = stream.map(lambda tup: bytes(tup["data"]).decode().split()[::2], "number string, rest string")
 
     def counted(name: str, of: Stream = parsed, partitions: int = 2) -> Stream:
@@ -119,7 +117,7 @@ def attempted(rows: DataFrame, batch: CurrentBatch, log: Path, failing: str = ""
     counted("e")
     assert spout.options is not None
     handler = BatchHandler(spout.options, lambda *_: None, 0)
-    TopologyAttempts(spout, _below(spout), 2)(rows, batch, handler)
+    TopologyAttempts(spout, graph_of(stream), 2)(rows, batch, handler)
 
 
 @pytest.fixture
@@ -219,10 +217,9 @@ def test_a_replay_with_other_keys_writes_nothing(
     counts, odd, others = (SqlState.opaque(f"sqlite:///{tmp_path}/{name}.db") for name in "abc")
 
     def attempts(rows: DataFrame) -> tuple[TopologyAttempts, BatchHandler]:
-        stream = a_stream()
+        stream = a_stream(rows=rows)
         spout = stream.node
         assert isinstance(spout, SpoutNode)
-        spout.tracking, spout.rows = True, rows
 
         def looked_up(tup: Any) -> list[str]:
             number = bytes(tup["data"]).decode().split()[0]
@@ -235,7 +232,7 @@ def test_a_replay_with_other_keys_writes_nothing(
             others, Longest(), ["n string"]
         )
         assert spout.options is not None
-        return TopologyAttempts(spout, _below(spout), 3), BatchHandler(spout.options, lambda *_: None, 0)
+        return TopologyAttempts(spout, graph_of(stream), 3), BatchHandler(spout.options, lambda *_: None, 0)
 
     def stored() -> list[list[tuple[Any, ...]]]:
         rows = "select key, value from kinesis_trident_state where key not like '[%' order by key"

@@ -13,23 +13,23 @@ import pytest
 from batch_in_hand import EACH, SHARDS, batch_in_hand
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from samples_topology import a_stream
+from samples_topology import a_stream, graph_of
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.trident import Count, SqlState, StoreUnavailableError
-from kinesis_trident.trident.build.graph import SpoutNode
+from kinesis_trident.trident.build.nodes import SpoutNode
 from kinesis_trident.trident.maps import StoreMap
 from kinesis_trident.trident.maps.metering import measure
 from kinesis_trident.trident.run.batches import TopologyAttempts
-from kinesis_trident.trident.run.state_metrics import count_updates
+from kinesis_trident.trident.run.state_metrics import UpdateMetrics
 from kinesis_trident.trident.state import Key, StateType
 from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.stores.factory import map_state
 from kinesis_trident.trident.stores.memory import MemoryByteStore
 from kinesis_trident.trident.stores.serializers import JsonSerializer
 from kinesis_trident.trident.stores.task import StateTask
-from kinesis_trident.trident.topology import RunningTopology, _below
+from kinesis_trident.trident.topology import RunningTopology
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -82,15 +82,17 @@ def test_the_driver_has_the_metrics_of_each_state(
     stream.group_by("shardId").persistent_aggregate(in_table, Count(), "n")
     stream.persistent_aggregate(MemoryMapState.opaque(), Count(), "n")
     stream.name("numbers").group_by("data").persistent_aggregate(MemoryMapState.opaque(), Count(), "n")
-    nodes = _below(spout)
-    count_updates(nodes)
-    running = RunningTopology({}, {"lines": nodes})
+    graph = graph_of(stream)
+    metrics = UpdateMetrics(graph.nodes)
+    running = RunningTopology({}, {"lines": metrics})
     assert {one.updates for one in running.state_metrics().values()} == {0}
     with (
         batch_in_hand(spark, zookeeper.hosts, app) as (rows, batch),
         caplog.at_level(logging.DEBUG, LOGGER),
     ):
-        TopologyAttempts(spout, nodes, 2)(rows, batch, BatchHandler(spout.options, lambda *_: None, 0))
+        TopologyAttempts(spout, graph, 2, metrics)(
+            rows, batch, BatchHandler(spout.options, lambda *_: None, 0)
+        )
     found = running.state_metrics()
     assert {name: (one.keys_read, one.keys_written) for name, one in found.items()} == {
         "persistent_aggregate(Count)": (len(SHARDS), len(SHARDS)),
@@ -105,5 +107,5 @@ def test_the_driver_has_the_metrics_of_each_state(
     assert said[1].startswith(
         "batch 7: persistent_aggregate(Count): StateMetrics(updates=1, keys_read=1, keys_written=1,"
     )
-    both = RunningTopology({}, {"lines": nodes, "other": []}).state_metrics()
+    both = RunningTopology({}, {"lines": metrics, "other": UpdateMetrics()}).state_metrics()
     assert list(both)[1] == "lines/persistent_aggregate(Count)#2"

@@ -13,7 +13,7 @@ import pytest
 from batch_in_hand import EACH, SHARDS, batch_in_hand
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from samples_topology import a_stream
+from samples_topology import a_stream, graph_of
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -37,12 +37,11 @@ from kinesis_trident.trident import (
     TumblingCountWindow,
     TumblingDurationWindow,
 )
-from kinesis_trident.trident.build.graph import SpoutNode
+from kinesis_trident.trident.build.nodes import SpoutNode
 from kinesis_trident.trident.maps.metering import measure
 from kinesis_trident.trident.order import ORDER, window_order
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.stores import MemoryMapState
-from kinesis_trident.trident.topology import _below
 from kinesis_trident.trident.windowing.updater import (
     AT,
     CountWindowUpdater,
@@ -149,9 +148,8 @@ def test_windows_over_a_batch_and_its_replay(
         )
     )
     arrived = noted(numbered.tumbling_window(timedelta(1), MemoryMapState.opaque(), Count(), "count"))
-    nodes = _below(spout)
     with batch_in_hand(spark, zookeeper.hosts, app) as (rows, batch):
-        attempts = TopologyAttempts(spout, nodes, 2)
+        attempts = TopologyAttempts(spout, graph_of(stream), 2)
         handler = BatchHandler(spout.options, lambda *_: None, 0)
         for _ in range(2):
             attempts(rows, batch, handler)
