@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.calls import count_needed
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
@@ -82,8 +82,9 @@ class Reliable:
         """Give `write(df, txid)` the rows that succeeded, batch by batch.
 
         `write(df, txid, outcomes)` may also send rows back with `outcomes.fail(df, reason)`; its `df` also has the
-        column `messageId`. The outcome is published when `write` returns. A replay of a batch has the same txid and
-        the same rows: a sink that replaces the rows of a txid is exactly-once.
+        column `messageId`. A parameter with a default is never filled in. The outcome is published when `write`
+        returns. A replay of a batch has the same txid and the same rows: a sink that replaces the rows of a txid is
+        exactly-once.
 
         `batch_retries`, if given here, overrides that of `start`.
 
@@ -98,16 +99,10 @@ class _Writer:
 
     def __init__(self, write: Write) -> None:
         self.name = getattr(write, "__name__", type(write).__name__)
-        try:
-            parameters = inspect.signature(write).parameters.values()
-        except (TypeError, ValueError):
-            parameters = ()  # type: ignore[assignment]
-        positional = [
-            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
-        ]
-        self.with_outcomes = len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in positional)
-        if not self.with_outcomes and len(positional) != 2:
-            msg = f"{self.name} takes {len(positional)} arguments. Define it as (df, txid) or (df, txid, outcomes)"
+        needed = count_needed(write)
+        self.with_outcomes = needed in (None, 3)
+        if needed not in (None, 2, 3):
+            msg = f"{self.name} takes {needed} arguments. Define it as (df, txid) or (df, txid, outcomes)"
             raise OperatorError(msg)
         self._write = write
 

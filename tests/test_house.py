@@ -41,9 +41,9 @@ FLOORS = {
     ],
     "bolt": [
         "errors",
-        "cancelling mark partitions steps",
+        "cancelling mark names partitions steps",
         "outcomes",
-        "registry sinks tracking",
+        "calls registry sinks tracking",
         "foreach_batch",
         "reliable storm",
         "testing",

@@ -52,6 +52,20 @@ def test_the_nodes_of_a_topology_never_change() -> None:
     assert sum("frozen=True" not in decorator for decorator in decorators) == 0
 
 
+def test_one_module_says_which_names_are_valid() -> None:
+    """Of fields, components and streams; the schemas of `reliable().map` have a rule of their own."""
+    says = {
+        path
+        for folder in ("bolt", "trident")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and any(words in node.value for words in ("begins with '__'", "is named twice", "name is not valid"))
+    }
+    assert says - {"bolt/steps/kinds.py"} <= {"bolt/names.py"}
+
+
 def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("spout/planner") <= 7_038
     assert lines_of("tracker") <= 3_550

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
@@ -38,6 +39,7 @@ from kinesis_trident.trident.build.nodes import (
     UpdateNode,
 )
 from kinesis_trident.trident.build.tuple_operations import TupleOperations
+from kinesis_trident.trident.build.user_code import check_function, check_operation
 from kinesis_trident.trident.build.windows import KeyedTuples, WindowOperations
 from kinesis_trident.trident.operations import MapGet, SnapshotGet
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
@@ -169,6 +171,8 @@ class _Aggregations(StormNames, WindowOperations["Stream"]):
         if given is not None and not callable(given):
             msg = f"{name}: the comparator is {comparator!r}. Give a function of two values that returns a number"
             raise TopologyError(msg)
+        if comparator is not None:
+            check_function(name, comparator, "a", "b")
         others = StructType([one for one in schema if one.name not in keys])
         first = FirstN(1, field, reverse=reverse, comparator=comparator)
         return stream._of(aggregate_node(stream.node, keys, first, others, others.names, name))
@@ -226,6 +230,7 @@ class Stream(TupleOperations, _Aggregations):
         """
         name = self._name_of(f"state_query({name_of(query)})")
         check_given(query, QueryFunction, name)
+        check_operation(name, query)
         check_given(state, TridentState, name, "make one with new_static_state(factory)")
         inputs = choose_fields(fields, self.schema, name)
         updated = state.node
@@ -288,6 +293,7 @@ class Stream(TupleOperations, _Aggregations):
         """
         name = self._name_of(f"partition_persist({name_of(updater)})")
         check_given(updater, StateUpdater, name)
+        check_operation(name, updater)
         check_update(self.node, state, name)
         inputs = choose_fields(fields, self.schema, name)
         return self._state(PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater))
@@ -315,6 +321,7 @@ class Stream(TupleOperations, _Aggregations):
         except Exception as error:
             msg = f"{name}: the function failed for a DataFrame with the fields {', '.join(self.fields)}: {error}"
             raise TopologyError(msg) from error
+        check_fields(name, schema.names)
         return self._of(TransformNode(name, schema, (self.node,), function))
 
     def merge(self, *others: Stream) -> Stream:

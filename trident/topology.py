@@ -10,10 +10,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
+from kinesis_trident.bolt.names import check_fields, check_name
 from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.spout.graceful_stop import stop
@@ -71,6 +72,7 @@ class TridentTopology(StormNames):
             TopologyError: the name is used already, `spout` is not one of these, the DataFrame cannot be tracked,
                 the option `ackMode` is `explicit`, or `scheme` cannot be used.
         """
+        check_name("new_stream", name)
         if name in self._spouts:
             msg = f"new_stream: there already is a stream {name!r}. Choose another name"
             raise TopologyError(msg)
@@ -80,7 +82,7 @@ class TridentTopology(StormNames):
         options: SourceOptions | None = None
         if isinstance(spout, KinesisSpout):
             scheme, tracking = spout.scheme, spout.tracking
-            added = _scheme_fields(name, spout, self._spark)
+            added = spout.scheme_fields(self._spark, name)
             options = SourceOptions.parse(spout.options)
             if self._spark is not None:
                 rows = spout.load(self._spark)
@@ -90,6 +92,7 @@ class TridentTopology(StormNames):
                 options = _stream_options(name, rows)
         if options is None:
             assert rows is not None
+            check_fields(f"new_stream({name!r})", rows.columns)
             node = SpoutNode(f"new_stream({name})", rows.schema, (), name, rows, None)
         else:
             _check_ack_mode(name, options)
@@ -332,23 +335,6 @@ def _check_ack_mode(name: str, options: SourceOptions) -> None:
             "the records of each batch before it updates a state. Omit ackMode, or use reliable() (docs/acks.md)"
         )
         raise TopologyError(msg)
-
-
-def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession | None) -> list[StructField]:
-    """Return the fields that a spout's scheme adds.
-
-    Raises:
-        TopologyError: a field has the name of a column of the source, or Spark cannot read an expression.
-    """
-    columns = {column.name.casefold() for column in SCHEMA.fields}
-    for added in spout.scheme:
-        if added.casefold() in columns or added.startswith("__"):
-            msg = (
-                f"new_stream({name!r}): its scheme names a field {added!r}, which is a column of the source. Give "
-                "it another name"
-            )
-            raise TopologyError(msg)
-    return spout.scheme_fields(spark, name)
 
 
 def _check_guarantees(spout: SpoutNode, nodes: list[TopologyNode], *, strict: bool) -> None:

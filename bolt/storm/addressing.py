@@ -171,12 +171,11 @@ def add_task_numbers(
             frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, grouping.fields, to.tasks)
         if tracking is None:
             return tuples.on(frame).through(BestEffortStep(step), schema, ())
-        name = (
-            f"{grouping.component} {grouping.stream}" if grouping.stream != "default" else grouping.component
-        )
+        # No name has brackets, so that no two moves have one name.
+        stream = f" (stream {grouping.stream})" if grouping.stream != "default" else ""
         how = "to all of" if grouping.kind == ALL else f"by {grouping.kind} to"
         made = tuples if frame is tuples.frame else tuples.on(frame)
-        return tracking.steps(f"{name} {how} {to.name}", made, (step,), schema)
+        return tracking.steps(f"{grouping.component}{stream} ({how}) {to.name}", made, (step,), schema)
     if grouping.kind == SHUFFLE and loose:
         # Equal rows have equal hashes, and would all go to one task.
         return tuples.on(deal_out(frame, to.tasks))

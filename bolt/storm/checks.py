@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.calls import check_call, check_pickled, count_needed
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import (
     DEFAULT_STREAM,
     ArrowBolt,
@@ -74,7 +72,7 @@ def check_bolt(name: str, bolt: object, parallelism: object, fields: str = "") -
             msg = f"bolt {name!r}: {type(bolt).__name__}.{method}() of Storm is never called here. Use {ours}"
             raise TopologyError(msg)
     _check_arguments(name, bolt)
-    _check_pickled(f"bolt {name!r}: {type(bolt).__name__}", bolt)
+    check_pickled(f"bolt {name!r}: {type(bolt).__name__}", bolt)
     if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
         msg = f"bolt {name!r}: its parallelism is {parallelism!r}. Give a whole number of 1 or more"
         raise TopologyError(msg)
@@ -93,7 +91,7 @@ def configuration_of(
     what = f"bolt {declared.name!r}"
     check_configuration(what, declared.configuration)
     merged = {**common, **declared.configuration}
-    _check_pickled(f"{what}: its configuration", merged)
+    check_pickled(f"{what}: its configuration", merged)
     given = merged.get(TICK_INTERVAL)
     if isinstance(declared.bolt, ArrowBolt):
         if TICK_INTERVAL in declared.configuration:
@@ -200,8 +198,8 @@ def _check_custom(name: str, grouping: InputGrouping) -> None:
         if not callable(function):
             msg = f"{what} has no {method}(). Define {method}({', '.join(given)}) in {type(custom).__name__}"
             raise TopologyError(msg)
-        _check_call(f"{what}: {type(custom).__name__}.{method}()", function, given)
-    _check_pickled(what, custom)
+        check_call(f"{what}: {type(custom).__name__}.{method}()", function, given)
+    check_pickled(what, custom)
 
 
 class FunctionBolt(BasicBolt):
@@ -210,10 +208,9 @@ class FunctionBolt(BasicBolt):
     def __init__(self, name: str, function: Callable[..., object], fields: str) -> None:
         self._function = function
         self._declared = fields
-        alone = _takes(function, "tup")
-        # A second parameter with a default is the function's own.
-        self._emits = _takes(function, "tup", "collector") and (bool(fields) or not alone)
-        if not self._emits and not alone:
+        needed = count_needed(function)
+        self._emits = needed == 2 or (needed is None and bool(fields))
+        if needed not in (None, 1, 2):
             msg = (
                 f"bolt {name!r}: its function takes neither (tup) nor (tup, collector). Give it one of these"
             )
@@ -232,43 +229,16 @@ class FunctionBolt(BasicBolt):
         self._function(*((tup, collector) if self._emits else (tup,)))
 
 
-def _takes(function: Callable[..., object], *given: str) -> bool:
-    try:
-        inspect.signature(function).bind(*given)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def _check_arguments(name: str, bolt: AnyBolt) -> None:
     """Check that a bolt's methods accept their arguments."""
     for method, given in (
         (bolt.prepare, bolt._given if isinstance(bolt, Bolt) else ("context",)),
         (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
     ):
-        _check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)
+        check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)
     if not isinstance(bolt, ArrowBolt):
         what = f"bolt {name!r}: {type(bolt).__name__}.declare_output_fields()"
-        _check_call(what, bolt.declare_output_fields, ("declarer",))
-
-
-def _check_call(what: str, method: Any, given: tuple[str, ...]) -> None:
-    try:
-        inspect.signature(method).bind(*given)
-    except TypeError as error:
-        msg = f"{what} is called with ({', '.join(given)}): {error}"
-        raise TopologyError(msg) from error
-
-
-def _check_pickled(what: str, given: object) -> None:
-    try:
-        cloudpickle.dumps(given)  # type: ignore[no-untyped-call]
-    except Exception as error:
-        msg = (
-            f"{what} cannot be pickled to its tasks ({reason_of(error)}). Make connections, locks and open files "
-            "in prepare(), not in __init__()"
-        )
-        raise TopologyError(msg) from error
+        check_call(what, bolt.declare_output_fields, ("declarer",))
 
 
 def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:

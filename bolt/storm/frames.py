@@ -10,6 +10,7 @@ from functools import reduce, singledispatch
 
 from pyspark.sql import Column, DataFrame, functions as F
 
+from kinesis_trident.bolt.names import quoted
 from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
 from kinesis_trident.bolt.storm.streams import STREAM, column_of
@@ -38,7 +39,7 @@ def add_component(frame: DataFrame, name: str) -> DataFrame:
 @singledispatch
 def select_as(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     """Return columns under other names: `columns` has the new name of each."""
-    return frame.select(*(F.col(f"`{name}`").alias(new) for name, new in columns.items()))
+    return frame.select(*(F.col(quoted(name)).alias(new) for name, new in columns.items()))
 
 
 @singledispatch
@@ -51,7 +52,7 @@ def unite(frames: Mapping[str, DataFrame]) -> DataFrame:
     """Return the rows of several DataFrames as those of several streams in one."""
     made = [
         frame.select(
-            *(F.col(f"`{name}`").alias(column_of(number, name)) for name in frame.columns),
+            *(F.col(quoted(name)).alias(column_of(number, name)) for name in frame.columns),
             F.lit(number).alias(STREAM),
         )
         for number, frame in enumerate(frames.values())
@@ -70,7 +71,7 @@ def add_hashes(
 
     def task(salt: int | None) -> Column:
         first = [] if salt is None else [F.lit(salt)]
-        return F.pmod(F.xxhash64(*first, *keys), F.lit(tasks)).cast("int")
+        return F.pmod(F.xxhash64(*first, *map(quoted, keys)), F.lit(tasks)).cast("int")
 
     return frame.withColumns({name: task(salt) if keys else F.lit(0) for name, salt in columns.items()})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, CustomGrouping
 from kinesis_trident.bolt.storm.components import (
     ALL,
@@ -112,6 +113,7 @@ class BoltDeclarer(StormNames):
                 f"{method}({component!r}, 'word', 'country')"
             )
             raise TopologyError(msg)
+        check_fields(f"bolt {self.name!r}: {method}({component!r})", fields)
         return self._add(InputGrouping(component, kind, fields, stream))
 
     def _add(self, grouping: InputGrouping) -> BoltDeclarer:

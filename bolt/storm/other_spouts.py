@@ -13,6 +13,7 @@ from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import NotCoveredError, TopologyError
+from kinesis_trident.bolt.names import quoted
 from kinesis_trident.bolt.storm.components import SpoutPart
 from kinesis_trident.bolt.storm.frames import unite
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
@@ -239,7 +240,7 @@ class FrameBatch:
         self, not_done: Mapping[str, tuple[NotDone, ...]], message_id: str
     ) -> tuple[DataFrame, DataFrame]:
         """Return the ids of the rows that are done, and those of the failed ones with their reasons."""
-        ids = self.rows.select(_NUMBER, F.col(f"`{message_id}`").alias(message_id))
+        ids = self.rows.select(_NUMBER, F.col(quoted(message_id)).alias(message_id))
         runs = [
             (*(_number(partition, one) for one in (run.first, run.last)), run.reason)
             for partition, some in not_done.items()

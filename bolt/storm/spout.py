@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_fields, quoted
 from kinesis_trident.bolt.steps.schemas import parse_type
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import check_names
@@ -61,16 +62,19 @@ class KinesisSpout:
         """Return the fields of `scheme` with their types; `name` is the spout's name in messages.
 
         Raises:
-            TopologyError: Spark cannot read an expression; or there is no Spark, and the expression does not tell its
-                type.
+            TopologyError: a field has the name of a column of the source; Spark cannot read an expression; or there is
+                no Spark, and the expression does not tell its type.
         """
         if not self.scheme:
             return []
+        check_fields(f"spout {name!r}: its scheme", self.scheme, SCHEMA.names)
         if spark is None:
             return [StructField(field, _find_type(name, field, sql)) for field, sql in self.scheme.items()]
         empty = spark.createDataFrame([], SCHEMA)
         try:
-            return empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in self.scheme.items())).schema.fields
+            return empty.selectExpr(
+                *(f"{sql} AS {quoted(one)}" for one, sql in self.scheme.items())
+            ).schema.fields
         except Exception as error:
             msg = (
                 f"spout {name!r}: Spark cannot use its scheme {self.scheme}. Correct the expressions: {error}"
@@ -123,16 +127,8 @@ class DataFrameSpout:
         if not isinstance(given, DataFrame):
             msg = f"DataFrameSpout got {type(given).__name__}. Give a DataFrame, streaming or not"
             raise TopologyError(msg)
-        names = [name.lower() for name in frame.columns]
-        for name in frame.columns:
-            if name.startswith("__") or names.count(name.lower()) > 1:
-                why = (
-                    "begins with '__', which is reserved"
-                    if name.startswith("__")
-                    else "occurs more than once"
-                )
-                msg = f"DataFrameSpout: the column {name!r} {why}. Rename it with withColumnRenamed()"
-                raise TopologyError(msg)
+        # A tracked row gets a message id of its own.
+        check_fields("DataFrameSpout", frame.columns, () if message_id is None else (MESSAGE_ID,))
         if (message_id is None) != (settle is None):
             msg = (
                 "DataFrameSpout needs both message_id and settle, or neither: settle(done, failed, txid) gets the ids "
@@ -141,12 +137,6 @@ class DataFrameSpout:
             raise TopologyError(msg)
         if message_id is not None and message_id not in frame.columns:
             msg = f"DataFrameSpout: message_id {message_id!r} is not a column. Name one of {', '.join(frame.columns)}"
-            raise TopologyError(msg)
-        if message_id is not None and MESSAGE_ID.lower() in names:
-            msg = (
-                f"DataFrameSpout: a tracked row has a column {MESSAGE_ID!r} of its own. Rename it with "
-                "withColumnRenamed()"
-            )
             raise TopologyError(msg)
         self.frame = frame
         self.message_id = message_id

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_fields, check_name
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
@@ -65,12 +66,7 @@ class _Declarer(StormNames):
 
     def declare_stream(self, stream: str, fields: str, *, direct: bool = False) -> None:
         """Declare a named stream."""
-        if not isinstance(stream, str) or not stream or stream.startswith("__"):
-            msg = (
-                f"bolt {self._bolt!r} declares the stream {stream!r}: the name is not valid. Give a text that does "
-                "not begin with '__'"
-            )
-            raise TopologyError(msg)
+        check_name(f"bolt {self._bolt!r} declares the stream", stream)
         if stream in self.streams:
             msg = f"bolt {self._bolt!r} declares the stream {stream!r} twice. Declare it once, with all its fields"
             raise TopologyError(msg)
@@ -112,15 +108,7 @@ def _parse_fields(bolt: str, stream: str, given: str) -> StructType:
     except Exception as error:
         msg = f"bolt {bolt!r}: {what} cannot be parsed. Write them as 'word string, count long'"
         raise TopologyError(msg) from error
-    names = [name.lower() for name in fields.fieldNames()]
-    twice = [name for name in fields.fieldNames() if names.count(name.lower()) > 1]
-    if twice:
-        msg = f"bolt {bolt!r}: {what} name {twice[0]!r} more than once. Rename one"
-        raise TopologyError(msg)
-    ours = [name for name in fields.fieldNames() if name.startswith("__")]
-    if ours:
-        msg = f"bolt {bolt!r}: its field {ours[0]!r} begins with '__', which is reserved. Rename it"
-        raise TopologyError(msg)
+    check_fields(f"bolt {bolt!r}: {what}", fields.fieldNames())
     return fields
 
 

@@ -30,6 +30,7 @@ from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
+from kinesis_trident.bolt.names import check_fields, check_name
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt
 from kinesis_trident.bolt.storm.checks import check_bolt, check_groupings, configuration_of, find_stream
@@ -272,9 +273,7 @@ class TopologyBuilder(StormNames):
         return TopologyRun(parts, tracked, parallelism)
 
     def _free(self, name: str) -> None:
-        if not isinstance(name, str) or not name or name.startswith("__"):
-            msg = f"component {name!r}: the name is not valid. Give a text that does not begin with '__'"
-            raise TopologyError(msg)
+        check_name("component", name)
         if name in self._spouts or name in self._bolts or name in self._transforms:
             msg = f"there already is a component {name!r}. Give each component its own name"
             raise TopologyError(msg)
@@ -313,7 +312,14 @@ class TopologyBuilder(StormNames):
         configuration, tick = configuration_of(declared, self._configuration)
         given = {one.source: parts[one.component].streams[one.stream].fields for one in declared.groupings}
         inputs = inputs_of(declared, given)
-        return BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
+        part = BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
+        if part.stays and declared.parallelism is not None:
+            msg = (
+                f"bolt {declared.name!r}: local_or_shuffle_grouping keeps tuples where they are made, so its "
+                f"{declared.parallelism} tasks have no effect. Omit the number, or call shuffle_grouping"
+            )
+            warnings.warn(msg, stacklevel=4)
+        return part
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         source, function = self._transforms[name]
@@ -347,6 +353,7 @@ class TopologyBuilder(StormNames):
             )
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
+        check_fields(f"transform {name!r}", rest.names)
         return TransformPart(source, function, rest, kept)
 
 

@@ -249,7 +249,7 @@ WRONG: dict[str, tuple[Build, str]] = {
     ),
     "a field twice": (
         lambda b: b.set_bolt("split", Twice()).shuffle_grouping("lines"),
-        "'split': its fields .* name 'word' more than once",
+        "'split': its fields .* the field 'Word' is named twice",
     ),
     "a function that fails": (
         missing_column,
@@ -310,7 +310,7 @@ WRONG: dict[str, tuple[Build, str]] = {
     ),
     "a field of a stream twice": (
         streams(("a", "x int, X int")),
-        "the fields 'x int, X int' of its stream 'a' name 'x' more than once",
+        "the fields 'x int, X int' of its stream 'a': the field 'X' is named twice",
     ),
     "unknown stream": (
         taking(lambda d: d.shuffle_grouping("parse", "errs"), ("errors", "x int")),

@@ -235,7 +235,7 @@ def test_what_is_no_stream_or_no_scheme_is_refused(stage: Stage) -> None:
     topology = TridentTopology(stage.spark)
     with pytest.raises(TopologyError, match=r"dict is not a stream\. Give KinesisSpout"):
         topology.new_stream("lines", stage.options())  # type: ignore[arg-type]
-    with pytest.raises(TopologyError, match="names a field 'Data', which is a column of the source"):
+    with pytest.raises(TopologyError, match="its scheme: the field 'Data' is there already"):
         topology.new_stream("lines", spout(stage, scheme={"Data": "partitionKey"}))
     with pytest.raises(TopologyError, match=r"Spark cannot use its scheme"):
         topology.new_stream("lines", spout(stage, scheme={"text": "no_such_column"}))

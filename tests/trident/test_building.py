@@ -114,7 +114,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "each, new": (
         lambda s: s.each(["data"], Split(), ["data"]),
-        r"each\(Split\): the stream already has a field 'data'",
+        r"each\(Split\): the field 'data' is there already",
     ),
     "each, twice": (
         lambda s: s.each(["data"], Split(), ["w", "w"]),
@@ -164,7 +164,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "window, edges": (
         lambda s: _with(s, LongType()).tumbling_window(5, STATE, Count(), "window_end"),
-        "the stream already has a field 'window_end'",
+        "the field 'window_end' is there already",
     ),
     "named": (
         lambda s: s.name("orders").group_by("txid").min_by("dat"),
@@ -177,7 +177,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "chain, empty": (lambda s: s.chained_agg().chain_end(), r"the chain is empty\. Call aggregate"),
     "chain, field": (
         lambda s: s.group_by("txid").chained_agg().aggregate(Count(), "n").aggregate(Count(), "N"),
-        r"chained_agg\(Count\): the stream already has a field 'N'",
+        r"chained_agg\(Count\): the field 'N' is there already",
     ),
     "chain, both": (
         lambda s: s.chained_agg().aggregate(Count(), "n").partition_aggregate(Count(), "m"),
@@ -225,7 +225,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),  # type: ignore[arg-type]
     "aggregate, key": (
         lambda s: s.group_by(["txid"]).aggregate(Count(), ["txid"]),
-        "already has a field 'txid'",
+        "the field 'txid' is there already",
     ),
     "min_by": (lambda s: s.min_by("word"), "min_by: there is no field 'word'"),
     "max_by": (lambda s: s.group_by(["txid"]).max_by("txid"), "max_by: the tuples are grouped by 'txid'"),
@@ -310,9 +310,9 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "each, case": (
         lambda s: s.each(["data"], Split(), ["Data"]),
-        r"each\(Split\): the stream already has a field 'Data'",
+        r"each\(Split\): the field 'Data' is there already",
     ),
-    "each, twice but for case": (lambda s: s.each(["data"], Split(), ["w", "W"]), "'w' is named twice"),
+    "each, twice but for case": (lambda s: s.each(["data"], Split(), ["w", "W"]), "'W' is named twice"),
     "no state": (
         lambda s: s.persistent_aggregate(None, Count(), ["n"]),  # type: ignore[arg-type]
         r"persistent_aggregate\(Count\): takes a StateFactory, not None",
@@ -379,7 +379,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         "join: how='left_semi' is unknown. Choose one of",
     ),
     "join, types": (lambda s: s.join("txid", s, "data"), "join: 'txid' is bigint and 'data' binary"),
-    "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "as many different names"),
+    "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "join: name all .* is named twice"),
     "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* Call shuffle\(\) first"),
     "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\) needs at least 1"),
     "static": (lambda s: TridentState(STATE).new_values_stream(), "does not update a static state"),

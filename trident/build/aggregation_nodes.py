@@ -24,6 +24,7 @@ from kinesis_trident.trident.build.nodes import (
     RowNode,
     TopologyNode,
 )
+from kinesis_trident.trident.build.user_code import check_operation
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep
@@ -86,6 +87,7 @@ def check_aggregator(aggregator: object, name: str) -> None:
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator):
         msg = f"{name}: this is not an aggregator. Give a CombinerAggregator, ReducerAggregator or Aggregator"
         raise TopologyError(msg)
+    check_operation(name, aggregator)
 
 
 def persistent_node(
@@ -110,6 +112,7 @@ def persistent_node(
             "partition_persist"
         )
         raise TopologyError(msg)
+    check_operation(name, aggregator)
     check_update(parent, state, name)
     check_first_value(name, state, aggregator)
     node, read, added = _prepare(parent, keys, aggregator, new, inputs, name, None)

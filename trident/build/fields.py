@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.steps.schemas import parse_schema
 
 Fields = str | Sequence[str] | StructType
@@ -24,7 +25,7 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
     """Parse the fields that an operation adds. The type of a bare name is that in `default` at its index, or string.
 
     Raises:
-        TopologyError: a field cannot be parsed, is named twice (for Spark `Word` is `word`), or starts with `__`.
+        TopologyError: a field cannot be parsed, or its name cannot be one.
     """
     if isinstance(fields, StructType):
         found = list(fields.fields)
@@ -43,14 +44,7 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
                     "bigint'"
                 )
                 raise TopologyError(msg) from error
-    names = [field.name for field in found]
-    wrong = [*_alike(names), *(name for name in names if name.startswith("__"))]
-    if wrong:
-        msg = (
-            f"{operation}: the field {wrong[0]!r} is named twice, or starts with '__', which is reserved. Rename "
-            "it"
-        )
-        raise TopologyError(msg)
+    check_fields(operation, [field.name for field in found])
     return StructType(found)
 
 
@@ -58,7 +52,7 @@ def choose_fields(fields: str | Sequence[str], schema: StructType, operation: st
     """Parse the names that an operation reads, all of them in `schema`.
 
     Raises:
-        TopologyError: a field is unknown; the message names the nearest.
+        TopologyError: a field is unknown, or there twice; the message names the nearest.
     """
     names = tuple(_split(fields))
     for name in names:
@@ -67,6 +61,7 @@ def choose_fields(fields: str | Sequence[str], schema: StructType, operation: st
             hint = f"; did you mean {near[0]!r}?" if near else "."
             msg = f"{operation}: there is no field {name!r}{hint} The stream has {', '.join(schema.names)}"
             raise TopologyError(msg)
+    check_fields(operation, [name for name in names if not name.startswith("__")])
     return names
 
 
@@ -94,13 +89,7 @@ def append_fields(schema: StructType, added: StructType, operation: str) -> Stru
     Raises:
         TopologyError: a field exists already; for Spark `Word` is `word`.
     """
-    ours = {name.casefold() for name in schema.names}
-    twice = sorted(name for name in added.names if name.casefold() in ours)
-    if twice:
-        msg = (
-            f"{operation}: the stream already has a field {twice[0]!r}. Rename the new one, or project first"
-        )
-        raise TopologyError(msg)
+    check_fields(operation, [name for name in added.names if not name.startswith("__")], schema.names)
     return StructType([*schema.fields, *added.fields])
 
 
@@ -108,12 +97,6 @@ def _is_key(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
         return _is_key(kind.elementType)
     return isinstance(kind, AtomicType | NullType)
-
-
-def _alike(names: Sequence[str]) -> list[str]:
-    """Return the names that equal another one, except for upper and lower case."""
-    folded = [name.casefold() for name in names]
-    return [name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1]
 
 
 def _split(fields: str | Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, MultiReducer
@@ -28,6 +29,7 @@ from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.nodes import JoinNode, MergeNode, TopologyNode
+from kinesis_trident.trident.build.user_code import check_operation
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -82,12 +84,11 @@ def join_node(
         *(field for field in theirs.schema if field.name not in right),
     ]
     names = [field.name for field in kinds] if new is None else list(new_fields(new, "join").names)
-    if len(names) != len(kinds) or len({name.casefold() for name in names}) != len(names):
+    if len(names) != len(kinds):
         said = ", ".join(names)
-        msg = (
-            f"join: the {len(kinds)} resulting fields need as many different names in `new`; there are {said}"
-        )
+        msg = f"join: the {len(kinds)} resulting fields need as many names in `new`; there are {said}"
         raise TopologyError(msg)
+    check_fields("join: name all resulting fields in `new`", names)
     schema = StructType()
     for name, kind in zip(names, kinds, strict=True):
         schema = schema.add(name, kind.dataType)
@@ -138,6 +139,7 @@ def multi_reduce_node(
     """
     name = f"multi_reduce({name_of(reducer)})"
     check_given(reducer, MultiReducer, name)
+    check_operation(name, reducer)
     node, keys, _ = parts[0]
     kept = StructType([node.schema[key] for key in keys])
     read = [StructType([one.schema[field] for field in fields]) for one, _, fields in parts]

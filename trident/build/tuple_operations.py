@@ -16,6 +16,7 @@ from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, n
 from kinesis_trident.trident.build.hints import hint_node
 from kinesis_trident.trident.build.lambdas import Keep, Many, One, Peek, name_of
 from kinesis_trident.trident.build.nodes import Grouping, Move, RepartitionNode, RowNode, TopologyNode
+from kinesis_trident.trident.build.user_code import check_function, check_operation
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
 from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
 from kinesis_trident.trident.tuples import TridentTuple
@@ -111,6 +112,7 @@ class TupleOperations(Groupings):
         """
         name = self._name_of(f"each({name_of(operation)})")
         inputs = choose_fields(fields, self.node.schema, name)
+        check_operation(name, operation)
         if isinstance(operation, Filter):
             if len(new):
                 msg = f"{name}: a filter adds no fields. Omit {new!r}, or make it a Function"
@@ -125,6 +127,8 @@ class TupleOperations(Groupings):
         """Keep the tuples for which the condition is true; it gets these fields, or all."""
         if isinstance(condition, type) and issubclass(condition, Operation):
             check_given(condition, Filter, "filter")
+        if not isinstance(condition, Filter):
+            check_function(self._name_of("filter"), condition, "tup")
         keep = condition if isinstance(condition, Filter) else Keep(condition)
         return self.each(self._names if fields is None else fields, keep)
 
@@ -133,15 +137,16 @@ class TupleOperations(Groupings):
 
         An exception fails the record, as in `each`.
         """
+        check_function(self._name_of("peek"), function, "tup")
         return self.each(self._names if fields is None else fields, Peek(function))
 
     def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Self:
         """Replace each tuple by one new tuple, a list of values; only the new fields remain."""
-        return self._replace(One(function), fields, f"map({name_of(function)})")
+        return self._replace(One, function, fields, f"map({name_of(function)})")
 
     def flat_map(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]], fields: Fields) -> Self:
         """Replace each tuple by any number of new ones, a list of lists of values; only the new fields remain."""
-        return self._replace(Many(function), fields, f"flat_map({name_of(function)})")
+        return self._replace(Many, function, fields, f"flat_map({name_of(function)})")
 
     def project(self, fields: Names) -> Self:
         """Keep only these fields, in this order."""
@@ -153,10 +158,13 @@ class TupleOperations(Groupings):
         schema = StructType([self.node.schema[name] for name in names])
         return self._row(called, ProjectStep(arrow_schema(schema)), schema)
 
-    def _replace(self, function: Function, fields: Fields, operation: str) -> Self:
+    def _replace(
+        self, kind: type[One | Many], function: Callable[..., Any], fields: Fields, operation: str
+    ) -> Self:
         name = self._name_of(operation)
+        check_function(name, function, "tup")
         new = new_fields(fields, name)
-        return self._of(function_node(self.node, name, function, self._names, new, StructType()))
+        return self._of(function_node(self.node, name, kind(function), self._names, new, StructType()))
 
     def _row(self, name: str, step: Any, schema: StructType) -> Self:
         return self._of(RowNode(name, schema, (self.node,), step))

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as T
 
+from kinesis_trident.bolt.names import quoted
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.arrow_schemas import arrow_schema
@@ -75,7 +76,7 @@ class SharedPartials:
         """Return the groups of one consumer."""
         names = self.consumers[consumer].fields.names
         columns = [
-            f"_{place} AS `{name.replace('`', '``')}`"
+            f"_{place} AS {quoted(name)}"
             for place, name in zip(self._layout()[1][consumer], names, strict=True)
         ]
         return frame.where(f"{_OF} = {consumer}").selectExpr(*columns)

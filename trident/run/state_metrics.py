@@ -72,7 +72,10 @@ def read_metrics(parts: Mapping[str, UpdateMetrics]) -> dict[str, StateMetrics]:
     found: dict[str, StateMetrics] = {}
     for stream, metrics in parts.items():
         for called, counted in metrics.read():
-            operation = called if len(parts) == 1 else f"{stream}/{called}"
-            same = sum(name.partition("#")[0] == operation for name in found)
-            found[f"{operation}#{same + 1}" if same else operation] = counted
+            name = operation = called if len(parts) == 1 else f"{stream}/{called}"
+            number = 1
+            while name in found:
+                number += 1
+                name = f"{operation}#{number}"
+            found[name] = counted
     return found

@@ -295,11 +295,11 @@ WRONG: dict[str, tuple[Callable[[SparkSession], object], str]] = {
     "no DataFrame": (lambda s: DataFrameSpout("rows"), "DataFrameSpout got str. Give a DataFrame"),  # type: ignore[arg-type]
     "our column": (
         lambda s: DataFrameSpout(s.range(1).toDF("__x")),
-        r"column '__x' begins with '__', which is reserved\. Rename it",
+        r"field '__x' begins with '__', which is reserved\. Rename it",
     ),
     "a column twice": (
         lambda s: DataFrameSpout(s.range(1).selectExpr("id", "id AS ID")),
-        "column 'id' occurs more than once",
+        "field 'ID' is named twice",
     ),
     "an id that is not settled": (
         lambda s: DataFrameSpout(s.range(1), message_id="id"),
@@ -311,7 +311,7 @@ WRONG: dict[str, tuple[Callable[[SparkSession], object], str]] = {
     ),
     "a column of ours": (
         lambda s: DataFrameSpout(s.range(1).toDF("messageId"), message_id="messageId", settle=Settled()),
-        "a tracked row has a column 'messageId' of its own",
+        "the field 'messageId' is there already",
     ),
     "beside Kinesis": (
         lambda s: builder_with(s, KinesisSpout(streamName="a")).set_spout("two", DataFrameSpout(s.range(1))),

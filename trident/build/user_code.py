@@ -1,0 +1,72 @@
+"""The objects and functions that a topology is given: checked when it is built, as those of bolts are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kinesis_trident.bolt.calls import check_call, check_pickled
+from kinesis_trident.trident.aggregators import (
+    Aggregator,
+    CombinerAggregator,
+    MultiReducer,
+    ReducerAggregator,
+)
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
+from kinesis_trident.trident.state import QueryFunction, StateUpdater
+
+_PREPARED = {"prepare": ("conf",), "cleanup": ()}
+
+_METHODS: dict[type, dict[str, tuple[str, ...]]] = {
+    Operation: _PREPARED,
+    Function: {"execute": ("tup", "collector")},
+    ArrowFunction: {"execute": ("batch",)},
+    Filter: {"is_keep": ("tup",)},
+    CombinerAggregator: {"init": ("tup",), "combine": ("left", "right"), "zero": ()},
+    ReducerAggregator: {"init": (), "reduce": ("current", "tup")},
+    Aggregator: {
+        "init": ("batch_id", "collector"),
+        "aggregate": ("value", "tup", "collector"),
+        "complete": ("value", "collector"),
+    },
+    MultiReducer: {
+        "init": ("collector",),
+        "execute": ("value", "stream", "tup", "collector"),
+        "complete": ("value", "collector"),
+    },
+    StateUpdater: {**_PREPARED, "update_state": ("state", "tuples", "collector")},
+    QueryFunction: {
+        **_PREPARED,
+        "batch_retrieve": ("state", "tuples"),
+        "execute": ("tuple_", "result", "collector"),
+    },
+}
+"""The methods that tasks call, each with what it gets."""
+
+
+def check_operation(operation: str, given: object) -> None:
+    """Check that tasks can call the methods of an object, and that it can travel to them.
+
+    Raises:
+        TopologyError: a method takes other arguments, or the object cannot be pickled.
+    """
+    kind = type(given)
+    for base in _METHODS.keys() & set(kind.__mro__):
+        for method, arguments in _METHODS[base].items():
+            if getattr(kind, method) is not getattr(base, method):
+                check_call(f"{operation}: {kind.__name__}.{method}()", getattr(given, method), arguments)
+    has_prepare = isinstance(given, Operation | StateUpdater | QueryFunction)
+    check_pickled(
+        f"{operation}: {kind.__name__}", given, "prepare()" if has_prepare else "a function that runs there"
+    )
+
+
+def check_function(operation: str, function: Callable[..., Any], *arguments: str) -> None:
+    """Check that a function takes these arguments, and can travel to the tasks.
+
+    Raises:
+        TopologyError: it takes others, or cannot be pickled.
+    """
+    check_call(f"{operation}: {name_of(function)}()", function, arguments)
+    check_pickled(f"{operation}: {name_of(function)}", function, "a Function's prepare()")
