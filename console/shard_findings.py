@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -22,6 +23,7 @@ _FRESH_MS = 15 * 60_000
 _GROWTH = 0.05
 """Seconds by which the lag of a query that falls behind grows in a second, at least."""
 _NAMED = 3
+_NUMBERS = re.compile("[0-9]+")
 
 
 def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[Finding]:
@@ -48,17 +50,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             f"{snapshot.command('doctor')} tries each call",
             _labels(snapshot, shards),
         )
-    blocked = {shard: node.blocked for shard, node in snapshot.inflight.items() if node.blocked}
-    if blocked:
-        yield Finding(
-            Level.CRITICAL,
-            "blocked",
-            f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
-            f"{next(iter(blocked.values())).partition(':')[0]}",
-            f"fix what makes the records fail ({snapshot.command('retries')}), raise maxRetryingRecords, or set "
-            "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
-            _labels(snapshot, blocked),
-        )
+    yield from _about_blocked(snapshot)
     yield from _about_endless(snapshot, now)
     numbers = totals(snapshot, now, lags)
     late, growth = numbers.lag_ms or 0, numbers.lag_growth or 0.0
@@ -185,6 +177,25 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             f"{count_noun(len(snapshot.rejected), 'request')} of other processes could not be read, the first is at "
             f"{snapshot.rejected[0]}",
             "tell their author, and delete the node: the records are as if nobody had asked",
+        )
+
+
+def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:
+    """Find the shards that read nothing new: one finding for each reason, whatever its numbers are in a shard."""
+    kinds: dict[str, dict[str, str]] = {}
+    for shard, node in sorted(snapshot.inflight.items()):
+        if node.blocked:
+            why = node.blocked.partition(":")[0]
+            kinds.setdefault(_NUMBERS.sub("", why), {})[shard] = why
+    for _, blocked in sorted(kinds.items()):
+        yield Finding(
+            Level.CRITICAL,
+            "blocked",
+            f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
+            f"{next(iter(blocked.values()))}",
+            f"fix what makes the records fail ({snapshot.command('retries')}), raise maxRetryingRecords, or set "
+            "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
+            _labels(snapshot, blocked),
         )
 
 

@@ -146,7 +146,9 @@ def summary_of(status: Document) -> str:
         f"lag={'U' if lag is None else f'{lag}ms'} retrying={status['retrying']} dead={status['dead_lettered']} "
         f"inflight={status['inflight']}"
     )
-    return f"{status['level'].upper()} - {status['application']}: {what} | {numbers}"
+    # The first bar ends the text, for monitoring plugins.
+    text = f"{status['level'].upper()} - {status['application']}: {what}".replace("|", "/")
+    return f"{text} | {numbers}"
 
 
 def _lag(status: Document, now: int) -> str:

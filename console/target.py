@@ -23,6 +23,7 @@ from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.text import some_of
+from kinesis_trident.spout.options.times import timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,15 @@ def action_of(command: str, kind: type[StrEnum]) -> Any:
         raise typer.BadParameter(msg)
 
     return typer.Argument(parser=parse, help="What to do.")
+
+
+def time_of_option(text: str) -> int:
+    """Parse the time of an option; return it in epoch milliseconds."""
+    try:
+        return timestamp(text)
+    except ValueError as error:
+        msg = f"{text!r} is not a time. Expected: {error}"
+        raise typer.BadParameter(msg) from None
 
 
 ZooKeeper = Annotated[

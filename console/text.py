@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from kinesis_trident.spout.options.times import timestamp
+
 _NAMED = 10
 _LONG_NUMBER = re.compile(r"\d{21,}")
 
@@ -16,13 +18,12 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def epoch_ms(time: datetime | str) -> int:
+def epoch_ms(text: str) -> int:
     """Return the epoch milliseconds of a time, of UTC if it names no zone; 0 if a text is no time."""
     try:
-        time = datetime.fromisoformat(time) if isinstance(time, str) else time
+        return timestamp(text)
     except ValueError:
         return 0
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def iso_time(milliseconds: int) -> str:
@@ -39,7 +40,8 @@ def duration(milliseconds: int) -> str:
         return f"{milliseconds} ms"
     seconds = milliseconds // 1000
     if seconds < 60:
-        return f"{milliseconds / 1000:.1f} s"
+        # Cut off as the other units are: 59,999 ms is not yet a minute.
+        return f"{seconds}.{milliseconds % 1000 // 100} s"
     minutes, seconds = divmod(seconds, 60)
     if minutes < 60:
         return f"{minutes}m {seconds:02}s"

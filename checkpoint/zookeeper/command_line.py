@@ -15,6 +15,11 @@ def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str) -> str:
     """Return the line that runs a command, such as `status orders`, with the options that lead to this ZooKeeper.
 
     An option that this process has from its environment is left out. `PASSWORD` stands for a password.
+
+    Args:
+        zookeeper: the settings that lead there.
+        root: the option `zookeeper.root`.
+        words: the command, the application if it is about one, other words, and its options.
     """
     tls, sasl = zookeeper.tls or Tls(), zookeeper.sasl or Sasl("", "")
     login = [
@@ -28,6 +33,13 @@ def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str) -> str:
     login += [] if tls.check_hostname else ["--no-tls-check-hostname"]
     where = ["--zookeeper", zookeeper.hosts] if _is_new("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts) else []
     where += ["--root", root] if root != DEFAULT_ROOT else []
+    command, names = words[:1], words[1:]
+    if names and names[0].startswith("-"):
+        # An application of such a name would be taken for an option: names stand after two dashes, and options before.
+        others = next((at for at, word in enumerate(names) if at and word.startswith("--")), len(names))
+        return shlex.join(
+            ["kinesis-trident", *login, *command, *names[others:], *where, "--", *names[:others]]
+        )
     return shlex.join(["kinesis-trident", *login, *words, *where])
 
 

@@ -6,7 +6,6 @@ import enum
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,8 +40,9 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     action_of,
+    time_of_option,
 )
-from kinesis_trident.console.text import count_noun, epoch_ms
+from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.tracker.reasons import make_visible
 
@@ -87,9 +87,10 @@ def dead_letters(
         bool, typer.Option("--again", help="replay: those that were replayed before, in place of the others.")
     ] = False,
     since: Annotated[
-        datetime | None,
+        int | None,
         typer.Option(
-            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"],
+            parser=time_of_option,
+            metavar="TIME",
             help="replay: only those that failed then or later; UTC if it has no zone.",
         ),
     ] = None,
@@ -165,7 +166,7 @@ def dead_letters(
                 for line in _compact(scope, folder, as_json=as_json):
                     print(line)
         case LetterAction.REPLAY:
-            choice = Choice(epoch_ms(since) if since else 0, reason or "", again)
+            choice = Choice(since or 0, reason or "", again)
             with open_scope(target, shard) as scope:
                 chosen = _chosen(scope, ids, every, folder, exhausted, choice)[: limit or None]
                 if not (ids or yes) and sys.stdin.isatty():

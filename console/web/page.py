@@ -31,9 +31,9 @@ def list_values(looks: Mapping[str, ApplicationView]) -> list[Row]:
             rows.append({"application": name, "level": "unknown", "wrong": look.problem, "streams": []})
         for part in look.parts:
             wrong = [one["sentence"] for one in part.status["findings"] if one["level"] != "note"]
-            rows.append(
-                part.status | {"wrong": look.problem or (wrong[0] if wrong else ""), "more": len(wrong) - 1}
-            )
+            row = part.status | {"wrong": wrong[0] if wrong else "", "more": len(wrong) - 1}
+            # What was seen before says nothing of an application that cannot be read any more.
+            rows.append(row | ({"level": "unknown", "wrong": look.problem} if look.problem else {}))
     order = {"critical": 0, "unknown": 1, "warning": 2}
     rows.sort(key=lambda row: (order.get(row["level"], 3), row["application"]))
     return rows

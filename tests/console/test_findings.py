@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
-from samples_console import CHILD, HEALTHY, NEW, NOW, SNAPSHOT, STATUS, TIP, WAITING, apart, pin
+from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, STATUS, TIP, WAITING, apart, pin
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
@@ -323,6 +324,27 @@ def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, 
     # Labels and sentences for people, whatever is missing.
     labels = [label for label, _ in lines_of(status, NOW) if label != "before"]
     assert labels[-3:] == ["batch", "lag", "records"]
+
+
+def test_shards_that_are_blocked_for_two_reasons_are_told_both() -> None:
+    failed = "{} failed runs of records wait for a retry, and maxRetryingRecords is 3"
+    held = "9 records are read and not done, and maxInflightRecords is 9"
+    blocked = {PARENT: failed.format(3), CHILD: f"{held}: the shard reads nothing new", NEW: failed.format(5)}
+    nodes = {shard: InflightNode(txid=7, waiting=(), blocked=why) for shard, why in blocked.items()}
+    found = [one for one in find(replace(HEALTHY, inflight=nodes), NOW) if one.code == "blocked"]
+    assert {one.shards: one.sentence.partition("nothing new: ")[2] for one in found} == {
+        (PARENT, NEW): failed.format(3),
+        (CHILD,): held,
+    }
+
+
+def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:
+    run = msgspec.structs.replace(WAITING, failures=(Failure(NOW, "ValueError: a|b | c"),))
+    status = status_of(replace(with_inflight(dead=(run,)), owner=None), NOW)
+    said, _, numbers = summary_of(status | {"application": "a|b"}).partition(" | ")
+    assert "a/b: " in said
+    assert "ValueError: a/b / c" in said
+    assert re.fullmatch(r"lag=\w+ retrying=0 dead=0 inflight=1", numbers)
 
 
 @pytest.mark.parametrize(

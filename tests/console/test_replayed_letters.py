@@ -28,6 +28,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.dead_letter_replay import MessageId, requests
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
+from kinesis_trident.console.text import iso_time
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.console.web.watcher import Watcher
@@ -250,6 +251,22 @@ def test_letters_are_chosen_by_their_reason_and_time(
         assert again(query) == rows
     else:
         assert command("dead-letters", app, "replay", "--from", str(tmp_path / "letters"), *choice)[0] == 1
+
+
+def test_since_takes_the_time_that_a_letter_gives(
+    query: Query, command: Command, app: str, tmp_path: Path
+) -> None:
+    letters = ["--from", str(tmp_path / "letters")]
+    shown = command("dead-letters", app, "export", *letters)[1].splitlines()
+    code, _, err = command("dead-letters", app, "replay", "--since", "soon", *letters)
+    assert (code, "'soon' is not a time. Expected: a time in ISO 8601" in err) == (2, True)
+    time = max(json.loads(line)["reasons"][-1]["time"] for line in shown)
+    assert command("dead-letters", app, "replay", "--since", time, *letters)[0] == 0
+    shown = json.loads(command("dead-letters", app, "--json")[1])["rows"]
+    assert command("dead-letters", app, "cancel", "--all")[0] == 0
+    time = iso_time(min(row["time_at"] for row in shown))
+    assert command("dead-letters", app, "replay", "--since", time)[0] == 0
+    assert again(query) == [1, 3]
 
 
 def test_many_are_asked_about_with_their_number(

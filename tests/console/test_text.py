@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.console.text import duration, iso_time, short
+from kinesis_trident.console.target import time_of_option
+from kinesis_trident.console.text import duration, epoch_ms, iso_time, short
 
 
 @pytest.mark.parametrize(
@@ -12,7 +15,9 @@ from kinesis_trident.console.text import duration, iso_time, short
         (0, "0 ms"),
         (999, "999 ms"),
         (1000, "1.0 s"),
+        (4_299, "4.2 s"),
         (59_940, "59.9 s"),
+        (59_999, "59.9 s"),
         (60_000, "1m 00s"),
         (185_000, "3m 05s"),
         (3_600_000, "1h 00m"),
@@ -23,6 +28,15 @@ from kinesis_trident.console.text import duration, iso_time, short
 )
 def test_durations(milliseconds: int, text: str) -> None:
     assert duration(milliseconds) == text
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_a_time_that_a_letter_gives_is_the_same_in_an_option(milliseconds: int) -> None:
+    time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    text = time.isoformat(timespec="milliseconds")
+    assert (
+        epoch_ms(text) == time_of_option(text) == time_of_option(text.replace("+00:00", "Z")) == milliseconds
+    )
 
 
 def test_times_are_utc() -> None:

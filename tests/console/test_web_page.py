@@ -79,6 +79,13 @@ def test_a_look_is_judged_at_its_own_time() -> None:
     assert (row["level"], row["lag_ms"], row["wrong"]) == ("ok", 0, "")
 
 
+def test_an_application_that_cannot_be_read_any_more_is_not_well() -> None:
+    look, _ = busy_look()
+    gone = replace(look, problem="/a/settled has no v")
+    (row,) = list_values({"billing": gone})
+    assert (row["level"], row["wrong"]) == ("unknown", "/a/settled has no v")
+
+
 def test_rows_are_cut_before_they_are_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = [f"ValueError: {number}" for number in range(50)]
     runs = tuple(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 
 import pytest
+import typer
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
 from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT, command_line
+from kinesis_trident.console.cli import app
 
 VARIABLES = (
     "KINESIS_TRIDENT_ZOOKEEPER",
@@ -54,3 +57,31 @@ def test_the_environment_takes_the_place_of_options(monkeypatch: pytest.MonkeyPa
     assert shlex.split(command_line(other, DEFAULT_ROOT, "apps"))[1:] == [
         *("--digest", "eve:PASSWORD", "apps", "--zookeeper", "h:2")
     ]
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+IDS = ["s/shardId-1:5", "s/shardId-1:6"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    NAMES.map("-{}".format) | st.just("x"),
+    st.sampled_from(
+        [
+            (["retries"], {}),
+            (["dead-letters", "replay", "--all"], {"action": "replay", "every": True}),
+            (["dead-letters", "cancel", *IDS], {"action": "cancel", "message_ids": IDS}),
+            (["checkpoints", "set", "LATEST", "--stream", "-s"], {"value": "LATEST", "stream": "-s"}),
+        ]
+    ),
+)
+def test_an_application_of_any_name_is_taken_for_no_option(
+    name: str, line: tuple[list[str], dict[str, object]]
+) -> None:
+    (command, *words), expected = line
+    config = ZooKeeperConfig("h:1", digest="bob:s3cret")
+    said = shlex.split(command_line(config, "/r", command, name, *words))
+    assert said[:4] == ["kinesis-trident", "--digest", "bob:PASSWORD", command]
+    parsed = typer.main.get_group(app).commands[command].make_context(command, said[4:]).params
+    assert expected.items() <= parsed.items()
+    assert (parsed["application"], parsed["zookeeper"], parsed["root"]) == (name, "h:1", "/r")
