@@ -1,41 +1,77 @@
-"""Changes to failed records that people ask for, each with its note: deliver again, dead-letter now."""
+"""Requests about failed records that people make, and their notes: deliver again, withdraw that, dead-letter now."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from kinesis_trident.checkpoint.model.nodes import ExternalNode
+import msgspec
+
+from kinesis_trident.checkpoint.model.layout import ShardKey
+from kinesis_trident.checkpoint.model.message_id import MessageId
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.changes import note_request
-from kinesis_trident.console.dead_letter_replay import MessageId, ask_for_replay
-from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.dead_letter_replay import folder_in_command, folder_of, message_id_of
+from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import count_noun, some_of
-from kinesis_trident.tracker.records import Run
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+_NAMED = 3
+# A node of this many positions is about 30 KB.
+_RECORDS_A_NODE = 500
+_NOTHING = RecordPosition(-1)
 
 
-def deliver_again(
-    stores: Sequence[SourceStore],
-    texts: Sequence[str],
-    *,
-    what: str,
-    found: bool = False,
-    again: bool = False,
-) -> int:
-    """Ask the query to deliver records again with a new count of attempts, and note that; as `ask_for_replay`.
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """A request that the query delivers records of a shard again.
+
+    Attributes:
+        store: of the shard's home.
+        shard: its name there.
+        ids: the records, as they were chosen.
+        records: their positions; one of a run that waits brings all of it.
+        count: the number of records that come.
+        again: also those that were replayed before and are done since.
+    """
+
+    store: SourceStore
+    shard: str
+    ids: tuple[MessageId, ...]
+    records: tuple[str, ...]
+    count: int
+    again: bool = False
+
+    @property
+    def nodes(self) -> list[ExternalNode]:
+        """The nodes to write: every record once, in order, a bounded number in a node."""
+        parts = (
+            self.records[at : at + _RECORDS_A_NODE] for at in range(0, len(self.records), _RECORDS_A_NODE)
+        )
+        return [ExternalNode(op="replay", records=part, again=self.again) for part in parts]
+
+
+def deliver_again(requests: Sequence[Redelivery], *, what: str) -> int:
+    """Ask the query to deliver records again with a new count of attempts, and note that in each home.
+
+    The next settled batch of the query includes them.
 
     Returns:
-        The number of requested records.
+        The number of records.
 
     Raises:
-        ConsoleError, CheckpointError: as `ask_for_replay`.
+        CheckpointError: ZooKeeper does not answer.
     """
-    count = ask_for_replay(stores, [MessageId.parse(text) for text in texts], found=found, again=again)
-    for store in stores:
-        streams = streams_of(store)
-        mine = [text for text in texts if text.partition("/")[0] in streams]
-        if mine:
-            note_request(store, f"{what}: {some_of(mine, 3)}")
-    return count
+    ids: dict[str, list[str]] = {}
+    for request in requests:
+        for node in request.nodes:
+            request.store.external.add(request.shard, node)
+        ids.setdefault(request.store.layout.base, []).extend(map(str, request.ids))
+    for store in {request.store.layout.base: request.store for request in requests}.values():
+        note_request(store, f"{what}: {some_of(ids[store.layout.base], 3)}")
+    return sum(request.count for request in requests)
 
 
 def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
@@ -53,7 +89,8 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
     asked: dict[str, tuple[Run, ...]] = {}
     for shard, held in store.shards.inflight().items():
         source = store.layout.key_of(shard).source
-        chosen = tuple(run for run in held.waiting if f"{source}:{run.last}" in texts)
+        lasts = {one.last for one in map(message_id_of, texts) if one.source == source}
+        chosen = tuple(run for run in held.waiting if run.last_position in lasts)
         if chosen:
             asked[shard] = chosen
     if not asked:
@@ -64,3 +101,172 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
     count = sum(run.count for runs in asked.values() for run in runs)
     note_request(store, f"dead-letter {count_noun(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
     return count
+
+
+class _Runs:
+    """The runs of a shard that wait or are dead, for lookups."""
+
+    def __init__(self, source: str, held: InflightNode | None) -> None:
+        runs = sorted((*held.waiting, *held.dead), key=lambda run: run.last_position) if held else []
+        self._runs = [(MessageId.of_run(source, run), run.count) for run in runs]
+        self._lasts = [name.last for name, _ in self._runs]
+
+    def within(self, one: MessageId) -> list[tuple[MessageId, int]]:
+        """Return the runs that a name means, with their numbers of records: that of a record, or those of a run."""
+        if one.is_one:
+            at = bisect_left(self._lasts, one.last)
+            return [run for run in self._runs[at : at + 1] if run[0].covers(one.last)]
+        begin = (
+            bisect_left(self._lasts, one.first)
+            if one.first
+            else bisect_right(self._lasts, one.prev or _NOTHING)
+        )
+        return self._runs[begin : bisect_right(self._lasts, one.last)]
+
+    def count(self, positions: Iterable[RecordPosition]) -> int:
+        """Return how many records come if these are asked for: one that is in a run brings all of it."""
+        runs, alone = dict[RecordPosition, int](), 0
+        for position in positions:
+            found = self.within(MessageId.of_record("", position))
+            runs |= {run.last: count for run, count in found}
+            alone += not found
+        return alone + sum(runs.values())
+
+
+class _HomeLook:
+    """What is known of the shards of a home: one look for all of them."""
+
+    def __init__(self, store: SourceStore) -> None:
+        lineage = store.shards.lineage()
+        self.store = store
+        self.known = {*store.shards.checkpoints(), *(lineage.shards if lineage else ())}
+        self.letters, self.inflight = store.shards.dead_letters(), store.shards.inflight()
+        self.asked: dict[str, set[str]] = {}
+        for shard, _, node, _ in _waiting_requests(store):
+            self.asked.setdefault(shard, set()).update(node.records)
+
+    def name_of(self, source: str, created: int) -> str:
+        """Return the name of a shard.
+
+        Raises:
+            ConsoleError: there is no such shard.
+        """
+        stream, _, shard = source.partition("/")
+        name = self.store.layout.name_of(ShardKey(stream, created, shard))
+        if name not in self.known:
+            there = [key.shard for key in map(self.store.layout.key_of, self.known) if key.stream == stream]
+            msg = f"stream {stream!r} has no shard {shard}; it has {some_of(there)}. Check the message ids"
+            raise ConsoleError(msg)
+        return name
+
+
+def find_requests(
+    stores: Sequence[SourceStore], ids: Iterable[MessageId], *, found: bool = False, again: bool = False
+) -> list[Redelivery]:
+    """Return the requests for records, without what is asked for already.
+
+    `found`: the records are known to be dead letters. `again`: also those that were replayed before and are done since.
+
+    Raises:
+        ConsoleError: a message id is of a stream or shard that the application does not know, or of a record that
+            is neither a dead letter nor waits; or all of them are asked for already.
+        CheckpointError: ZooKeeper does not answer.
+    """
+    streams = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
+    sources: dict[str, dict[MessageId, None]] = {}
+    for one in ids:
+        sources.setdefault(one.source, {})[one] = None
+        if one.stream not in streams:
+            msg = (
+                f"application {stores[0].layout.application!r} does not read stream {one.stream!r} of these records; "
+                f"it reads {some_of(streams)}. Check the message ids"
+            )
+            raise ConsoleError(msg)
+    looks: dict[str, _HomeLook] = {}
+    made: list[Redelivery] = []
+    for source, some in sorted(sources.items()):
+        store, created = streams[source.partition("/")[0]]
+        home = looks.get(store.layout.base) or looks.setdefault(store.layout.base, _HomeLook(store))
+        shard = home.name_of(source, created)
+        runs = _Runs(source, home.inflight.get(shard))
+        letters = home.letters.get(shard)
+        listed = {record.message_id for record in letters.last if record.count > 1} if letters else set()
+        positions: set[RecordPosition] = set()
+        for one in some:
+            inside = runs.within(one)
+            # A few records of a run of dead letters may wait again.
+            whole = str(one) not in listed or any(run == one for run, _ in inside)
+            if not (found or (inside and whole)):
+                _refuse_stranger(store, one, letters)
+            # A record is asked for by its own name: its run may be another one by the time of the answer.
+            positions.update([one.last] if one.is_one else [run.last for run, _ in inside])
+        left = [at for at in sorted(positions) if str(at) not in home.asked.get(shard, ())]
+        made.append(Redelivery(store, shard, tuple(some), tuple(map(str, left)), runs.count(left), again))
+    if made and not any(one.records for one in made):
+        chosen = [str(one) for request in made for one in request.ids]
+        which = chosen if len(chosen) <= _NAMED else ["--all"]
+        msg = (
+            f"{count_noun(len(chosen), 'message id')} asked for already: the query takes it in with its next batch, "
+            f"or once it is started. Until then {command_for(stores[0], 'dead-letters', 'cancel', *which)} withdraws it"
+        )
+        raise ConsoleError(msg)
+    return [one for one in made if one.records]
+
+
+def withdraw(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> tuple[int, int]:
+    """Withdraw requests to deliver records again, chosen by their message ids.
+
+    Returns:
+        The number of records that no run had taken in yet, and of those for which a run was quicker.
+    """
+    withdrawn = late = 0
+    inflight = store.shards.inflight()
+    for shard, name, node, source in _waiting_requests(store):
+        positions = [RecordPosition.parse(record) for record in node.records]
+        gone = {at for at in positions if is_meant(MessageId.of_record(source, at))}
+        if not gone:
+            continue
+        count = _Runs(source, inflight.get(shard)).count(gone)
+        left = tuple(str(at) for at in positions if at not in gone)
+        if store.external.withdraw(
+            shard, name, msgspec.structs.replace(node, records=left) if left else None
+        ):
+            withdrawn += count
+        else:
+            late += count
+    return withdrawn, late
+
+
+def _waiting_requests(store: SourceStore) -> Iterator[tuple[str, str, ExternalNode, str]]:
+    """Yield the requests for replays that no run has taken in: shard, name, node, the beginning of message ids."""
+    for shard, found in store.external.read().asked.items():
+        for name, node in found.items():
+            if node.op == "replay":
+                yield shard, name, node, store.layout.key_of(shard).source
+
+
+def _refuse_stranger(store: SourceStore, one: MessageId, letters: DeadLettersNode | None) -> None:
+    """Refuse a record that did not fail: a typing error would deliver a record again that is done.
+
+    Raises:
+        ConsoleError: it is neither a dead letter; or a run of them, which only its folder names one by one.
+    """
+    found = [MessageId.find(record.message_id) for record in letters.last] if letters else []
+    listed = [known for known in found if known is not None]
+    if one.is_one and any(known.covers(one.last) for known in listed):
+        return
+    if letters is not None and not one.is_one and any(one.takes(known) for known in listed):
+        words = ["replay", str(one), "--from", folder_of(letters)]
+        msg = (
+            f"{one} stands for several records, which ZooKeeper does not name one by one. Take them from the "
+            f"dead-letter folder: {command_for(store, 'dead-letters', *words)}"
+        )
+        raise ConsoleError(msg)
+    if letters is not None and sum(record.count for record in letters.last) < letters.count:
+        msg = (
+            f"{one} is not among the last dead letters, which are all that "
+            f"ZooKeeper lists. Take it from the dead-letter folder with --from {folder_in_command(letters)}"
+        )
+        raise ConsoleError(msg)
+    msg = f"{one}: no such dead letter, and no such record waits. {command_for(store, 'dead-letters')} lists them"
+    raise ConsoleError(msg)

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
+from kinesis_trident.checkpoint.model.message_id import source_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target, open_stores
@@ -67,7 +68,7 @@ class Scope:
 
     def takes(self, message_id: str) -> bool:
         """Return whether a message id is of a shard that is meant, also of one that no node knows."""
-        source = message_id.partition(":")[0]
+        source = source_of(message_id)
         stream, _, shard = source.partition("/")
         if self.streams is not None and stream not in self.streams:
             return False
@@ -132,7 +133,7 @@ class Scope:
         if self.shard is None:
             return
         known = self._known()
-        labels = {text.partition(":")[0]: text.partition(":")[0] for text in others if self.takes(text)}
+        labels = {source_of(text): source_of(text) for text in others if self.takes(text)}
         labels |= {ref.key.source: ref.label for ref in known if self._is_meant(ref)}
         if not (named or labels):
             raise self._no_shard(known)

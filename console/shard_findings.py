@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.run_status import Lag
+from kinesis_trident.console.dead_letter_replay import replay_words
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, shard_skew, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
@@ -129,7 +131,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         runs = [run for some in dead.values() for run in some]
         shard, first = next((shard, some[0]) for shard, some in dead.items())
         stopped = snapshot.owner is None
-        source = snapshot.layout.key_of(shard).source
+        named = MessageId.of_run(snapshot.layout.key_of(shard).source, first)
         yield Finding(
             Level.CRITICAL if stopped else Level.NOTE,
             "exhausted",
@@ -139,7 +141,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 if stopped
                 else "will be dead-lettered with the next batch"
             )
-            + f"; the first is {source}:{first.first or first.last}: {_reasons(runs)}",
+            + f"; the first is {named}: {_reasons(runs)}",
             "set deadLetter, or onExhausted=skip, and start again; or fix the cause, run "
             f"{snapshot.command('dead-letters', 'replay', '--exhausted')}, and start again"
             if stopped
@@ -167,8 +169,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 else ""
             )
             + (f", the last {duration(max(0, now - newest.time))} ago: {newest.reason}" if newest else ""),
-            f"{snapshot.command('dead-letters')} lists them with their reasons; once what they fail at is mended, "
-            f"{snapshot.command('dead-letters', 'replay', '--all')} delivers them again",
+            f"{snapshot.command('dead-letters')} lists them with their reasons" + _replays(snapshot),
         )
     if snapshot.rejected:
         yield Finding(
@@ -178,6 +179,18 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             f"{snapshot.rejected[0]}",
             "tell their author, and delete the node: the records are as if nobody had asked",
         )
+
+
+def _replays(snapshot: Snapshot) -> str:
+    """Return how letters that are left are delivered again: as they are now, by the list or from their folders."""
+    nodes = [node for node in snapshot.dead_letters.values() if node.left]
+    if not nodes:
+        return ""
+    ways = {tuple(replay_words(node)) for node in nodes}
+    # What the list of one shard does not name stands in its folder, with the letters of the others.
+    ways = {way for way in ways if way[0] == "--from"} or ways
+    lines = " and ".join(snapshot.command("dead-letters", "replay", *way) for way in sorted(ways))
+    return f"; once what they fail at is mended, {lines} {'delivers' if len(ways) == 1 else 'deliver'} them again"
 
 
 def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.checkpoint.model.run_status import Lag
 from kinesis_trident.console.dead_letter_replay import replay_of
@@ -311,6 +312,4 @@ def _reason(run: Run) -> str:
 
 
 def _message_id(snapshot: Snapshot, shard: str, run: Run) -> str:
-    first = run.first or f"after {run.prev}"
-    whole = f"{snapshot.layout.key_of(shard).source}:{first}"
-    return whole if run.count == 1 and run.first else f"{whole}..{run.last}"
+    return str(MessageId.of_run(snapshot.layout.key_of(shard).source, run))

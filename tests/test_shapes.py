@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -203,3 +204,18 @@ def forms_at_sinks(name: str) -> Iterator[str]:
 
 def test_a_batch_has_one_identity_at_sinks_and_one_mark() -> None:
     assert len(list(forms_at_sinks("txid"))) <= 2
+
+
+def test_message_ids_are_made_and_read_in_one_place() -> None:
+    """Lines elsewhere that put one together or take one apart: of errors, of an outcome, and a column of a list."""
+    form = re.compile(
+        r'message_id\.r?partition|text\.partition\(":"\)\[|(?:source|shard)\}:\{|partition\("\.\."\)|"after [{"]'
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for folder in ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if form.search(line) and path.name != "message_id.py"
+    ]
+    assert len(found) <= 4, found

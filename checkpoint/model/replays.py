@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode, Replay
 from kinesis_trident.tracker.position_keys import (
     Keys,
@@ -129,12 +130,9 @@ class _KeyRanges:
 
 
 def _span_of(message_id: str) -> Span:
-    """Return the records that a letter stands for: its message id ends with `5`, `5..9` or `after 4..9`."""
-    first, dots, last = message_id.rpartition("/")[2].partition(":")[2].partition("..")
-    if first.startswith("after "):
-        before = first.removeprefix("after ")
-        return "", last, None if before == "None" else before
-    return first, last if dots else first, None
+    """Return the records that a letter stands for."""
+    named = MessageId.parse(message_id)
+    return str(named.first or ""), str(named.last), str(named.prev) if named.prev is not None else None
 
 
 def _part(one: Replay, keys: Keys, mask: Mask) -> Iterator[Replay]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.console.changes import confirm, note_request
@@ -24,12 +25,13 @@ from kinesis_trident.console.dead_letter_replay import (
     folder_in_command,
     letters_in,
     listed_ids,
+    message_id_of,
     payload_text,
     plain_folder,
     refuse_replayed,
     replayed_ids,
-    withdraw,
 )
+from kinesis_trident.console.redelivery import find_requests, withdraw
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.scope import Scope, open_scope
 from kinesis_trident.console.target import (
@@ -169,13 +171,16 @@ def dead_letters(
             choice = Choice(since or 0, reason or "", again)
             with open_scope(target, shard) as scope:
                 chosen = _chosen(scope, ids, every, folder, exhausted, choice)[: limit or None]
+                requests = find_requests(
+                    scope.stores, map(message_id_of, chosen), found=folder is not None, again=again
+                )
                 if not (ids or yes) and sys.stdin.isatty():
-                    count = count_noun(len(chosen), "record")
+                    count = count_noun(sum(one.count for one in requests), "record")
                     confirm(
                         f"{target.application}: deliver {count}{scope.said} again, with a new count of attempts",
                         yes=False,
                     )
-                ask(scope.stores, chosen, as_json, what="replay", found=folder is not None, again=again)
+                ask(requests, as_json, what="replay")
         case LetterAction.CANCEL:
             with open_scope(target, shard) as scope:
                 scope.check_records(ids, change=True)
@@ -250,14 +255,17 @@ def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
 def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice) -> list[str]:
     application = scope.stores[0].layout.application
     held, expired = folder_ids(folder, application, _streams(scope), choice)
-    missing = sorted(set(ids) - set(held))
+    names = {text: message_id_of(text) for text in ids}
+    found = [message_id_of(text) for text in held]
+    missing = sorted(text for text, one in names.items() if not any(map(one.takes, found)))
     if missing:
         msg = f"{redact(folder)} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
         raise ConsoleError(msg)
     if expired and not ids:
         print(f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr)
     before = replayed_ids(scope.stores)
-    meant = ids or [text for text in held if (text in before) is choice.again]
+    some = [str(one) for one in found if not ids or any(name.takes(one) for name in names.values())]
+    meant = [text for text in some if ids or (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if held else ""
         msg = f"{redact(folder)} holds no dead letter of {application!r} that can be replayed.{hint}"
@@ -273,9 +281,14 @@ def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> 
     if bool(ids) is every:
         msg = "cancel needs message ids, or --all"
         raise ConsoleError(msg)
+    named = [message_id_of(text) for text in ids]
+
+    def is_meant(one: MessageId) -> bool:
+        return (every or any(name.takes(one) for name in named)) and scope.takes(str(one))
+
     withdrawn = late = 0
     for store in scope.stores:
-        count, taken = withdraw(store, lambda text: (every or text in ids) and scope.takes(text))
+        count, taken = withdraw(store, is_meant)
         if count:
             note_request(store, f"cancel the replay of {', '.join(ids[:3]) or f'all{scope.said}'}")
         withdrawn, late = withdrawn + count, late + taken
@@ -344,13 +357,20 @@ def _letters(
     for one in folders:
         found |= _in_folder(one, target.application, _streams(scope), given=folder is not None)
     whole = listed | found if folder is None else found
-    strange = sorted(set(ids) - set(whole))
+    names = {text: MessageId.find(text) for text in {*ids, *whole}} if ids else {}
+
+    def is_named(letter: str, text: str) -> bool:
+        """Return whether a letter is the named one, or a record of the named run."""
+        name, one = names[text], names[letter]
+        return letter == text or (name is not None and one is not None and name.takes(one))
+
+    strange = sorted(text for text in set(ids) if not any(is_named(letter, text) for letter in whole))
     if strange:
         where = redact(folder) if folder else ", ".join(["ZooKeeper's list", *folders])
         msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids, or give --from FOLDER"
         raise ConsoleError(msg)
     for message_id, letter in whole.items():
-        if (not ids or message_id in ids) and scope.takes(message_id):
+        if (not ids or any(is_named(message_id, text) for text in ids)) and scope.takes(message_id):
             yield letter
 
 

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.commands.application_options import add_command
-from kinesis_trident.console.dead_letter_replay import waiting_ids
-from kinesis_trident.console.redelivery import deliver_again
+from kinesis_trident.console.dead_letter_replay import message_id_of, waiting_ids
+from kinesis_trident.console.redelivery import Redelivery, deliver_again, find_requests
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.target import (
@@ -100,21 +99,13 @@ def retries(
             what = f" for a reason with {reason!r}" if reason else ""
             msg = f"no record{scope.said} waits for a retry{what}. {target.command('retries')} shows all that do"
             raise ConsoleError(msg)
-        ask(scope.stores, chosen, as_json, what="retry now")
+        ask(find_requests(scope.stores, map(message_id_of, chosen)), as_json, what="retry now")
 
 
-def ask(
-    stores: Sequence[SourceStore],
-    texts: list[str],
-    as_json: bool,
-    *,
-    what: str,
-    found: bool = False,
-    again: bool = False,
-) -> None:
-    """Ask the query for records, note that, and say when they come; `found` and `again` as in `ask_for_replay`."""
-    count = deliver_again(stores, texts, what=what, found=found, again=again)
-    running = any(store.epochs.owner() for store in stores)
+def ask(requests: Sequence[Redelivery], as_json: bool, *, what: str) -> None:
+    """Ask the query for records, note that, and say when they come."""
+    count = deliver_again(requests, what=what)
+    running = any(one.store.epochs.owner() for one in requests)
     if as_json:
         print(json_line({"records": count, "running": running}))
         return

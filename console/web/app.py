@@ -24,8 +24,12 @@ from starlette.types import Receive, Scope, Send
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.errors import KinesisTridentError
-from kinesis_trident.console.dead_letter_replay import refuse_replayed, waiting_ids
-from kinesis_trident.console.redelivery import dead_letter_now, deliver_again
+from kinesis_trident.console.dead_letter_replay import (
+    message_id_of,
+    refuse_replayed,
+    waiting_ids,
+)
+from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import count_noun, duration, iso_time, short
@@ -299,7 +303,7 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
     action, one = fields.get("action"), fields.get("id", "")
     with site.watcher.stores(application) as stores:
         if action == "dead-letter":
-            scope = scope_of(stores, one.partition("/")[0])
+            scope = scope_of(stores, message_id_of(one).stream)
             count = sum(dead_letter_now(store, {one}) for store in scope.stores)
             return f"{count_noun(count, 'record')} will be dead-lettered {_when(stores)}"
         if action == "retry" and not one:
@@ -315,7 +319,8 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
         if not ids:
             msg = "no such record waits for a retry any more. Look at the list again"
             raise ConsoleError(msg)
-        count = deliver_again(stores, ids, what="retry now" if action == "retry" else "replay")
+        requests = find_requests(stores, map(message_id_of, ids))
+        count = deliver_again(requests, what="retry now" if action == "retry" else "replay")
         return f"{count_noun(count, 'record')} will be delivered again {_when(stores)}"
 
 

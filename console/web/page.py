@@ -68,7 +68,7 @@ def _part(part: HomeView, now: int) -> Row:
         "batches": _batches(history, now),
         "unseen": sum(batch.planned_at is None for batch in history.batches),
         "reasons": _cut(VIEWS["retry-reasons"](snapshot, now).rows),
-        "retries": _cut(_retries(snapshot, now), waiting),
+        "retries": _cut(retries(snapshot, now, _ROWS).rows, waiting),
         "inflight": _cut(inflight(snapshot, now, failed=False).rows),
         "letters": _cut(letters.rows),
         "letters_note": letters.note,
@@ -126,15 +126,6 @@ def _health(row: Row) -> tuple[bool, bool, bool, int, int]:
     lag = row["lag_ms"]
     fine = row["refused_ms"] is None and not row["blocked"]
     return row["state"] == "drained", fine, lag is not None, -(lag or 0), -row["retrying"]
-
-
-def _retries(snapshot: Snapshot, now: int) -> list[Row]:
-    """Return the rows of waiting runs, with the id of the last record of each, which names the run in a change."""
-    rows = []
-    for row in retries(snapshot, now, _ROWS).rows:
-        source, _, records = row["message_id"].partition(":")
-        rows.append(row | {"id": f"{source}:{records.rpartition('..')[2]}"})
-    return rows
 
 
 def _batches(history: History, now: int) -> list[Row]:

@@ -13,6 +13,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode
+from kinesis_trident.checkpoint.model.message_id import source_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_applications
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
@@ -105,7 +106,10 @@ class Watcher:
         No folder is taken from ZooKeeper: whoever writes there would choose what this server reads, and from whom.
         """
         listed: dict[tuple[str, str], tuple[str, int]] = {
-            (look.application, record.message_id): (record.message_id.partition("/")[0], record.txid)
+            (look.application, record.message_id): (
+                source_of(record.message_id).partition("/")[0],
+                record.txid,
+            )
             for look in list(self.looks.values())
             for part in look.parts
             for node in part.snapshot.dead_letters.values()

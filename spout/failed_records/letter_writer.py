@@ -16,6 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from kinesis_trident.checkpoint.model.layout import escape
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.common.folder import Folder
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import (
@@ -163,7 +164,9 @@ class DeadLetterWriter:
                 if sub == UNREADABLE_SUB and not (said and said[-1].reason.startswith("UNREADABLE")):
                     said += (Reason(_iso_ms(self._clock()), why_unreadable(data)),)
                 yield DeadLetter(
-                    message_id=f"{stream}/{shard}:{RecordPosition(int(sequence), sub)}",
+                    message_id=str(
+                        MessageId.of_record(f"{stream}/{shard}", RecordPosition(int(sequence), sub))
+                    ),
                     stream=stream,
                     shard_id=shard,
                     sequence_number=sequence,
@@ -181,9 +184,8 @@ class DeadLetterWriter:
                 reasons += (Reason(_iso_ms(self._clock()), "EXPIRED"),)
             count = run.count - found
             first = RecordPosition.parse(run.first) if run.first else None
-            where = run.first or f"after {run.prev}"
             yield DeadLetter(
-                message_id=f"{stream}/{shard}:{where if run.count == 1 else f'{where}..{run.last}'}",
+                message_id=str(MessageId.of_run(f"{stream}/{shard}", run)),
                 stream=stream,
                 shard_id=shard,
                 sequence_number=str(first.sequence) if first else None,

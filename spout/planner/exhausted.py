@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.spout.errors import ExhaustedError
@@ -47,10 +48,9 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
         run = runs[0]
         reason = run.failures[-1].reason if run.failures else "unknown"
         key = layout.key_of(shard)
-        record = f"{key.source}:{run.first or run.last}"
-        command = command_line(
-            options.zookeeper, layout.root, "dead-letters", layout.application, "replay", record
-        )
+        record = str(MessageId.of_run(key.source, run))
+        words = ("dead-letters", layout.application, "replay", record)
+        command = command_line(options.zookeeper, layout.root, *words)
         msg = (
             f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
             f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "

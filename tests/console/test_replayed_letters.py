@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model import replays
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import (
     DeadLetterRecord,
     DeadLettersNode,
@@ -25,7 +26,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
-from kinesis_trident.console.dead_letter_replay import MessageId, requests
+from kinesis_trident.console.redelivery import find_requests
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import iso_time
@@ -187,7 +188,7 @@ def test_a_request_that_is_withdrawn_while_the_query_takes_it_in_is_not_carried_
 def test_two_requests_that_cross_deliver_a_record_once(query: Query) -> None:
     """As of two people at the page: each has looked before the other's request was there."""
     one = min(replayed(query))
-    (node,) = requests([MessageId.parse(one)])[SHARD]
+    ((node,),) = (request.nodes for request in find_requests([query.store], [MessageId.parse(one)]))
     query.store.external.add(SHARD, node)
     assert again(query) == [1]
     query.store.external.add(SHARD, node)

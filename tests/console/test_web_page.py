@@ -99,7 +99,10 @@ def test_rows_are_cut_before_they_are_formatted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(views, "_message_id", lambda *run: named.append(run) or message_id(*run))
     (part,) = application_values(ApplicationView("billing", NOW, (part_of(snapshot),)))["parts"]
     assert len(named) == 100 + len(reasons)
-    assert [row["id"] for row in part["retries"]["rows"][:2]] == [f"orders/{CHILD}:10", f"orders/{CHILD}:20"]
+    assert [row["message_id"] for row in part["retries"]["rows"][:2]] == [
+        f"orders/{CHILD}:10",
+        f"orders/{CHILD}:20",
+    ]
     assert part["retries"]["more"] == 2_900
 
 

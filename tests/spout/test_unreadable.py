@@ -11,7 +11,8 @@ import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
 
 from kinesis_trident.checkpoint.model.nodes import Pin
-from kinesis_trident.console.dead_letter_replay import MessageId, ask_for_replay, folder_ids
+from kinesis_trident.console.dead_letter_replay import folder_ids, message_id_of
+from kinesis_trident.console.redelivery import deliver_again, find_requests
 from kinesis_trident.spout.batch_read import ShardRange, read_range
 from kinesis_trident.spout.errors import ExhaustedError, TurnChangedError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
@@ -154,7 +155,7 @@ def test_its_letter_is_delivered_again_once_it_can_be_decoded(
     assert ids == ([letter], 0)
     for members in (ODD, {}):
         kinesis.garble(A, found[1], members)
-        assert ask_for_replay([query.store], [MessageId.parse(letter)]) == 1
+        assert deliver_again(find_requests([query.store], [message_id_of(letter)]), what="replay") == 1
         rows = query.batch()
         if members:
             # It still cannot be, and is dead-lettered again.

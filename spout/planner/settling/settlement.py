@@ -14,6 +14,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.codec import misfit_error, name_in_errors
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
     DeadLetterRecord,
@@ -290,10 +291,9 @@ def _position_after(start: str, pin: Pin | None) -> str:
 
 def _letter(buried: Buried, failures: Sequence[Failure], turn: FinishedTurn) -> DeadLetterRecord:
     run, count, reached = buried
-    where = run.first or f"after {run.prev}"
-    last = run.last if count == run.count else str(reached)
+    part = run if count == run.count else msgspec.structs.replace(run, last=str(reached), count=count)
     return DeadLetterRecord(
-        message_id=f"{turn.source}:{where}" if count == 1 else f"{turn.source}:{where}..{last}",
+        message_id=str(MessageId.of_run(turn.source, part)),
         attempts=run.attempt,
         reason=failures[-1].reason if failures else "",
         time=turn.now,
