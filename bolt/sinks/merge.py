@@ -97,7 +97,8 @@ def merge_into(
     """
     keys, order = _names(key), _names(order_by)
     place = (sa.make_url(url), table, outcomes.application, df.schema.json(), keys, order, timeout)
-    sink = _SINKS.get(place, lambda: _open(df, place), is_usable=lambda sink: sink.is_usable)
+    # One for each table: rows with other columns find what a call with these has left beside it.
+    sink = _SINKS.get(place[:3], lambda: _open(df, place), is_usable=lambda sink: sink.is_usable_for(place))
     try:
         loader = _Loader(sink.url, sink.tables, outcomes.batch, bytes_by_driver)
         loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
@@ -131,7 +132,12 @@ class _MergeSink:
     engine: sa.Engine
     tables: MergeTables
     timeout: float
+    place: tuple[Any, ...]
     is_usable: bool = field(default=True)
+
+    def is_usable_for(self, place: tuple[Any, ...]) -> bool:
+        """Return whether it is for rows and arguments as these, and no error has come between."""
+        return self.is_usable and self.place == place
 
     def write(self, loader: _Loader, outcomes: Outcomes, loaded: Sequence[_Loaded]) -> None:
         """Merge what the tasks have loaded, and the rows that they gave."""
@@ -204,7 +210,7 @@ def _open(df: DataFrame, place: tuple[Any, ...]) -> _MergeSink:
     engine = _engine(url)
     with _telling(engine):
         tables = open_tables(engine, table, application, df.schema, keys, order)
-    return _MergeSink(url, engine, tables, timeout)
+    return _MergeSink(url, engine, tables, timeout, place)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -276,6 +277,24 @@ def test_one_table_by_two_names_in_one_batch(place: Place) -> None:
     # Another attempt at the batch is no second call.
     place.write(["c"], Outcomes(1, "shop", 1, home=ORDERS), place.names[-1])
     assert place.read() == ["c"]
+
+
+def test_one_table_by_rows_of_other_columns_in_one_batch(tmp_path: Path) -> None:
+    """Each kind of rows has a table of its own beside it, and has been merged in a batch of its own before."""
+    narrow = order_rows(["a"]).drop_columns("messageId")
+    kinds = [narrow.append_column("more", pa.array(["x"])), narrow]
+
+    def merge(rows: pa.Table, outcomes: Outcomes) -> None:
+        url = f"sqlite:///{tmp_path}/shop.db"
+        merge_into(local_rows(rows), outcomes, url, "orders", key="order_id", order_by="version")
+
+    for txid, rows in enumerate(kinds, 1):
+        merge(rows, Outcomes(1, "shop", txid))
+    for txid, (first, second) in enumerate((kinds, kinds[::-1]), 3):
+        attempt = Outcomes(1, "shop", txid)
+        merge(first, attempt)
+        with pytest.raises(TwiceError):
+            merge(second, attempt)
 
 
 @dataclass
