@@ -8,20 +8,25 @@ counts again, as in Storm: exactly once is Trident's.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
+from pyspark.sql.types import StructType, TimestampType
+
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException, OperatorError, TopologyError
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
-from kinesis_trident.trident.build.checks import check_factory
+from kinesis_trident.trident.build.checks import check_factory, check_kind
+from kinesis_trident.trident.build.fields import choose_fields
+from kinesis_trident.trident.maps.values import fresh, fresh_all
 from kinesis_trident.trident.maps.window_shape import Shape
-from kinesis_trident.trident.state import ATTEMPT, MapState, StateFactory, StateType
+from kinesis_trident.trident.state import ATTEMPT, Key, MapState, RemovableMapState, StateFactory, StateType
 from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentTuple
@@ -44,6 +49,7 @@ T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
+_UNREAD = object()
 
 
 class _OnState(Bolt):
@@ -93,6 +99,15 @@ class _OnState(Bolt):
             raise OperatorError(msg)
         return state
 
+    def _check(self, key: Key, value: Any) -> None:
+        """Check that the state can store a value under a key; a state of another package is not asked.
+
+        Raises:
+            SerializationError: it cannot.
+        """
+        if isinstance(self._factory, MapStateFactory):
+            self._factory.check(key, value)
+
     def _shape(self, context: TopologyContext) -> Shape | None:
         """Return the shape of the windows that the state keeps; None if it keeps none."""
         return None
@@ -108,12 +123,17 @@ class _OnState(Bolt):
 
 
 class KeyValueState(Generic[T]):
-    """The state of a task, by key: read from the store when it is first asked for, written at the end of the batch."""
+    """The state of a task, by key: read from the store when it is first asked for, written at the end of the batch.
 
-    def __init__(self, state: MapState[T]) -> None:
+    What a tuple has put is taken back if it raises an error.
+    """
+
+    def __init__(self, state: MapState[T], check: Callable[[Key, Any], None] | None = None) -> None:
         self._state = state
-        self._values: dict[Hashable, T | None] = {}
-        self._changed: dict[Hashable, None] = {}
+        self._check = check
+        self._values: dict[Key, T | None] = {}
+        self._changed: dict[Key, None] = {}
+        self._before: dict[Key, tuple[Any, bool]] = {}
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the value of a key, `default` if there is none; a tuple is a key of several values."""
@@ -121,22 +141,69 @@ class KeyValueState(Generic[T]):
 
     def get_all(self, keys: Sequence[Hashable], default: Any = None) -> list[Any]:
         """Return the value of each key, with one request for all that are not known yet."""
-        new = [key for key in dict.fromkeys(keys) if key not in self._values]
-        self._values.update(zip(new, self._state.multi_get([*map(_key, new)]), strict=True))
-        found = [self._values[key] for key in keys]
+        asked = [*map(_key, keys)]
+        self._read(asked)
+        # Copies: a value counts from when it is put.
+        found = [fresh(self._values[key]) for key in asked]
         return [default if value is None else value for value in found]
 
     def put(self, key: Hashable, value: T | None) -> None:
-        """Set the value of a key."""
-        self._values[key] = value
-        self._changed[key] = None
+        """Set the value of a key; None deletes it.
+
+        Raises:
+            SerializationError: the state cannot store the key, or the value.
+        """
+        named = _key(key)
+        if self._check is not None:
+            self._check(named, value)
+        self._before.setdefault(named, (self._values.get(named, _UNREAD), named in self._changed))
+        self._values[named] = fresh(value)
+        self._changed[named] = None
+
+    def delete(self, key: Hashable) -> None:
+        """Delete a key."""
+        self.put(key, None)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of each key, and then its value; only states in memory and in files can list their keys.
+
+        Raises:
+            StateError: another one.
+        """
+        listed = {(*key,): value for *key, value in self._state.tuples()}
+        now = listed | {key: self._values[key] for key in self._changed}
+        return ((*key, fresh(value)) for key, value in now.items() if value is not None)
+
+    def keep(self) -> None:
+        """Keep what the tuple has put: it is done."""
+        self._before.clear()
+
+    def take_back(self) -> None:
+        """Take back what the tuple has put: it has failed."""
+        for key, (value, was_changed) in self._before.items():
+            self._values[key] = value
+            if value is _UNREAD:
+                del self._values[key]
+            if not was_changed:
+                del self._changed[key]
+        self._before.clear()
 
     def write(self) -> None:
         """Write the changed values."""
-        keys = [*self._changed]
-        self._changed.clear()
-        if keys:
-            self._state.multi_put([*map(_key, keys)], [self._values[key] for key in keys])
+        changed, self._changed = self._changed, {}
+        kept = [key for key in changed if self._values[key] is not None]
+        gone = [key for key in changed if self._values[key] is None]
+        if kept:
+            self._state.multi_put(kept, [self._values[key] for key in kept])
+        if gone and isinstance(self._state, RemovableMapState):
+            self._state.multi_remove(gone)
+        elif gone:
+            self._state.multi_put(gone, [None] * len(gone))
+
+    def _read(self, keys: Sequence[Key]) -> None:
+        new = [key for key in dict.fromkeys(keys) if key not in self._values]
+        if new:
+            self._values.update(zip(new, self._state.multi_get(new), strict=True))
 
 
 class StatefulBolt(_OnState):
@@ -159,9 +226,19 @@ class StatefulBolt(_OnState):
         """The task begins."""
 
     def _begin(self, context: TopologyContext, collector: OutputCollector) -> Callable[[Any], object]:
-        self._values: KeyValueState[Any] = KeyValueState(self._open(context))
+        self._values: KeyValueState[Any] = KeyValueState(self._open(context), self._check)
         self.prepare(context, collector, self._values)
-        return self.execute
+        self._values.keep()
+        return self._execute
+
+    def _execute(self, tup: Tuple) -> object:
+        try:
+            done: object = self.execute(tup)  # type: ignore[func-returns-value]
+        except BaseException:
+            self._values.take_back()
+            raise
+        self._values.keep()
+        return done
 
     def _write(self) -> None:
         self._values.write()
@@ -225,24 +302,41 @@ class WindowedBolt(_OnState):
         """Process a window."""
         raise NotImplementedError
 
+    def _check_input(self, name: str, fields: StructType) -> None:
+        what = f"bolt {name!r}"
+        for one in choose_fields(self._inputs, fields, what):
+            check_kind(f"{what}: the field {one!r}", self._factory, fields[one].dataType)
+        if self._time is not None:
+            [time] = choose_fields([self._time], fields, what)
+            kind = fields[time].dataType
+            if not isinstance(kind, TimestampType):
+                msg = f"{what}: its time {time!r} is {kind.simpleString()}, not a timestamp. Name a field of that type"
+                raise TopologyError(msg)
+
     def _begin(self, context: TopologyContext, collector: OutputCollector) -> Callable[[Any], object]:
         self._open(context)
         self._acks, self._emits = collector, BasicOutputCollector(collector)
-        self._taken: list[Tuple] = []
+        self._taken: list[tuple[Tuple, int, list[Any]]] = []
         # It acks what the state keeps, and anchors what a window emits.
         self.prepare(context, self._emits)  # type: ignore[arg-type]
-        return self._taken.append
+        return self._take
+
+    def _take(self, tup: Tuple) -> None:
+        """Take a tuple for the windows; one that they cannot keep fails alone."""
+        if not tup.is_tick:
+            at, values = self._moment(tup), [tup[one] for one in self._inputs]
+            self._check((self._context.component,), values)
+            self._taken.append((tup, at, fresh_all(values)))
 
     def _shape(self, context: TopologyContext) -> Shape:
         # The windows of a task that is gone would never close.
         return self._window.shape(context.tasks or 0)
 
     def _finish(self) -> None:
-        taken = [tup for tup in self._taken if not tup.is_tick]
         what = f"bolt {self._context.component!r}"
         try:
             with convert_replay_requests(what):
-                self._close(taken)
+                self._close()
         except (OperatorError, BatchFailedError):
             raise
         except failures() as error:
@@ -251,16 +345,16 @@ class WindowedBolt(_OnState):
                 "the bolt or its state and start the query again, which reads the batch again"
             )
             raise OperatorError(msg) from error
-        for tup in taken:
+        for tup, *_ in self._taken:
             self._acks.ack(tup)
         self.cleanup()
 
-    def _close(self, taken: Sequence[Tuple]) -> None:
+    def _close(self) -> None:
         name, task = self._context.component, self._context.task
         txid, shape = self._context.txid, self._shape(self._context)
+        taken = [tup for tup, *_ in self._taken]
         kept: list[list[Any]] = [
-            [at, txid, number, [tup[one] for one in self._inputs]]
-            for number, (tup, at) in enumerate(zip(taken, map(self._moment, taken), strict=True))
+            [at, txid, number, values] for number, (_, at, values) in enumerate(self._taken)
         ]
         if not kept:
             return
@@ -281,7 +375,8 @@ class WindowedBolt(_OnState):
             content = sorted(window.partial, key=itemgetter(0))
             here = [taken[number] for _, of, number, _ in content if of == txid]
             self._emits.tup = here or taken[-1:]  # type: ignore[assignment]
-            tuples = [TridentTuple(self._inputs, values) for *_, values in content]
+            # A tuple is in several windows.
+            tuples = [TridentTuple(self._inputs, fresh_all(values)) for *_, values in content]
             start, end = (max(window.start, 0), window.end) if self._time is None else times_of(name, window)
             self._run(TupleWindow(start, end, tuples))
 
@@ -303,12 +398,11 @@ class WindowedBolt(_OnState):
             return 0
         at = tup[self._time]
         if not isinstance(at, datetime):
-            msg = (
-                f"bolt {self._context.component!r}: its time {self._time!r} is {at!r}, not a timestamp. Give it the "
-                "type timestamp, and filter tuples without one before"
-            )
-            raise OperatorError(msg)
-        return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _ONE
+            msg = f"its time {self._time!r} is {at!r}, not a timestamp"
+            raise ValueError(msg)
+        moment = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _ONE
+        self._window.shape().check_calendar(self._time, moment)
+        return moment
 
 
 def _key(key: Hashable) -> tuple[Any, ...]:

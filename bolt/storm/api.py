@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BoltError, OperatorError, TopologyError
 from kinesis_trident.bolt.steps.columns import Columns
@@ -344,6 +345,9 @@ class Bolt:
         """Prepare the task; return the function that takes each tuple."""
         self.prepare(context, collector)
         return self.execute
+
+    def _check_input(self, name: str, fields: StructType) -> None:
+        """Check the fields of a stream that the bolt takes, when the topology is built."""
 
     def _finish(self) -> None:
         """Take the end of the batch."""

@@ -32,7 +32,7 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.names import check_fields, check_name
 from kinesis_trident.bolt.steps.functions import reason_of
-from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt
 from kinesis_trident.bolt.storm.checks import check_bolt, check_groupings, configuration_of, find_stream
 from kinesis_trident.bolt.storm.components import (
     BoltPart,
@@ -312,6 +312,9 @@ class TopologyBuilder(StormNames):
         configuration, tick = configuration_of(declared, self._configuration)
         given = {one.source: parts[one.component].streams[one.stream].fields for one in declared.groupings}
         inputs = inputs_of(declared, given)
+        if isinstance(declared.bolt, Bolt):
+            for fields in given.values():
+                declared.bolt._check_input(declared.name, fields)
         part = BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
         if part.stays and declared.parallelism is not None:
             msg = (

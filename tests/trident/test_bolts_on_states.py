@@ -251,13 +251,11 @@ def test_an_error_in_a_window_fails_the_batch_and_loses_none() -> None:
         seen(made, [["a b c"]])
 
 
-def test_a_value_that_the_state_cannot_keep_stops_the_query() -> None:
+def test_a_field_that_the_state_cannot_keep_is_refused_when_it_is_built() -> None:
     made = builder()
     bolt = Windows(MemoryMapState.opaque(), TumblingCountWindow(2), ["data"])
     made.set_bolt("windows", bolt, 1).global_grouping("lines")
-    with pytest.raises(
-        OperatorError, match=r"'windows': its windows could not be updated \(SerializationError"
-    ):
+    with pytest.raises(TopologyError, match="'windows': the field 'data': its values are binary"):
         run_topology(made, {"lines": ["a"]})
 
 

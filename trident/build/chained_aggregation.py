@@ -22,6 +22,7 @@ from kinesis_trident.trident.build.aggregation_nodes import (
 from kinesis_trident.trident.build.fields import Fields, Names, append_fields
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.nodes import AggregateNode, AnyAggregator, TopologyNode
+from kinesis_trident.trident.maps.values import fresh
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -41,7 +42,8 @@ class Link:
 
     def seen(self, tup: TridentTuple) -> TridentTuple:
         """Return the tuple with only the fields that the aggregator reads."""
-        return TridentTuple(self.read, [tup[name] for name in self.read])
+        # The next one of the chain gets the same tuple.
+        return TridentTuple(self.read, [fresh(tup[name]) for name in self.read])
 
 
 @dataclass(frozen=True, slots=True)

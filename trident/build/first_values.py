@@ -21,9 +21,8 @@ from pyspark.sql.types import (
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
-from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
-from kinesis_trident.trident.state import StateFactory, StateType
-from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.state import StateFactory
+from kinesis_trident.trident.stores.factory import MapStateFactory, stored_form
 
 _KINDS: dict[type, DataType] = {
     bool: BooleanType(),
@@ -57,13 +56,8 @@ def check_first_value(
     value = _first_value(aggregator)
     if value is None or not isinstance(factory, MapStateFactory):
         return
-    stored: Any = value
-    if factory.kind is StateType.OPAQUE:
-        stored = OpaqueValue(1, value, None)
-    elif factory.kind is StateType.TRANSACTIONAL:
-        stored = TransactionalValue(1, value)
     try:
-        factory.serializer.serialize(stored)
+        factory.serializer.serialize(stored_form(factory.kind, value))
     except Exception as error:
         msg = (
             f"{operation}: {_name(aggregator)} returns {value!r}, which the state's "

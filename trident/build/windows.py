@@ -26,7 +26,6 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
 from kinesis_trident.trident.aggregators import CombinerAggregator, Count, FirstN, Max
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -72,7 +71,6 @@ S = TypeVar("S")
 
 _ARRIVAL = "approximateArrivalTimestamp"
 _NO_TIME = timedelta(0)
-_DAY = timedelta(days=1) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +324,9 @@ class PaneFunction(ArrowFunction):
             raise ValueError(msg)
         times = pc.cast(batch.column(0), pa.timestamp("us", "UTC"))
         at = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        width, size = self._shape.width, self._shape.size
-        first, last = FIRST_DAY * _DAY + size, (LAST_DAY + 1) * _DAY - size
-        if at.size and not (first <= at.min() and at.max() < last):
-            msg = (
-                f"the event time {name!r} is {at[0]:,} microseconds since 1970, and its windows are outside of the "
-                "years 1 to 9999. Were milliseconds taken for seconds?"
-            )
-            raise ValueError(msg)
+        width = self._shape.width
+        if at.size:
+            self._shape.check_calendar(name, int(at.min()), int(at.max()))
         columns = [pa.array(self._buckets_of(batch)), pa.array(at // width * width), pa.array(at)]
         return pa.RecordBatch.from_arrays(columns, [BUCKET, PANE, AT]), np.arange(batch.num_rows)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from kinesis_trident.trident.errors import BrokenBatchError, ConflictError
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap, Reads
 from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap, are_different
-from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue, fresh_all
 from kinesis_trident.trident.state import Key, ValueUpdater
 
 T = TypeVar("T")
@@ -250,14 +249,6 @@ def _shift(apply: Apply, at: Sequence[int]) -> Apply:
     return lambda inner, bases: apply(at if len(inner) == len(at) else [at[i] for i in inner], bases)
 
 
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
-
-
-def own(bases: list[Any]) -> list[Any]:
-    """Copy values that an updater may change in place: the old value is stored again, as the previous one."""
-    return bases if _ATOMS.issuperset(map(type, bases)) else copy.deepcopy(bases)
-
-
 class TransactionalMap(TransactionMap[T]):
     """Keeps `TransactionalValue`s: skips keys that the batch has already updated.
 
@@ -286,12 +277,12 @@ class TransactionalMap(TransactionMap[T]):
         skipped = () if overwrite else ours
         bases = self._visible(reads)
         if not skipped:
-            news = apply(range(len(bases)), own(bases))
+            news = apply(range(len(bases)), fresh_all(bases))
             return [TransactionalValue(txid, new) for new in news], skipped, news
         at = [i for i in range(len(bases)) if i not in skipped]
         results = bases
         stored: list[Any] = [None] * len(bases)
-        for i, new in zip(at, apply(at, own([bases[i] for i in at])) if at else [], strict=True):
+        for i, new in zip(at, apply(at, fresh_all([bases[i] for i in at])) if at else [], strict=True):
             results[i] = new
             stored[i] = TransactionalValue(txid, new)
         return stored, skipped, results
@@ -329,7 +320,7 @@ class OpaqueMap(TransactionMap[T]):
             ]
         else:
             bases = previous = _before(reads.values, txid)
-        news = apply(range(len(bases)), own(bases))
+        news = apply(range(len(bases)), fresh_all(bases))
         return list(map(OpaqueValue, repeat(txid), news, previous)), (), news
 
 

@@ -8,6 +8,10 @@ from math import gcd
 
 import msgspec
 
+from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
+
+_DAY = timedelta(days=1) // timedelta(microseconds=1)
+
 
 class Shape(msgspec.Struct, array_like=True, frozen=True):
     """Windows of `size`, which start at `offset` and every `slide` before and after.
@@ -50,6 +54,26 @@ class Shape(msgspec.Struct, array_like=True, frozen=True):
     def last_end(self, pane: int) -> int:
         """Return the end of the last window that a pane is in."""
         return self._last_start(pane) + self.size
+
+    def check_calendar(self, time: str, first: int, last: int | None = None) -> None:
+        """Check that windows of points have a start and an end in the calendar.
+
+        Args:
+            time: the name of the field of the points.
+            first: the least of them.
+            last: the greatest; None: there is one.
+
+        Raises:
+            ValueError: one has not.
+        """
+        least, most = FIRST_DAY * _DAY + self.size, (LAST_DAY + 1) * _DAY - self.size
+        if first < least or (first if last is None else last) >= most:
+            wrong = first if first < least or last is None else last
+            msg = (
+                f"the event time {time!r} is {wrong:,} microseconds since 1970, and its windows are outside of the "
+                "years 1 to 9999. Were milliseconds taken for seconds?"
+            )
+            raise ValueError(msg)
 
     def _last_start(self, pane: int) -> int:
         return (pane - self.offset) // self.slide * self.slide + self.offset

@@ -12,14 +12,16 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from kinesis_trident.common.per_process import PerProcess
-from kinesis_trident.trident.errors import StateOptionsError
+from kinesis_trident.trident.errors import SerializationError, StateOptionsError
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.cached import CachedMap, Remembered
 from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
 from kinesis_trident.trident.maps.stored_map import StoredMap
 from kinesis_trident.trident.maps.transactions import OpaqueMap, Removals, TransactionalMap, TransactionMap
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key, StateFactory, StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.key_text import encode_keys
 from kinesis_trident.trident.stores.options import MapOptions, options_of
 from kinesis_trident.trident.stores.ownership import Owner, StatePlace
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
@@ -65,6 +67,13 @@ def map_state(
     if kind is StateType.NON_TRANSACTIONAL:
         return NonTransactionalMap(backing, (global_key,))
     return _MAPS[kind](backing, removed, (global_key,))
+
+
+def stored_form(kind: StateType, value: Any) -> Any:
+    """Return a value as a state of a kind stores it in its first batch."""
+    if kind is StateType.OPAQUE:
+        return OpaqueValue(1, value, None)
+    return TransactionalValue(1, value) if kind is StateType.TRANSACTIONAL else value
 
 
 class MapStateFactory(StateFactory):
@@ -147,6 +156,22 @@ class MapStateFactory(StateFactory):
     def global_key(self) -> str:
         """The key of a global aggregate."""
         return self._options.global_key
+
+    def check(self, key: Key, value: Any) -> None:
+        """Check that a value can be stored under a key.
+
+        Raises:
+            SerializationError: it cannot.
+        """
+        if self._options.key_factory is None:
+            encode_keys([key])
+        if value is None:
+            return
+        try:
+            self._serializer.serialize(stored_form(self.kind, value))
+        except Exception as error:
+            msg = f"the value of key {key!r} cannot be stored: {error}. Build it from numbers, strings, lists and dicts"
+            raise SerializationError(msg) from None
 
     def make_state(
         self, conf: Mapping[str, Any], partition_index: int, num_partitions: int

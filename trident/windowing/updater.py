@@ -16,6 +16,7 @@ from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics
+from kinesis_trident.trident.maps.values import fresh, fresh_all
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
@@ -202,7 +203,11 @@ def _check_stored(operation: str, stored: Any) -> _Stored:
 class OfCombiner:
     """The windows of a combiner: its partial results, of which one is the result."""
 
-    combine: Callable[[Any, Any], Any]
+    combiner: Callable[[Any, Any], Any]
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Combine copies: a pane is in several windows, and stays in the state."""
+        return self.combiner(fresh(left), fresh(right))
 
     def stored(self, value: Any) -> Any:
         """Return the value."""
@@ -240,7 +245,9 @@ class OfContent:
         collector = TridentCollector(self.operation, self.width)
         value = self.aggregator.init(None, collector)
         for _, *values in sorted(partial, key=itemgetter(0)):
-            value = self.aggregator.aggregate(value, TridentTuple(self.fields, values), collector)
+            # A tuple is in several windows, and stays in the state.
+            tup = TridentTuple(self.fields, fresh_all(values))
+            value = self.aggregator.aggregate(value, tup, collector)
         self.aggregator.complete(value, collector)
         return collector.rows
 
