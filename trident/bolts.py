@@ -137,15 +137,18 @@ class KeyValueState(Generic[T]):
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the value of a key, `default` if there is none; a tuple is a key of several values."""
-        return self.get_all([key], default)[0]
+        named = _key(key)
+        if named not in self._values:
+            self._read([named])
+        value = self._values[named]
+        # A copy: a value counts from when it is put.
+        return default if value is None else fresh(value)
 
     def get_all(self, keys: Sequence[Hashable], default: Any = None) -> list[Any]:
         """Return the value of each key, with one request for all that are not known yet."""
         asked = [*map(_key, keys)]
         self._read(asked)
-        # Copies: a value counts from when it is put.
-        found = [fresh(self._values[key]) for key in asked]
-        return [default if value is None else value for value in found]
+        return [self.get(key, default) for key in asked]
 
     def put(self, key: Hashable, value: T | None) -> None:
         """Set the value of a key; None deletes it.

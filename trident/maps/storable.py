@@ -110,9 +110,9 @@ class Form:
         if kind is float or kind is Decimal:
             return self.mark(value)
         if kind is OpaqueValue or kind is TransactionalValue:
-            return kind(*map(self.store, _parts(value)))
+            return kind(value.txid, *map(self.store, _values(value)))
         if kind is list:
-            return list(map(self.store, value))
+            return [item if type(item) is str else self.store(item) for item in value]
         if kind is dict:
             return self._store_dict(value)
         if kind is tuple:
@@ -148,7 +148,7 @@ def restore(value: Any) -> Any:
     """
     kind = type(value)
     if kind is OpaqueValue or kind is TransactionalValue:
-        return kind(*map(restore, _parts(value)))
+        return kind(value.txid, *map(restore, _values(value)))
     if kind is list:
         return list(map(restore, value))
     if kind is not dict:
@@ -189,5 +189,5 @@ def find_not_finite(column: pa.Array) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _parts(value: Any) -> tuple[Any, ...]:
-    return tuple(getattr(value, name) for name in value.__struct_fields__)
+def _values(stored: Any) -> tuple[Any, ...]:
+    return (stored.current, stored.previous) if type(stored) is OpaqueValue else (stored.value,)

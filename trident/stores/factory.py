@@ -69,6 +69,11 @@ def map_state(
     return _MAPS[kind](backing, removed, (global_key,))
 
 
+def _is_simple(value: Any) -> bool:
+    """Return whether every store takes a value, as a key and in the formats of this package; most are so."""
+    return type(value) in (int, float, bool) or (type(value) is str and value.isascii())
+
+
 def stored_form(kind: StateType, value: Any) -> Any:
     """Return a value as a state of a kind stores it in its first batch."""
     if kind is StateType.OPAQUE:
@@ -163,9 +168,9 @@ class MapStateFactory(StateFactory):
         Raises:
             SerializationError: it cannot.
         """
-        if self._options.key_factory is None:
+        if self._options.key_factory is None and not (len(key) == 1 and _is_simple(key[0])):
             encode_keys([key])
-        if value is None:
+        if value is None or (self._serializer.option and _is_simple(value)):
             return
         try:
             self._serializer.serialize(stored_form(self.kind, value))

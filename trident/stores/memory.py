@@ -92,7 +92,7 @@ class MemoryByteStore(ByteStore):
             return list(self._values)
 
     def _get(self, key: str, now: float) -> bytes | None:
-        kept = self._kept(key)
+        kept = self._kept(key) if self._max_size else self._values
         entry = kept.get(key)
         if entry is None:
             return None
@@ -104,7 +104,7 @@ class MemoryByteStore(ByteStore):
         return entry[0]
 
     def _set(self, key: str, value: bytes | None, now: float) -> None:
-        kept = self._kept(key)
+        kept = self._kept(key) if self._max_size else self._values
         if value is None:
             kept.pop(key, None)
             return
@@ -118,7 +118,7 @@ class MemoryByteStore(ByteStore):
             self._values.popitem(last=False)
 
     def _kept(self, key: str) -> OrderedDict[str, tuple[bytes, float]]:
-        return self._own if self._max_size and is_own(key, self._prefix) else self._values
+        return self._own if is_own(key, self._prefix) else self._values
 
 
 class MemoryMapState(MapStateFactory):
