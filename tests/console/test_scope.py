@@ -28,7 +28,8 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, read_dead_letters
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.tracker.records import Failure, Run
 
 A, B = "shardId-000000000000", "shardId-000000000001"
