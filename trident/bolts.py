@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pyspark.sql.types import StructType, TimestampType
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException, OperatorError, TopologyError
-from kinesis_trident.bolt.steps.functions import failures, reason_of
+from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.trident.build.checks import check_factory, check_kind
 from kinesis_trident.trident.build.fields import choose_fields
@@ -340,9 +340,9 @@ class WindowedBolt(_OnState):
         try:
             with convert_replay_requests(what):
                 self._close()
-        except (OperatorError, BatchFailedError):
+        except (OperatorError, BatchFailedError, KeyboardInterrupt):
             raise
-        except failures() as error:
+        except BaseException as error:
             msg = (
                 f"{what}: its windows could not be updated ({reason_of(error)}). The batch fails as a whole. Correct "
                 "the bolt or its state and start the query again, which reads the batch again"
@@ -386,9 +386,9 @@ class WindowedBolt(_OnState):
     def _run(self, window: TupleWindow) -> None:
         try:
             self.execute(window)
-        except FailedException:
+        except (FailedException, KeyboardInterrupt):
             raise
-        except failures() as error:
+        except BaseException as error:
             msg = (
                 f"bolt {self._context.component!r}: execute() raised {reason_of(error)} for the window from "
                 f"{window.start} to {window.end}. The batch fails as a whole. Fix it and start the query again, which "

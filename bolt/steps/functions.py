@@ -3,11 +3,14 @@
 A step takes a batch and returns the rows that succeeded, their input rows, and the reasons of failed ones. A
 function that takes a whole batch and raises an error is called again on halves, until the failing records are
 isolated.
+
+Whatever a user's function raises fails its record, also what does not derive from `Exception`: `SystemExit`, a
+cancelled task, a panic of a library in Rust. It would end Spark's worker, again in each try. Only `KeyboardInterrupt`
+is not the function's: it is how Spark's daemon and a person interrupt a process.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -82,21 +85,13 @@ def join_parts(parts: Iterable[Judged]) -> Judged:
     return Judged(rows, np.concatenate([part.source for part in found]), failed)
 
 
-def failures() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of a user's function that fail what it was called for, not the task.
-
-    A function that calls `sys.exit`, or whose own tasks were cancelled, would end Spark's worker, again in each try.
-    """
-    # Nobody raises asyncio's CancelledError without the module, which is slow to import.
-    asyncio = sys.modules.get("asyncio.exceptions")
-    return (Exception, SystemExit) if asyncio is None else (Exception, SystemExit, asyncio.CancelledError)
-
-
 def reason_of(error: object) -> str:
     """Return an error's class and message, or any other value as text; see `make_reason`."""
     try:
         text = str(error)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         text = ""
     if isinstance(error, BaseException) or not text:
         name = type(error).__name__
@@ -130,7 +125,9 @@ class RowStep:
                     values.append(found)
                     source.append(row)
                     size += size_of(found)
-            except failures() as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 failed[row] = reason_of(error)
             if size >= FLUSH_BYTES:
                 yield replace(self._convert(values, source, failed), end=row + 1)
@@ -160,13 +157,17 @@ class RowStep:
         """Convert rows to Arrow columns; a value that does not fit its type fails its record."""
         try:
             return Judged(batch_of(values, self.schema), np.asarray(source, dtype=np.int64), failed)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             good: list[tuple[Any, ...]] = []
             kept: list[int] = []
             for row, value in zip(source, values, strict=True):
                 try:
                     batch_of([value], self.schema)
-                except Exception as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     failed[row] = reason_of(error)
                 else:
                     good.append(value)
@@ -299,17 +300,18 @@ def _halves(
     if batch.num_rows == 0:
         return
     try:
-        yield at, call(batch)
-    except OperatorError:
+        judged = call(batch)
+    except (OperatorError, KeyboardInterrupt):
         # An error of the function itself is the same for all records: halves cannot help.
         raise
-    except failures() as error:
-        if batch.num_rows == 1:
-            yield at, Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: reason_of(error)})
+    except BaseException as error:
+        if batch.num_rows > 1:
+            middle = batch.num_rows // 2
+            yield from _halves(batch.slice(0, middle), at, call)
+            yield from _halves(batch.slice(middle), at + middle, call)
             return
-        middle = batch.num_rows // 2
-        yield from _halves(batch.slice(0, middle), at, call)
-        yield from _halves(batch.slice(middle), at + middle, call)
+        judged = Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: reason_of(error)})
+    yield at, judged
 
 
 def _without_ours(batch: pa.RecordBatch) -> pa.RecordBatch:

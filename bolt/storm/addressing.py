@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
-from kinesis_trident.bolt.steps.functions import Judged, Step, failures, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, Step, reason_of
 from kinesis_trident.bolt.storm.api import CustomGrouping, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import TASK, task_of
 from kinesis_trident.bolt.storm.collector import named
@@ -126,7 +126,9 @@ class Choose:
                 chosen = [
                     self._check_task(one) for one in self.grouping.choose_tasks(task, [c[row] for c in lists])
                 ]
-            except failures() as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 failed[row] = named(f"custom_grouping: {reason_of(error)}", self.to.name)
             else:
                 source += [row] * len(chosen)
@@ -136,7 +138,9 @@ class Choose:
     def _prepare(self, context: TopologyContext) -> None:
         try:
             self.grouping.prepare(context, *self.source, range(self.to.tasks))
-        except failures() as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             msg = (
                 f"bolt {self.to.name!r}: prepare() of its custom_grouping for {self.source[0]!r} raised "
                 f"{reason_of(error)}. Fix it and start the query again, which reads the batch again"

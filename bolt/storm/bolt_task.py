@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
-from kinesis_trident.bolt.steps.functions import failures, reason_of
+from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import (
     DEFAULT_STREAM,
     SYSTEM,
@@ -159,7 +159,7 @@ def _prepare(bolt: Bolt | BasicBolt, context: TopologyContext, collector: TaskCo
         basic.tup = tup
         try:
             result: object = bolt.execute(tup, basic)  # type: ignore[func-returns-value]
-        except failures():
+        except BaseException:
             collector.drop_emitted()
             raise
         collector.ack(tup)
@@ -176,10 +176,10 @@ def prepare(context: TopologyContext, function: Callable[..., Any], *more: objec
     """
     try:
         return function(context, *more)
-    except KinesisTridentError:
+    except (KinesisTridentError, KeyboardInterrupt):
         # Of a state, which says what to do.
         raise
-    except failures() as error:
+    except BaseException as error:
         msg = (
             f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}; no tuple "
             "was executed. Fix it and start the query again, which reads the batch again"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
-from kinesis_trident.bolt.steps.functions import failures, reason_of
+from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
 from kinesis_trident.bolt.storm.output import Output, Parents
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
@@ -222,7 +222,9 @@ class TaskCollector(StormNames):
             result = execute(tup)
             if result is not None:
                 self._refuse_result(result)
-        except failures() as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             if isinstance(error, OperatorError) and not isinstance(error, EmitError):
                 raise
             # Even if it was acked before: code that acks a tuple and then raises has not finished it.
@@ -268,7 +270,9 @@ class TaskCollector(StormNames):
                 continue
             try:
                 call()
-            except failures() as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 if isinstance(error, OperatorError | BatchFailedError) and not isinstance(error, EmitError):
                     raise
                 if isinstance(bolt, BasicBolt):
@@ -427,7 +431,7 @@ class TaskCollector(StormNames):
         self._unfit.append(error)
         raise error
 
-    def _refuse_unfit(self, parents: Parents, error: Exception) -> None:
+    def _refuse_unfit(self, parents: Parents, error: BaseException) -> None:
         """Fail the records of a tuple whose values do not fit the fields."""
         several = (parents,) if isinstance(parents, HeldTuple) else parents
         roots = dict.fromkeys(root for parent in several for root in parent.given.roots_at(parent.row))

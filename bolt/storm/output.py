@@ -20,7 +20,7 @@ _FLUSH_ROWS = 10_000
 Parents = HeldTuple | Sequence[HeldTuple]
 """The anchors of one emitted tuple."""
 
-Refuse = Callable[[Parents, Exception], None]
+Refuse = Callable[[Parents, BaseException], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,16 @@ class Output:
     def _pack_rows(self, values: list[tuple[Any, ...]], parents: list[Parents], tasks: list[int]) -> None:
         try:
             rows = batch_of(values, self._schema)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             fitting: list[int] = []
             for at, value in enumerate(values):
                 try:
                     batch_of([value], self._schema)
-                except Exception as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     self._refuse(parents[at], error)
                 else:
                     fitting.append(at)

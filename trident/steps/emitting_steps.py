@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
-from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, join_parts, reason_of
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
@@ -50,9 +50,11 @@ class _Emitted:
         except (TridentError, FailedException) as error:
             if error is not collector.refused:
                 raise
-        except failures() as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             failed = error
-        failed = failed or collector.refused
+        failed = collector.refused if failed is None else failed
         size = 0 if failed is not None else self._size_of(rows[before:])
         if size > _MOST_BYTES:
             msg = f"emitted {size:,} bytes for one tuple, but {_MOST_BYTES:,} are the most. Emit less"
@@ -85,12 +87,16 @@ class _Emitted:
         self._collector.rows, self._source, self._failed, self.size = [], [], {}, 0
         try:
             return _batch(rows, self._schema), np.asarray(source, dtype=np.int64), failed
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             for row, values in zip(source, rows, strict=True):
                 if row not in failed:
                     try:
                         batch_of([values], self._schema)
-                    except Exception as error:
+                    except KeyboardInterrupt:
+                        raise
+                    except BaseException as error:
                         failed[row] = reason_of(error)
             good = [at for at, row in enumerate(source) if row not in failed]
             return (
@@ -201,9 +207,9 @@ class ArrowEachStep(_EachStep):
         try:
             new, source = self.function.execute(batch)
             return [(self._check(new, source, batch.num_rows), at + source.astype(np.int64))]
-        except (TridentError, FailedException):
+        except (TridentError, FailedException, KeyboardInterrupt):
             raise
-        except failures() as error:
+        except BaseException as error:
             if batch.num_rows == 1:
                 failed[at] = reason_of(error)
                 return []

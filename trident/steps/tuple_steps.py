@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, join_parts, reason_of
 from kinesis_trident.bolt.steps.parts import chain, in_parts
 from kinesis_trident.common.arrow_columns import booleans, numbers
 from kinesis_trident.trident.errors import TridentError
@@ -69,9 +69,9 @@ class FilterStep:
             try:
                 if self.filter.is_keep(tup):
                     keep.append(row)
-            except (TridentError, FailedException):
+            except (TridentError, FailedException, KeyboardInterrupt):
                 raise
-            except failures() as error:
+            except BaseException as error:
                 failed[row] = reason_of(error)
         source = np.asarray(keep, dtype=np.int64)
         rows = batch.select(self.schema.names)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import functools
 from collections.abc import Callable
 from decimal import Decimal
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, strategies as st
+from leaving import LEAVING, Panic
 from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -28,6 +27,7 @@ from kinesis_trident.bolt.steps.functions import (
     Judged,
     PandasStep,
     RowStep,
+    _halves,
     reason_of,
 )
 from kinesis_trident.bolt.steps.kinds import step_for
@@ -93,7 +93,7 @@ def test_an_arrow_function_that_raises_fails_exactly_the_records_at_fault(texts:
         assert all(reason.startswith("ArrowInvalid: ") for reason in judged.failed.values())
 
 
-@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, concurrent.futures.CancelledError])
+@pytest.mark.parametrize("error", LEAVING)
 def test_what_would_end_the_worker_fails_its_record(error: type[BaseException]) -> None:
     def row(record: Record) -> tuple[int]:
         return (int(record.text),) if record.text != "bad" else leave()
@@ -111,6 +111,53 @@ def test_what_would_end_the_worker_fails_its_record(error: type[BaseException]) 
         judged = judge(function, "1", "bad", "23")
         assert found(judged) == ([1, 23], [0, 2], [1])
         assert judged.failed == {1: f"{error.__name__}: enough"}
+
+
+def test_an_interruption_is_no_error_of_the_function() -> None:
+    def interrupt(given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def frame(rows: pd.DataFrame) -> pd.DataFrame:
+        return interrupt(rows)
+
+    def arrow(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return interrupt(rows)
+
+    for function in (interrupt, frame, arrow):
+        with pytest.raises(KeyboardInterrupt):
+            judge(function, "1", "2")
+
+
+def test_a_step_that_is_closed_calls_its_function_no_more() -> None:
+    """Spark closes the generators of a task that ends before its input does."""
+    calls = []
+
+    def count(rows: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(rows.num_rows)
+        return by_batch(rows)
+
+    parts = _halves(batch("1", "2"), 0, ArrowStep(count, step_for(count, NUMBER).schema)._call)
+    next(parts)
+    parts.close()
+    assert calls == [2]
+
+
+class Unfit:
+    """A value whose conversion panics."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Panic(name)
+
+    def __int__(self) -> int:
+        raise Panic
+
+    __index__ = __float__ = __str__ = __int__  # type: ignore[assignment]
+
+
+def test_a_value_whose_conversion_panics_fails_its_record() -> None:
+    judged = judge(lambda record: (Unfit() if record.text == "bad" else int(record.text),), "1", "bad", "23")
+    assert found(judged) == ([1, 23], [0, 2], [1])
+    assert reason_of(Unfit()) == "Unfit"
 
 
 def test_a_good_batch_is_one_call() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextlib
 import gc
 import re
@@ -14,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from heard import Heard
+from leaving import LEAVING
 
 from kinesis_trident import BasicBolt, Bolt, FailedException, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.bolt.errors import EmitError, OperatorError
@@ -272,9 +271,6 @@ def test_a_wrong_emit_fails_its_anchors_too_even_if_they_are_acked() -> None:
     assert sorted(heard.failed) == [0, 1]
 
 
-LEAVING: list[type[BaseException]] = [SystemExit, asyncio.CancelledError, concurrent.futures.CancelledError]
-
-
 @pytest.mark.parametrize("error", LEAVING)
 @pytest.mark.parametrize("basic", [True, False])
 def test_what_would_end_the_worker_fails_the_tuple(error: type[BaseException], basic: bool) -> None:
@@ -302,6 +298,15 @@ def test_what_would_end_the_worker_fails_the_tuple(error: type[BaseException], b
 
     _, heard = run(Rich(lambda bolt, tup: None, cleanup), sentences("a"))
     assert heard.failed == {0: f"{error.__name__}: at the end (bolt split)"}
+
+
+def test_an_interruption_is_no_error_of_a_bolt() -> None:
+    def interrupt(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    for bolt in (Rich(interrupt), Rich(lambda bolt, tup: None, interrupt)):
+        with pytest.raises(KeyboardInterrupt):
+            run(bolt, sentences("a"))
 
 
 def test_a_tuple_in_the_place_of_the_values_says_how_it_is_written() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings, strategies as st
+from leaving import LEAVING
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import join_parts
@@ -104,16 +104,19 @@ class Leaving(Function, Filter, ArrowFunction):
         return True
 
 
-@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, concurrent.futures.CancelledError])
+@pytest.mark.parametrize("error", LEAVING)
 def test_what_would_end_the_worker_fails_its_row(error: type[BaseException]) -> None:
     leaving = Leaving(error)
-    for step in (
-        FunctionStep("f", leaving, ("n",), M, NX),
-        FilterStep("f", leaving, ("n",), NX),
-        ArrowEachStep("f", leaving, ("n",), M, NX),
-    ):
+    steps: dict[Any, str] = {
+        FunctionStep("f", leaving, ("n",), M, NX): "function",
+        FilterStep("f", leaving, ("n",), NX): "filter",
+        ArrowEachStep("f", leaving, ("n",), M, NX): "function",
+    }
+    for step, name in steps.items():
         judged = step(batch(1, 5, 2))
         assert (judged.source.tolist(), judged.failed) == ([0, 2], {1: f"{error.__name__}: enough"})
+        with pytest.raises(KeyboardInterrupt):
+            replace(step, **{name: Leaving(KeyboardInterrupt)})(batch(1, 5, 2))
 
 
 @pytest.mark.parametrize("wanted", [["f"], ["f", "x"]])
