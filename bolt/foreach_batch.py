@@ -31,10 +31,10 @@ from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import tag_of
-from kinesis_trident.tracker.reasons import make_reason
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame, functions as F
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.positions import After, At, parse_position
-from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons, make_reason
+from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
 from kinesis_trident.tracker.records import RecordPosition, Run, sort_in_shard_order
 
 __all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]

@@ -11,6 +11,7 @@ import typer
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands import (
     checkpoints,
     dead_letters,
@@ -25,7 +26,6 @@ from kinesis_trident.console.commands import (
 )
 from kinesis_trident.console.commands.servers import serve
 from kinesis_trident.console.target import ConsoleError, Login
-from kinesis_trident.tracker.reasons import make_visible
 
 __all__ = ["app", "main", "serve"]
 

@@ -18,9 +18,9 @@ from kinesis_trident.checkpoint.model.nodes import (
     Replay,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import epoch_ms, some_of
-from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import Run
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.status import Document, lines_of, status_of
 from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.options.source import zookeeper_options
-from kinesis_trident.tracker.reasons import make_visible
 
 _COLORS = {
     "critical": "#c62828",

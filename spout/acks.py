@@ -22,10 +22,10 @@ from kinesis_trident.checkpoint.store.source_store import (
 )
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.visible_text import make_reason, shorten
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.position_keys import Keys, keys_of, merge_keys, pack_in_parts
-from kinesis_trident.tracker.reasons import make_reason, shorten
 
 _MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
 

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kinesis_trident.common.visible_text import REASON_LENGTH, make_visible
 from kinesis_trident.tracker.records import Failure, Run
-
-REASON_LENGTH = 256
-"""Characters kept of a reason."""
 
 MAX_REASONS = 64
 """Distinct reasons kept in one place."""
@@ -33,26 +31,6 @@ HELD_ANEW = "HELD_ANEW"
 _HOLDER = " (bolt "
 
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
-
-
-# Control characters of ASCII and Latin 1, ends of lines, and what changes the direction of the text around it.
-_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-def make_visible(text: str) -> str:
-    r"""Return a text whose control characters are written as escapes (`\n`, `\x1b`): shown, it is one line."""
-    return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def make_reason(text: str) -> str:
-    """Return a text as a reason: valid UTF-8, control characters made visible, at most 256 characters."""
-    # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
-    return make_visible(text[:REASON_LENGTH].encode("utf-8", "replace").decode())[:REASON_LENGTH]
-
-
-def shorten(text: str, most: int = 1000) -> str:
-    """Return a text for an error, cut if it is too long: some have a whole value of a megabyte in them."""
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def error_class(reason: str) -> str:

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.tracker.reasons import make_reason, shorten
+from kinesis_trident.common.visible_text import make_reason, shorten
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.errors import ForeignValueError
 from kinesis_trident.trident.operations import Function

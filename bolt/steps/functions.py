@@ -21,7 +21,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
 from kinesis_trident.common.arrow_columns import booleans, values_of
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,8 +26,9 @@ from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.visible_text import REASON_LENGTH
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.reasons import HELD, HELD_ANEW, REASON_LENGTH
+from kinesis_trident.tracker.reasons import HELD, HELD_ANEW
 
 # A traceback has the locals of code that failed: nobody keeps a tuple there.
 _CLOSED = (ModuleType, type, FrameType, TracebackType)

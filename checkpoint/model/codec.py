@@ -31,9 +31,9 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
 )
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.packing import Chunk, pack, unpack, unpack_chunks, unpack_pieces
-from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import Run
 
 CHUNKED_VERSION = 2

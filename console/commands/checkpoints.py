@@ -15,6 +15,7 @@ import typer
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.codec import UnreadableError, encode, read
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
@@ -37,7 +38,6 @@ from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
-from kinesis_trident.tracker.reasons import make_visible, shorten
 from kinesis_trident.tracker.records import RecordPosition
 
 commands = typer.Typer()

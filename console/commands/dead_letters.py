@@ -15,6 +15,7 @@ import typer
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.common.redaction import redact
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import ask
@@ -46,7 +47,6 @@ from kinesis_trident.console.target import (
 )
 from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
-from kinesis_trident.tracker.reasons import make_visible
 
 commands = typer.Typer()
 

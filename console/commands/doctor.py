@@ -8,12 +8,12 @@ import typer
 
 from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
 from kinesis_trident.console.examination import Examination
 from kinesis_trident.console.machine import Result, examine_machine
 from kinesis_trident.console.render import json_line, screen
 from kinesis_trident.console.target import AsJson, Login, Root, target_of
-from kinesis_trident.tracker.reasons import make_visible
 
 commands = typer.Typer()
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kinesis_trident.checkpoint.zookeeper.client import connected
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import copy_of
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
@@ -18,7 +19,6 @@ from kinesis_trident.console.render import json_line, screen, to_table
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.target import AsJson, Force, Target, Yes
 from kinesis_trident.console.views import View
-from kinesis_trident.tracker.reasons import make_visible
 
 commands = typer.Typer()
 

@@ -15,6 +15,7 @@ from kinesis_trident.checkpoint.store.source_store import find_applications, fin
 from kinesis_trident.checkpoint.zookeeper.client import connected
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.finding import Level, Limits
 from kinesis_trident.console.render import json_line, repeat, screen, to_json, to_table
@@ -25,7 +26,6 @@ from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, 
 from kinesis_trident.console.text import iso_time, now_ms
 from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds
-from kinesis_trident.tracker.reasons import make_visible
 
 commands = typer.Typer()
 

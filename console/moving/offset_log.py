@@ -20,10 +20,10 @@ import msgspec
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.folder import Folder, FolderError
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
 from kinesis_trident.console.moving.tables import Table
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec
-from kinesis_trident.tracker.reasons import shorten
 
 Ends = Callable[[int, int], Mapping[str, str]]
 """Returns where a batch of the source of an index ended: JSON by shard id; empty if nothing is kept of it."""

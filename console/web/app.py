@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.dead_letter_replay import (
     message_id_of,
     refuse_replayed,
@@ -36,7 +37,6 @@ from kinesis_trident.console.text import count_noun, duration, iso_time, short
 from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
-from kinesis_trident.tracker.reasons import make_visible
 
 if TYPE_CHECKING:
     from kinesis_trident.console.metrics.exporter import ApplicationMetrics

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.text import duration
-from kinesis_trident.tracker.reasons import make_visible
 
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 168, 46, 64, 14
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 170, 72, 14, 28

@@ -23,8 +23,8 @@ import msgspec
 from kinesis_trident.checkpoint.model.layout import escape
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.folder import Folder, FolderError, digest_of
+from kinesis_trident.common.visible_text import make_reason, make_visible
 from kinesis_trident.spout.errors import DeadLetterError
-from kinesis_trident.tracker.reasons import make_reason, make_visible
 from kinesis_trident.tracker.records import Number
 
 if TYPE_CHECKING:

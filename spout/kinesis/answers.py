@@ -18,9 +18,9 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError, create_parser
 
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.visible_text import make_reason, shorten
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.kinesis.consumers import Consumer
-from kinesis_trident.tracker.reasons import make_reason, shorten
 
 _THROTTLED = "TooManyRequestsException"
 """A code that means a throttle."""

@@ -9,6 +9,7 @@ from botocore import exceptions
 from botocore.eventstream import ParserError
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     InUseError,
@@ -21,7 +22,6 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.remedies import is_of_the_clock
-from kinesis_trident.tracker.reasons import make_visible, shorten
 
 _TOO_MANY_CALLS = (
     "the service limits calls of this kind: run fewer queries at a time with these credentials, or list the shards "

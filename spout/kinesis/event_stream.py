@@ -15,6 +15,7 @@ from botocore.eventstream import EventStreamBuffer, ParserError
 from botocore.exceptions import BotoCoreError, EventStreamError
 
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     ConsumerMissingError,
@@ -26,7 +27,6 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.kinesis.aws_errors import translate_error
 from kinesis_trident.spout.kinesis.pages.decoding import page_of_event
 from kinesis_trident.spout.patience import Deadline
-from kinesis_trident.tracker.reasons import make_reason
 
 _LEAST_SECONDS = 0.001
 """A socket with a timeout of 0 does not wait at all, and raises other errors."""

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.times import timestamp
 from kinesis_trident.spout.positions import (
@@ -30,7 +31,6 @@ from kinesis_trident.spout.positions import (
     ShardEnd,
     parse_position,
 )
-from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import RecordPosition
 
 LATEST = "LATEST"

@@ -15,9 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from kinesis_trident.common.redaction import redact
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.tracker.reasons import shorten
 
 
 @dataclass(frozen=True, slots=True)

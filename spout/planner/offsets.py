@@ -12,10 +12,10 @@ import msgspec
 from kinesis_trident.checkpoint.model.codec import NewerVersionError, encode, read
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import OffsetError
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd, parse_position
-from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 log = logging.getLogger(__name__)

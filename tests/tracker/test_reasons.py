@@ -6,8 +6,9 @@ import unicodedata
 
 from hypothesis import given, strategies as st
 
+from kinesis_trident.common.visible_text import REASON_LENGTH, make_reason, make_visible
 from kinesis_trident.tracker.inflight.entries import add_failure
-from kinesis_trident.tracker.reasons import MAX_REASONS, REASON_LENGTH, FewReasons, make_reason, make_visible
+from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
 from kinesis_trident.tracker.records import Failure, Run
 
 

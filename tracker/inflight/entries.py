@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.tracker.records import Failure, Place, Places, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 

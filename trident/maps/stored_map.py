@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from kinesis_trident.tracker.reasons import shorten
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
 

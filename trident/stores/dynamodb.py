@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import StoreError, StoreUnavailableError
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore

@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from kinesis_trident.common.folder import Folder, NoFileError, NoFolderError, absolute_target
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import (
     FencedError,
     ForeignValueError,

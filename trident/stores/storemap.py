@@ -18,7 +18,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from kinesis_trident.tracker.reasons import make_reason, shorten
+from kinesis_trident.common.visible_text import make_reason, shorten
 from kinesis_trident.trident.errors import (
     ForeignValueError,
     SerializationError,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kinesis_trident.tracker.reasons import shorten
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics

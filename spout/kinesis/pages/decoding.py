@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from kinesis_trident.common.arrow_columns import column_of, numbers, texts
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.pages.payloads import decode_payloads, join_payloads
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA, UNREADABLE_SUB
-from kinesis_trident.tracker.reasons import make_reason
 
 _NAMES = {
     "data": "Data",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import StoreError, StoreUnavailableError, TridentError
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import StateOptionsError, StoreError
 from kinesis_trident.trident.stores.options import without_secrets
 

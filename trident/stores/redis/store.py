@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import ForeignValueError, StateError, StoreError, StoreUnavailableError
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
