@@ -25,7 +25,6 @@ import msgspec
 from benchmarks.memory import resident
 from benchmarks.plots import Panel, Plot
 from benchmarks.report import Section, bounded, publish, verdict
-from kinesis_trident.bolt.outcomes import few_reasons
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -36,6 +35,7 @@ from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_of
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.few_failures import Few
 
 __all__ = ["Figures", "Life", "Speed", "measured", "speed"]
 
@@ -194,9 +194,12 @@ class Life:
                     self.new += rows.column("attempt").to_pylist().count(1)
                     for shard, piece in self._failing(rows.column("messageId").to_pylist(), share):
                         failed.setdefault(shard, []).append(piece)
-            acks = BatchOutcome(
-                txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few_reasons(failed)
-            )
+            keep = Few("batch").keep
+            few = {
+                shard: tuple(msgspec.structs.replace(piece, text=keep(piece.text)) for piece in pieces)
+                for shard, pieces in failed.items()
+            }
+            acks = BatchOutcome(txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few)
             self.store.batches.put_outcome(acks, self.run.epoch)
             self.before = end
             self.batches += 1

@@ -24,9 +24,9 @@ from kinesis_trident.bolt.errors import (
     WorkerDiedError,
 )
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
-from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
-from kinesis_trident.bolt.tracking.isolation import WORKER_DIED, has_worker_died
+from kinesis_trident.bolt.tracking.failed import unite
+from kinesis_trident.bolt.tracking.isolation import has_worker_died
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone
@@ -180,14 +180,13 @@ class BatchHandler:
                 "start the query again, which reads the batch again. None of its records is acked"
             )
             raise WorkerDiedError(msg) from error
-        several = {shard: intervals([*found.get(shard, ()), *runs]) for shard, runs in batch.deadly.items()}
-        batch.deadly = found | several
-        count = sum(run.last_ordinal - run.first_ordinal + 1 for runs in found.values() for run in runs)
+        batch.deadly = unite(batch.deadly, found)
+        count = sum(some.count for some in found.values())
         log.warning(
             "batch %d: %d records end the Python worker that processes them; they fail with %s",
             batch.txid,
             count,
-            WORKER_DIED,
+            "WORKER_DIED",
         )
 
     def _batch_of(self, rows: DataFrame) -> CurrentBatch | None:

@@ -6,17 +6,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+import msgspec
 from pyspark.sql import Column, DataFrame, functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
-from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.positions import After, At, parse_position
-from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
+from kinesis_trident.tracker.failure import Failure, join, text_of
+from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.records import RecordPosition, Run, sort_in_shard_order
-
-__all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
 
 
 class Outcomes:
@@ -36,7 +35,7 @@ class Outcomes:
         merged: Iterable[str] = (),
     ) -> None:
         self.batch = Batch(application, home, frozenset(merged), epoch, txid)
-        self._failed: dict[str, str] = {}
+        self._failed: dict[str, Failure] = {}
 
     @property
     def epoch(self) -> int:
@@ -70,8 +69,9 @@ class Outcomes:
             if isinstance(reason, Column):
                 msg = "outcomes.fail needs a DataFrame of rows if the reason is a column. Give the reason as a text"
                 raise NotOfThisBatchError(msg)
-            text = make_reason(reason)
-            self._failed.update((message_id, text) for message_id in rows)
+            failure = Failure.said(reason)
+            for message_id in rows:
+                self._fail(message_id, failure)
             return
         if "messageId" not in rows.columns:
             msg = (
@@ -87,14 +87,18 @@ class Outcomes:
                     "rows out"
                 )
                 raise NotOfThisBatchError(msg)
-            self._failed[row["messageId"]] = make_reason(row["reason"] or "refused by the sink")
+            self._fail(row["messageId"], Failure.said(row["reason"] or "refused by the sink"))
+
+    def _fail(self, message_id: str, failure: Failure) -> None:
+        known = self._failed.get(message_id)
+        self._failed[message_id] = failure if known is None else join(known, failure)
 
     def __len__(self) -> int:
         return len(self._failed)
 
     @property
-    def message_ids(self) -> Mapping[str, str]:
-        """The records failed so far, with their reasons."""
+    def failures(self) -> Mapping[str, Failure]:
+        """The records failed so far, by message id."""
         return self._failed
 
 
@@ -103,7 +107,7 @@ def outcome(
     sources: Mapping[str, str],
     pins: Mapping[str, Pin],
     failed: Mapping[str, Iterable[NotDone]],
-    refused: Mapping[str, str],
+    refused: Mapping[str, Failure],
 ) -> dict[str, tuple[NotDone, ...]]:
     """Join the failures of operators (by shard) and of a sink (by message id) into the outcome of the batch.
 
@@ -119,7 +123,7 @@ def outcome(
     }
     # Looked up only for what a sink refused: an operator may have failed every record.
     known = {shard: _Spans(map(_span, runs)) for shard, runs in pieces.items()} if refused else {}
-    for message_id, reason in refused.items():
+    for message_id, failure in refused.items():
         source, _, position = message_id.partition(":")
         shard = sources.get(source, "")
         where = _parse_position(message_id, position)
@@ -131,17 +135,16 @@ def outcome(
             )
             raise NotOfThisBatchError(msg)
         if shard not in known or where not in known[shard]:
-            pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))
-    return few_reasons({shard: sort_in_shard_order(runs) for shard, runs in pieces.items() if runs})
-
-
-def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:
-    """Keep at most `MAX_REASONS` distinct reasons, and of further ones as many classes of errors."""
-    kept = FewReasons("batch").keep_reason
-    return {
-        shard: tuple(NotDone(p.first, p.last, p.count, kept(p.reason), p.prev) for p in runs)
-        for shard, runs in pieces.items()
-    }
+            pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, text_of(failure)))
+    few, found = Few("batch"), dict[str, tuple[NotDone, ...]]()
+    for shard, runs in pieces.items():
+        if runs:
+            kept = ((run, few.keep(run.text)) for run in sort_in_shard_order(runs))
+            # Nearly all stay the same object.
+            found[shard] = tuple(
+                [run if text == run.text else msgspec.structs.replace(run, text=text) for run, text in kept]
+            )
+    return found
 
 
 def _span(piece: NotDone) -> tuple[RecordPosition, RecordPosition]:
@@ -219,13 +222,13 @@ class _PinnedTurn:
         if run.prev is not None:
             return run
         if run.first in self._befores:
-            return NotDone(run.first, run.last, run.count, run.reason, self._befores[run.first])
+            return msgspec.structs.replace(run, prev=self._befores[run.first])
         where = RecordPosition.parse(run.first)
         # What is delivered again was delivered before the turn's new records.
         is_new = self._after is not None and where > self._after
         span = None if is_new else self._due.of(where)
         prev = self._prevs.get(span[1]) if span else self._after and str(self._after)
-        return NotDone(run.first, run.last, run.count, run.reason, prev)
+        return msgspec.structs.replace(run, prev=prev)
 
 
 def _run_span(run: Run) -> tuple[RecordPosition, RecordPosition]:

@@ -172,13 +172,13 @@ class _Mapped:
             # For each column that is named the driver asks the JVM several times.
             shown = rows.select(*self._schema.names) if self._carry else rows.drop(ANCHORS)
             self.writer(shown, batch.txid, outcomes)
-            return batch.outcome({}, pins_of_read(rows, batch), outcomes.message_ids)
+            return batch.outcome({}, pins_of_read(rows, batch), outcomes.failures)
         tracking = Tracking(rows, batch, process.carrier)
         self.writer(self._judge(tracking), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
-        return tracking.not_done(outcomes.message_ids)
+        return tracking.not_done(outcomes.failures)
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the steps to find the records that end their worker."""
@@ -214,7 +214,7 @@ class _Plain:
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
-        return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else {}
+        return batch.outcome({}, batch.pins(), outcomes.failures) if len(outcomes) else {}
 
 
 def _outcomes_of(batch: CurrentBatch) -> Outcomes:
@@ -227,10 +227,10 @@ def _none_refused(batch: CurrentBatch, outcomes: Outcomes, writer: _Writer) -> N
     Raises:
         BatchFailedError: it refused a record.
     """
-    if outcomes.message_ids:
+    if outcomes.failures:
         msg = (
             f"batch {batch.txid} is a replay, but {writer.name} refused {len(outcomes)} records that the "
-            f"published outcome counts as done; the first is {min(outcomes.message_ids)}. Let {writer.name} "
+            f"published outcome counts as done; the first is {min(outcomes.failures)}. Let {writer.name} "
             "accept the rows of a replay"
         )
         raise BatchFailedError(msg)

@@ -13,7 +13,6 @@ from kinesis_trident.console.finding import Code, Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, shard_skew, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import count_noun, duration
-from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import Run
 
 _REFUSED_MS = 15_000
@@ -109,7 +108,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
 def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     """Find the records that failed, and the requests that nobody could read."""
     runs = [run for node in snapshot.inflight.values() for run in node.waiting]
-    held = [run for run in runs if is_held_run(run)]
+    held = [run for run in runs if run.is_held]
     waiting = [run for run in runs if run not in held]
     if held:
         yield Finding(

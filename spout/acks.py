@@ -22,9 +22,10 @@ from kinesis_trident.checkpoint.store.source_store import (
 )
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.common.visible_text import make_reason, shorten
+from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
+from kinesis_trident.tracker.failure import Failure, text_of
 from kinesis_trident.tracker.position_keys import Keys, keys_of, merge_keys, pack_in_parts
 
 _MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
@@ -89,8 +90,8 @@ class Acks:
 
         Works as `ack` does. At most 256 characters of `reason` are stored. Records that are done or failed stay so.
         """
-        text = make_reason(reason)
-        return self._tell(message_ids, "fail", text or "failed by Acks.fail", attempt)
+        failure = Failure.said(reason or "failed by Acks.fail")
+        return self._tell(message_ids, "fail", text_of(failure), attempt)
 
     def reset_timeout(self, message_ids: Iterable[str], *, attempt: int | None = None) -> int:
         """Restart the `messageTimeout` of records, from the moment the query processes this call.

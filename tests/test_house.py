@@ -23,9 +23,9 @@ FLOORS = {
         "folder lazy_names",
     ],
     "tracker": [
-        "errors spread",
+        "errors failure spread",
         "records",
-        "ids packing position_keys reasons retry",
+        "few_failures ids packing position_keys retry",
         "acker inflight",
     ],
     "checkpoint": ["errors", "embedded model zookeeper", "store"],

@@ -26,8 +26,8 @@ from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.records import (
     SEQUENCE,
-    Failure,
     NotDone,
+    Noted,
     Number,
     RecordPosition,
     Run,
@@ -51,7 +51,7 @@ _PieceColumns = tuple[_Head, str, str, list[Number], str, list[_Index]]
 
 
 class _PackedRuns(msgspec.Struct, frozen=True):
-    failures: tuple[tuple[Failure, ...], ...]
+    failures: tuple[tuple[Noted, ...], ...]
     columns: _RunColumns | dict[str, _RunColumns]
 
 
@@ -75,7 +75,7 @@ def pack(runs: Runs) -> str:
     lists: list[Sequence[Any]] = list(runs.values()) if isinstance(runs, Mapping) else [runs]
     is_outcome = any(isinstance(run, NotDone) for some in lists for run in some[:1])
     name = "reasons" if is_outcome else "failures"
-    values = [list(map(attrgetter("reason" if is_outcome else "failures"), some)) for some in lists]
+    values = [list(map(attrgetter("text" if is_outcome else "failures"), some)) for some in lists]
     # Records that fail together share their failures, mostly as the same object: the others are compared.
     alike = {id(value): value for some in values for value in some}
     shared: dict[Hashable, int] = {}
@@ -241,7 +241,7 @@ def _runs_of(chunk: Chunk) -> list[Run]:
     with _explain_errors(chunk.packed):
         columns = _column_decoder.decode(_inflate(chunk.packed, _MOST_IN_A_CHUNK))
         fates = [
-            (attempt, due, tuple(Failure(time, columns.reasons[reason]) for time, reason in failures))
+            (attempt, due, tuple(Noted(time, columns.reasons[reason]) for time, reason in failures))
             for attempt, due, failures in columns.fates
         ]
         positions, runs = _positions(columns), []

@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from kinesis_trident.tracker.failure import is_held, shown
+
 T = TypeVar("T")
 
 SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
@@ -65,11 +67,16 @@ class RecordPosition(NamedTuple):
 
 
 # Very many of these exist at a time, and none can be part of a cycle: the garbage collector need not look at them.
-class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One failed delivery: its time (epoch milliseconds) and reason (class and message, at most 256 characters)."""
+class Noted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One failed delivery: its time (epoch milliseconds), and the failure as a text (`tracker.failure`)."""
 
     time: Time
-    reason: str
+    text: str
+
+    @property
+    def reason(self) -> str:
+        """The reason for people: class and message, at most 256 characters."""
+        return shown(self.text)
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -87,12 +94,17 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     prev: PositionText | None = None
     attempt: Number = 1
     due: Time = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[Noted, ...] = ()
 
     @property
     def last_position(self) -> RecordPosition:
         """The position of the run's last record."""
         return RecordPosition.parse(self.last)
+
+    @property
+    def is_held(self) -> bool:
+        """True if bolts hold the records, which have not failed."""
+        return bool(self.failures) and is_held(self.failures[-1].text)
 
 
 class PendingRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -108,7 +120,7 @@ class PendingRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     attempt: Number = 1
     due: Time = 0
     prev: PositionText | None = None
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[Noted, ...] = ()
 
     @property
     def count(self) -> int:
@@ -117,16 +129,22 @@ class PendingRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Neighbouring records of one shard that are not done, and the reason: all `count` from `first` to `last`.
+    """Neighbouring records of one shard that are not done: all `count` from `first` to `last`.
 
-    `prev` is the record just before `first` if the reporter saw it: it makes the safe checkpoint exact.
+    `text` is their failure (`tracker.failure`). `prev` is the record just before `first` if the reporter saw it: it
+    makes the safe checkpoint exact.
     """
 
     first: PositionOrNone
     last: PositionText
     count: Number
-    reason: str
+    text: str
     prev: PositionText | None = None
+
+    @property
+    def reason(self) -> str:
+        """The reason for people."""
+        return shown(self.text)
 
 
 Place: TypeAlias = Any

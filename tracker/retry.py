@@ -1,4 +1,4 @@
-"""Decides when a failed record is delivered again, and when no more.
+"""Decides when a failed record is delivered again, and when no more: `decide` is the one rule.
 
 The four calls of `RetryHandler` are those of Storm's `FailedMessageRetryHandler` (storm-kinesis), with the
 time and the randomness as arguments. `RetryQueue` is its default, driven by a `RetryPolicy`.
@@ -10,11 +10,14 @@ import heapq
 import math
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from enum import Enum
+from typing import NamedTuple, Protocol
 
 from kinesis_trident.tracker.errors import BackoffError
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.failure import Failure, Kind, is_held, text_of
+from kinesis_trident.tracker.records import Noted, RecordPosition
 
 DUE_GRAIN_MS = 1_000
 """Due times are multiples of this."""
@@ -126,6 +129,82 @@ class RetryPolicy:
         With the next second: those that wait for each other come together.
         """
         return (now_ms // DUE_GRAIN_MS + 1) * DUE_GRAIN_MS if now_ms - since_ms < self.hold_ms else None
+
+
+KEPT_FAILURES = 16
+"""Failures kept of a record, the newest: a high retry limit must not grow the stored state without bound."""
+
+_FINAL = {Kind.EXPIRED, Kind.AGED, Kind.PERMANENT}
+
+
+class State(Enum):
+    """The state of a run's records. All but ACKED hold the checkpoint back."""
+
+    PENDING = "delivered, no outcome yet"
+    WAITING = "failed, to be delivered again"
+    ACKED = "done"
+    DEAD = "exhausted or expired, to be dead-lettered"
+
+
+class Fate(NamedTuple):
+    """What becomes of records: their state, the number of their deliveries, when they are due, and their failures."""
+
+    state: State
+    attempt: int
+    due: int
+    failures: tuple[Noted, ...]
+
+
+class Dice:
+    """Draws once for an attempt what comes again: neighbours stay one run, and one range of the shard serves them."""
+
+    def __init__(self, policy: RetryPolicy, now_ms: int) -> None:
+        self._policy, self.now_ms = policy, now_ms
+        self._dues: dict[int, int | None] = {}
+
+    def draw(self, attempt: int, rng: random.Random) -> int | None:
+        """Return when records come again whose delivery number `attempt` has failed; None if they do not."""
+        if attempt not in self._dues:
+            policy = self._policy
+            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, self.now_ms, rng)
+        return self._dues[attempt]
+
+
+def decide(
+    failure: Failure,
+    attempt: int,
+    before: tuple[Noted, ...],
+    policy: RetryPolicy,
+    now_ms: int,
+    dice: Callable[[int], int | None],
+) -> Fate:
+    """Return the fate of records whose delivery number `attempt` has failed, after the failures `before`.
+
+    `dice`: when they are due after an attempt; None if it was the last one.
+    """
+    held = before[-1] if before and is_held(before[-1].text) else None
+    if held is not None and failure.kind is not Kind.EXPIRED:
+        # That it was held is no failure of its own.
+        before = before[:-1]
+    # Drawn whatever the failure is, so that it does not matter which one of an attempt comes first.
+    due = None if failure.kind in _FINAL else dice(attempt)
+    if failure.kind is Kind.HELD:
+        since = held.time if held is not None and not failure.anew else now_ms
+        until = policy.held_until(since, now_ms)
+        if until is not None:
+            # It has not failed: the next delivery has the same number.
+            return Fate(State.WAITING, attempt - 1, until, _note(before, since, failure))
+        failure = Failure(Kind.TIMEOUT, where=failure.where)
+    failures = _note(before, now_ms, failure)
+    if failure.kind is Kind.BEHIND:
+        return Fate(State.WAITING, attempt - 1, 0, failures)
+    if due is None:
+        return Fate(State.DEAD if policy.dead_letter else State.ACKED, attempt, 0, failures)
+    return Fate(State.WAITING, attempt, max(due, failure.not_before_at), failures)
+
+
+def _note(before: tuple[Noted, ...], at: int, failure: Failure) -> tuple[Noted, ...]:
+    return (*before, Noted(at, text_of(failure)))[-KEPT_FAILURES:]
 
 
 class RetryHandler(Protocol):

@@ -227,7 +227,7 @@ class GlueStep:
             source = np.concatenate([rows[first:last], rest[part.source]])
             order = np.argsort(source, kind="stable")
             found = pa.concat_batches([bulk.slice(first, last - first), part.rows]).take(numbers(order))
-            failed = {int(rest[row]): reason for row, reason in part.failed.items()}
+            failed = {int(rest[row]): failure for row, failure in part.failed.items()}
             yield Judged(found, source[order], failed, end)
             start = batch.num_rows if end is None else end
 

@@ -1,6 +1,6 @@
 """User functions as steps over Arrow batches: each record succeeds or fails separately.
 
-A step takes a batch and returns the rows that succeeded, their input rows, and the reasons of failed ones. A
+A step takes a batch and returns the rows that succeeded, their input rows, and the failures of the others. A
 function that takes a whole batch and raises an error is called again on halves, until the failing records are
 isolated.
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
 from kinesis_trident.common.arrow_columns import booleans, values_of
-from kinesis_trident.common.visible_text import make_reason
+from kinesis_trident.tracker.failure import Failure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,13 +39,13 @@ ROW = "__row"
 class Judged:
     """A batch after a step: `rows` that succeeded, the input row `source[i]` each came from, and the `failed` ones.
 
-    `source` is ascending; `failed` maps an input row to its reason. Input rows in neither were dropped: they are
+    `source` is ascending; `failed` maps an input row to its failure. Input rows in neither were dropped: they are
     done. If it is a part of the batch, `end` input rows are judged with it and the parts before; else None.
     """
 
     rows: pa.RecordBatch
     source: np.ndarray
-    failed: Mapping[int, str]
+    failed: Mapping[int, Failure]
     end: int | None = None
 
 
@@ -80,13 +80,18 @@ def join_parts(parts: Iterable[Judged]) -> Judged:
     found = list(parts)
     if len(found) == 1:
         return found[0]
-    failed = {row: reason for part in found for row, reason in part.failed.items()}
+    failed = {row: failure for part in found for row, failure in part.failed.items()}
     rows = pa.concat_batches([part.rows for part in found])
     return Judged(rows, np.concatenate([part.source for part in found]), failed)
 
 
 def reason_of(error: object) -> str:
     """Return an error's class and message, or any other value as text; see `make_reason`."""
+    return failure_of(error).reason
+
+
+def failure_of(error: object, *where: str) -> Failure:
+    """Return the failure of a record for which a function, or the bolt `where`, has raised or said something."""
     try:
         text = str(error)
     except KeyboardInterrupt:
@@ -96,7 +101,7 @@ def reason_of(error: object) -> str:
     if isinstance(error, BaseException) or not text:
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
-    return make_reason(text)
+    return Failure.said(text, *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class RowStep:
         columns = Columns(batch)
         values: list[tuple[Any, ...]] = []
         source: list[int] = []
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         size = 0
         for row in range(batch.num_rows):
             try:
@@ -128,7 +133,7 @@ class RowStep:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                failed[row] = reason_of(error)
+                failed[row] = failure_of(error)
             if size >= FLUSH_BYTES:
                 yield replace(self._convert(values, source, failed), end=row + 1)
                 values, source, failed, size = [], [], {}, 0
@@ -153,7 +158,9 @@ class RowStep:
             raise OperatorError(msg)
         return tuple(result)
 
-    def _convert(self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, str]) -> Judged:
+    def _convert(
+        self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, Failure]
+    ) -> Judged:
         """Convert rows to Arrow columns; a value that does not fit its type fails its record."""
         try:
             return Judged(batch_of(values, self.schema), np.asarray(source, dtype=np.int64), failed)
@@ -168,7 +175,7 @@ class RowStep:
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
-                    failed[row] = reason_of(error)
+                    failed[row] = failure_of(error)
                 else:
                     good.append(value)
                     kept.append(row)
@@ -207,11 +214,11 @@ class PandasStep:
             raise OperatorError(msg)
         result = result.sort_index()
         source = result.index.to_numpy().astype(np.int64)
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         if FAILED in result:
             bad = result[FAILED].notna().to_numpy()
             failed = {
-                int(row): make_reason(str(reason))
+                int(row): Failure.said(str(reason))
                 for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
             }
             result, source = result[~bad], source[~bad]
@@ -246,12 +253,12 @@ class ArrowStep:
                 f"column {FAILED!r})"
             )
             raise OperatorError(msg)
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
             good = values_of(reasons.is_null())
             texts = list(map(str, reasons.filter(booleans(~good)).to_pylist()))
-            known = {text: make_reason(text) for text in set(texts)}
+            known = {text: Failure.said(text) for text in set(texts)}
             failed = dict(zip(source[~good].tolist(), map(known.__getitem__, texts), strict=True))
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
@@ -286,7 +293,7 @@ def _call_by_halves(
     parts = list(_halves(batch, 0, call))
     if len(parts) == 1 and len(parts[0][1].source):
         return parts[0][1]
-    failed = {at + row: reason for at, judged in parts for row, reason in judged.failed.items()}
+    failed = {at + row: failure for at, judged in parts for row, failure in judged.failed.items()}
     good = [(at, judged) for at, judged in parts if len(judged.source)]
     if not good:
         return Judged(batch_of([], schema), np.empty(0, dtype=np.int64), failed)
@@ -310,7 +317,7 @@ def _halves(
             yield from _halves(batch.slice(0, middle), at, call)
             yield from _halves(batch.slice(middle), at + middle, call)
             return
-        judged = Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: reason_of(error)})
+        judged = Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: failure_of(error)})
     yield at, judged
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.steps.functions import Judged, Step, join_parts
 from kinesis_trident.common.arrow_columns import booleans
+from kinesis_trident.tracker.failure import Failure, join
 
 _MOST_BYTES = 1 << 30
 """The bytes that one input row may become in all: Arrow's texts end at twice as many."""
@@ -56,8 +57,8 @@ def _next_steps(
     open_row: int | None = None
     for part in chain(steps, above.rows, judge):
         source = above.source[part.source]
-        for row, reason in part.failed.items():
-            failed.setdefault(int(above.source[row]), reason)
+        for row, failure in part.failed.items():
+            _fail(failed, int(above.source[row]), failure)
         end = count if part.end is None else part.end
         before, open_row = open_row, None
         if 0 < end < count and above.source[end] == above.source[end - 1]:
@@ -73,18 +74,24 @@ def _next_steps(
         joined = join_parts(ready)
         edge = open_row if open_row is not None else int(above.source[end]) if end < count else above.end
         # A failure goes with the part that has the other rows of its input row.
-        done = {row: reason for row, reason in failed.items() if edge is None or row < edge}
-        failed = {row: reason for row, reason in failed.items() if row not in done}
+        done = {row: failure for row, failure in failed.items() if edge is None or row < edge}
+        failed = {row: failure for row, failure in failed.items() if row not in done}
         yield Judged(joined.rows, joined.source, done, edge)
 
 
-def _drop_too_large(parts: list[Judged], row: int, failed: dict[int, str]) -> list[Judged]:
+def _drop_too_large(parts: list[Judged], row: int, failed: dict[int, Failure]) -> list[Judged]:
     """Drop the rows of an input row that has become too large to be one batch, and fail it."""
     if sum(part.rows.nbytes for part in parts) <= _MOST_BYTES:
         return parts
-    failed.setdefault(row, f"it became more than {_MOST_BYTES >> 20:,} MiB. Emit less for one tuple")
+    why = Failure.said(f"it became more than {_MOST_BYTES >> 20:,} MiB. Emit less for one tuple")
+    _fail(failed, row, why)
     kept = [part.source != row for part in parts]
     return [
         Judged(part.rows.filter(booleans(keep)), part.source[keep], {})
         for part, keep in zip(parts, kept, strict=True)
     ]
+
+
+def _fail(failed: dict[int, Failure], row: int, failure: Failure) -> None:
+    known = failed.get(row)
+    failed[row] = failure if known is None else join(known, failure)

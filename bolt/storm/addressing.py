@@ -14,7 +14,6 @@ from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import Judged, Step, reason_of
 from kinesis_trident.bolt.storm.api import CustomGrouping, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import TASK, task_of
-from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
     ALL,
     CUSTOM,
@@ -32,6 +31,7 @@ from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.reader.rows import ANCHORS
+from kinesis_trident.tracker.failure import Failure
 
 _FIRST, _SECOND = "__first", "__second"
 _SECOND_HASH = 0x9E3779B9
@@ -120,7 +120,7 @@ class Choose:
         lists = [Columns(batch).values(name) for name in self.columns]
         source: list[int] = []
         tasks: list[int] = []
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         for row in range(batch.num_rows):
             try:
                 chosen = [
@@ -129,7 +129,7 @@ class Choose:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                failed[row] = named(f"custom_grouping: {reason_of(error)}", self.to.name)
+                failed[row] = Failure.said(f"custom_grouping: {reason_of(error)}", self.to.name)
             else:
                 source += [row] * len(chosen)
                 tasks += chosen
@@ -204,7 +204,9 @@ def _keys(one: Input, schema: StructType) -> list[str]:
     return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
 
 
-def _sent(batch: pa.RecordBatch, source: np.ndarray, tasks: np.ndarray, failed: Mapping[int, str]) -> Judged:
+def _sent(
+    batch: pa.RecordBatch, source: np.ndarray, tasks: np.ndarray, failed: Mapping[int, Failure]
+) -> Judged:
     """Return rows of a batch with their tasks."""
     ours = {ANCHORS, _FIRST, _SECOND}
     columns = {name: batch.column(name) for name in batch.schema.names if name not in ours}

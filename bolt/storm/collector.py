@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
-from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.steps.functions import failure_of, reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
 from kinesis_trident.bolt.storm.output import Output, Parents
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
@@ -24,11 +24,10 @@ from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput, columns_of
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.bolt.tracking.anchors import salt_of
-from kinesis_trident.bolt.tracking.reports import OperatorLedger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger, add_failures
 from kinesis_trident.common.arrow_columns import numbers
-from kinesis_trident.common.visible_text import REASON_LENGTH
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.reasons import HELD, HELD_ANEW
+from kinesis_trident.tracker.failure import Failure, Kind
 
 # A traceback has the locals of code that failed: nobody keeps a tuple there.
 _CLOSED = (ModuleType, type, FrameType, TracebackType)
@@ -82,9 +81,6 @@ def _find_reached(
             todo += gc.get_referents(one)
     return found
 
-
-NOT_ACKED = "NOT_ACKED"
-_NAME_LENGTH = 100
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +260,7 @@ class TaskCollector(StormNames):
         Tuples that the bolt has neither acked nor failed after its `cleanup` are held if it holds or keeps them: nobody
         could ack one later that it no longer has. All others fail.
         """
-        reason = ""
+        failure: Failure | None = None
         finish = bolt._finish if isinstance(bolt, Bolt) else bolt.cleanup
         for what, call in (("execute() of a tick tuple", tick), ("cleanup()", finish)):
             if call is None:
@@ -283,19 +279,19 @@ class TaskCollector(StormNames):
                         "batch again"
                     )
                     raise OperatorError(msg) from error
-                reason = reason or reason_of(error)
+                failure = failure or failure_of(error, self._component)
         with self._lock:
             self._ended = True
             for output in self._outputs.values():
                 output.pack()
             left = [*self._pending.values()]
             self._pending.clear()
-            unsaid = [] if reason else [tup for tup in left if not tup.is_held]
+            unsaid = [] if failure else [tup for tup in left if not tup.is_held]
             kept = find_kept_by(bolt, unsaid, (TaskCollector, BasicOutputCollector)) if unsaid else set()
             for tup in left:
-                held = HELD_ANEW if tup.is_renewed else HELD
-                fate = held if tup.is_held or id(tup) in kept else NOT_ACKED
-                self._fail_row(tup.given, tup.row, named(reason or fate, self._component))
+                held = Failure(Kind.HELD, where=(self._component,), anew=tup.is_renewed)
+                fate = held if tup.is_held or id(tup) in kept else Failure.said("NOT_ACKED", self._component)
+                self._fail_row(tup.given, tup.row, failure or fate)
         self._settle()
 
     def call(self, execute: Any, tup: HeldTuple) -> None:
@@ -341,9 +337,9 @@ class TaskCollector(StormNames):
 
     def _fail(self, tup: HeldTuple, reason: object) -> None:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
-        text = named(reason, self._component)
+        failure = failure_of(reason, self._component)
         self._answer(tup)
-        self._record(partial(self._fail_row, tup.given, tup.row, text))
+        self._record(partial(self._fail_row, tup.given, tup.row, failure))
 
     def _record(self, failure: Callable[[], None]) -> None:
         """Record a failure in the task's own thread: other operators of the task share the ledgers."""
@@ -352,17 +348,17 @@ class TaskCollector(StormNames):
         else:
             self._late.append(failure)
 
-    def _fail_row(self, given: Given, row: int, text: str) -> None:
+    def _fail_row(self, given: Given, row: int, failure: Failure) -> None:
         if self._tracked and self._of_source and given is self._batch:
-            given.failed.setdefault(row, text)
+            add_failures(given.failed, {row: failure})
         else:
-            self._fail_roots(given.roots_at(row), text)
+            self._fail_roots(given.roots_at(row), failure)
 
-    def _fail_roots(self, roots: Collection[int], text: str) -> None:
+    def _fail_roots(self, roots: Collection[int], failure: Failure) -> None:
         if roots:
-            self._ledger.fail(roots, text)
+            self._ledger.fail(roots, failure)
             return
-        self._first_untold = self._first_untold or text
+        self._first_untold = self._first_untold or str(failure)
         self._untracked_failures += 1
 
     def _settle(self) -> None:
@@ -436,7 +432,7 @@ class TaskCollector(StormNames):
         """Fail the records of a tuple whose values do not fit the fields."""
         several = (parents,) if isinstance(parents, HeldTuple) else parents
         roots = dict.fromkeys(root for parent in several for root in parent.given.roots_at(parent.row))
-        self._record(partial(self._fail_roots, roots, named(error, self._component)))
+        self._record(partial(self._fail_roots, roots, failure_of(error, self._component)))
 
     def _refuse_stream(self, stream: object, method: str) -> NoReturn:
         if self._ended:
@@ -467,9 +463,3 @@ class TaskCollector(StormNames):
         # Kept in case the bolt catches it: it is an error of the bolt, not of a tuple.
         self._mistake = OperatorError(msg)
         raise self._mistake
-
-
-def named(reason: object, component: str) -> str:
-    """Return a reason with the bolt's name, at most 256 characters."""
-    suffix = f" (bolt {component[:_NAME_LENGTH]})"
-    return reason_of(reason)[: REASON_LENGTH - len(suffix)] + suffix

@@ -21,13 +21,15 @@ from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier
 from kinesis_trident.bolt.tracking.coverage import Total, Wiring, failures, find_uncovered
+from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merge_runs
+from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.spans import Range, Spans
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import MAX_ORDINAL, MAX_SHARDS
 from kinesis_trident.tracker.records import Run
 
@@ -163,7 +165,7 @@ class FrameBatch:
     verdict: OutcomeFilter | None = None
     tasks: int | None = None
     epoch: int = 0
-    deadly: Mapping[int, list[FailedRun]] = MappingProxyType({})
+    deadly: Mapping[int, Failed] = MappingProxyType({})
     again: Mapping[str, Sequence[Run]] = MappingProxyType({})
 
     def __init__(self, rows: DataFrame, txid: int) -> None:
@@ -223,18 +225,15 @@ class FrameBatch:
             )
             raise NotCoveredError(msg)
 
-    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, Failed]:
         """Return the failures of operators, by partition."""
         return failures(wiring, reports, self._totals)
 
     def outcome(
-        self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
+        self, failed: Mapping[int, Failed], pins: Mapping[str, Pin], refused: Mapping[str, Failure]
     ) -> dict[str, tuple[NotDone, ...]]:
         """Return the rows that are not done, by partition, with their numbers as positions."""
-        return {
-            str(partition): tuple(run.not_done() for run in merge_runs(runs))
-            for partition, runs in failed.items()
-        }
+        return {str(partition): tuple(some.not_done()) for partition, some in failed.items()}
 
     def settled(
         self, not_done: Mapping[str, tuple[NotDone, ...]], message_id: str

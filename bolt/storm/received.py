@@ -12,6 +12,7 @@ from kinesis_trident.bolt.storm.api import SYSTEM, TICK, Tuple
 from kinesis_trident.bolt.storm.redelivery import Deliveries
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, ranks_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
+from kinesis_trident.tracker.failure import Failure
 
 
 class Given:
@@ -22,7 +23,7 @@ class Given:
     def __init__(self, batch: pa.RecordBatch, tracked: bool, deliveries: Deliveries | None = None) -> None:
         self.anchors = anchors_of(batch) if tracked else None
         self.message_ids = batch.column(MESSAGE_ID) if MESSAGE_ID in batch.schema.names else None
-        self.failed: dict[int, str] = {}
+        self.failed: dict[int, Failure] = {}
         self.rows = batch.num_rows
         self.children: dict[int, np.ndarray] = {}
         self.deliveries = deliveries

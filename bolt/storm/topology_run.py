@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -19,7 +20,6 @@ from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
 from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, add_task_numbers
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, prepare, task_of
-from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
     SHUFFLE,
     BoltPart,
@@ -84,8 +84,11 @@ class ArrowBoltStep:
         except OperatorError as error:
             msg = f"bolt {self.context.component!r}: {error}"
             raise OperatorError(msg) from error
+        # The step has made each failure of what the bolt has said, or raised.
+        where = (self.context.component,)
         return replace(
-            judged, failed={row: named(why, self.context.component) for row, why in judged.failed.items()}
+            judged,
+            failed={row: msgspec.structs.replace(one, where=where) for row, one in judged.failed.items()},
         )
 
 

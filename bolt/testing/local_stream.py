@@ -37,8 +37,8 @@ from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, Infl
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
+from kinesis_trident.tracker.failure import Kind, parse
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.reasons import is_held, is_held_run
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
@@ -135,11 +135,11 @@ class LocalStream:
         """Deliver what is due as one batch, and settle it when `process` has judged it."""
         now = self._clock.milliseconds()
         # What bolts hold goes into each batch, as with the source.
-        due = tuple(run for run in self._again if run.due <= now or is_held_run(run))
+        due = tuple(run for run in self._again if run.due <= now or run.is_held)
         read = len(self._given)
         self._given += self._waiting.pop(0) if self._waiting else []
         fresh = range(read, len(self._given))
-        if fresh or not all(map(is_held_run, due)):
+        if fresh or not all(run.is_held for run in due):
             self._changed = now
         again = [(number, run.attempt + 1) for run in due for number in _numbers(run)]
         deliveries = [*again, *((number, 1) for number in fresh)]
@@ -189,17 +189,14 @@ class LocalStream:
         return [
             run
             for run in self._state.waiting
-            if (most is None or run.attempt < most) and not (idle and is_held_run(run))
+            if (most is None or run.attempt < most) and not (idle and run.is_held)
         ]
 
     @property
     def held(self) -> list[Any]:
         """The tuples that bolts hold now."""
         return [
-            self._given[number][0]
-            for run in self._state.waiting
-            if is_held_run(run)
-            for number in _numbers(run)
+            self._given[number][0] for run in self._state.waiting if run.is_held for number in _numbers(run)
         ]
 
     def _record(self, given: object) -> dict[str, Any]:
@@ -258,24 +255,24 @@ class LocalStream:
             TRIM_HORIZON, settled.checkpoint, InflightNode(txid=plan.txid, waiting=waiting)
         )
         after = {number: run for run in (*waiting, *dead) for number in _numbers(run)}
-        reasons = {
-            number: piece.reason
+        failures = {
+            number: parse(piece.text)
             for piece in not_done
             for number in range(int(piece.first) - 1, int(piece.last))
         }
         for number, attempt in deliveries:
-            given, reason = self._given[number][0], reasons.get(number)
-            if reason is None:
+            given, failure = self._given[number][0], failures.get(number)
+            if failure is None:
                 self._changed = now
                 self.acked.append(given)
                 continue
             run = after[number]
-            if is_held(reason):
-                reason = run.failures[-1].reason
-            if not is_held(reason):
+            if failure.kind is Kind.HELD:
+                failure = parse(run.failures[-1].text)
+            if failure.kind is not Kind.HELD:
                 self._changed = now
                 due = run.due / 1000 if run in waiting else None
-                self._failed.append(FailedTuple(self.name, given, attempt, reason, due))
+                self._failed.append(FailedTuple(self.name, given, attempt, str(failure), due))
 
 
 def _numbers(run: Run) -> range:

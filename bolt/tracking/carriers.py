@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark import SparkContext
 from pyspark.accumulators import Accumulator
 
-from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, ReportParam, Reports
+from kinesis_trident.bolt.tracking.failed import Failed
+from kinesis_trident.bolt.tracking.reports import ReportKey, ReportParam, Reports
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import ReportNode, TaskReport
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -44,7 +45,7 @@ class NodeSender:
         pieces = [
             (key.txid, TaskReport(*key[1:], failed=some))
             for key, failed in reports.items()
-            for some in _slice_runs(failed)
+            for some in _slices_of(failed)
         ]
         for txid, some in groupby(pieces, key=itemgetter(0)):
             for node in _nodes(report for _, report in some):
@@ -73,8 +74,8 @@ class NodeCarrier:
         for txid, node in self._store.reports.of_attempt(self._attempt):
             for report in node.reports:
                 *key, failed = (getattr(report, name) for name in report.__struct_fields__)
-                runs = tuple(FailedRun(*run) for run in failed)
-                param.addInPlace(found, {ReportKey(txid, *key): runs})
+                some = Failed.of_columns(*zip(*failed, strict=True))
+                param.addInPlace(found, {ReportKey(txid, *key): some})
         return found
 
     def clear(self) -> None:
@@ -97,9 +98,10 @@ def _nodes(reports: Iterable[TaskReport]) -> Iterator[ReportNode]:
         yield ReportNode(reports=tuple(held))
 
 
-def _slice_runs(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:
-    for start in range(0, max(len(failed), 1), _RUNS_A_NODE):
-        yield failed[start : start + _RUNS_A_NODE]
+def _slices_of(failed: Failed) -> Iterator[tuple[tuple[Any, ...], ...]]:
+    rows = tuple(zip(*failed.columns(), strict=True))
+    for start in range(0, max(len(rows), 1), _RUNS_A_NODE):
+        yield rows[start : start + _RUNS_A_NODE]
 
 
 class Sender(Protocol):

@@ -14,9 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 
-from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports, merge_runs
+from kinesis_trident.bolt.tracking.failed import NONE, Failed
+from kinesis_trident.bolt.tracking.reports import ReportKey, Reports
 from kinesis_trident.bolt.tracking.spans import WHOLE
-from kinesis_trident.tracker.reasons import is_held
 
 SOURCE = ""
 """The name of the source, as an input of an operator."""
@@ -76,7 +76,7 @@ def whole(reports: Reports) -> Reports:
             _sum([made, (key.emitted, key.produced)]),
         )
     for of, ((rows, consumed), (emitted, produced)) in sums.items():
-        found[of._replace(rows=rows, consumed=consumed, emitted=emitted, produced=produced)] = ()
+        found[of._replace(rows=rows, consumed=consumed, emitted=emitted, produced=produced)] = NONE
     return found
 
 
@@ -97,7 +97,7 @@ def _find_missing(wiring: Wiring, reports: Reports, totals: Mapping[Part, Total]
     return missing
 
 
-def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> dict[int, list[FailedRun]]:
+def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> dict[int, Failed]:
     """Return the failures by shard index: the union over all runs over the pinned rows.
 
     Ordinals are valid only within one reading of a turn: runs that saw more rows of the source than the pin holds
@@ -106,47 +106,15 @@ def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> di
     read: dict[tuple[str, int, int], int] = defaultdict(int)
     for key in reports:
         read[key.operator, key.shard, key.stage] += key.rows
-    found: dict[int, list[FailedRun]] = {}
-    for key, runs in reports.items():
-        if key.operator not in wiring or key.shard not in turns or not runs:
+    found: dict[int, list[Failed]] = {}
+    for key, failed in reports.items():
+        if key.operator not in wiring or key.shard not in turns or not failed:
             continue
         alone = turns[key.shard] == (key.rows, key.consumed)
         of_source = tuple(wiring[key.operator]) == (SOURCE,)
         if alone or not of_source or read[key.operator, key.shard, key.stage] <= turns[key.shard][0]:
-            found.setdefault(key.shard, []).extend(runs)
-    return found
-
-
-def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
-    """Return runs without their positions: disjoint intervals of ordinals with a reason each, sorted.
-
-    A record that is held by one operator and failed in another has failed.
-    """
-    plain = [run._replace(first="", last="", prev=None) for run in runs]
-    failed = list(merge_runs(run for run in plain if not is_held(run.reason)))
-    found = list(failed)
-    for run in merge_runs(run for run in plain if is_held(run.reason)):
-        at = run.first_ordinal
-        for gap in failed:
-            if gap.last_ordinal < at or gap.first_ordinal > run.last_ordinal:
-                continue
-            if at < gap.first_ordinal:
-                found.append(run._replace(first_ordinal=at, last_ordinal=gap.first_ordinal - 1))
-            at = gap.last_ordinal + 1
-        if at <= run.last_ordinal:
-            found.append(run._replace(first_ordinal=at))
-    return sorted(found)
-
-
-def are_placed(runs: Iterable[FailedRun]) -> bool:
-    """Return whether the runs can be joined as they are: all have positions, and no record is held and failed too."""
-    ends = {True: -1, False: -1}
-    for run in sorted(runs, key=lambda run: run.first_ordinal):
-        held = is_held(run.reason)
-        if not run.first or run.first_ordinal <= ends[not held]:
-            return False
-        ends[held] = max(ends[held], run.last_ordinal)
-    return True
+            found.setdefault(key.shard, []).append(failed)
+    return {shard: NONE.union(*several) for shard, several in found.items()}
 
 
 def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]]]:

@@ -10,8 +10,9 @@ from typing import NoReturn
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.outcomes import outcome
 from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, find_uncovered
+from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merge_runs
+from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import BatchNode, BatchOutcome, NotDone, Pin, StatesNode
 from kinesis_trident.checkpoint.store.source_home import find_home
@@ -21,6 +22,7 @@ from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import Run
 
@@ -54,7 +56,7 @@ class CurrentBatch:
         application: its name.
         spool: the spool of failed records, if there is one.
         tag: the tag in the roots of the rows that this run reads by this plan.
-        deadly: the records known to end the worker that processes them: intervals of ordinals, by shard index.
+        deadly: the records known to end the worker that processes them: by shard index.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class CurrentBatch:
         self.again: Mapping[str, Sequence[Run]] = plan.retries
         self.application = store.layout.application
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
-        self.deadly: Mapping[int, list[FailedRun]] = {}
+        self.deadly: Mapping[int, Failed] = {}
         self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
@@ -187,22 +189,20 @@ class CurrentBatch:
         if missing:
             self._not_covered(missing)
 
-    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, Failed]:
         """Return the failures of operators, by the shard's index in the plan: the union over all their runs."""
         return failures(wiring, reports, self._turns(pins))
 
     def outcome(
-        self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
+        self, failed: Mapping[int, Failed], pins: Mapping[str, Pin], refused: Mapping[str, Failure]
     ) -> dict[str, tuple[NotDone, ...]]:
-        """Return the records that are not done, by shard; the runs in `failed` have positions.
+        """Return the records that are not done, by shard; all in `failed` have positions.
 
         Raises:
             NotOfThisBatchError: `refused` names a record that is not in the batch.
         """
         shards = self._plan.shards
-        pieces = {
-            shards[index]: [run.not_done() for run in merge_runs(runs)] for index, runs in failed.items()
-        }
+        pieces = {shards[index]: some.not_done() for index, some in failed.items()}
         sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
         return outcome(self._plan, sources, pins, pieces, refused)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from kinesis_trident.common.prompt_sockets import acknowledge_at_once
 from kinesis_trident.common.worker_garbage import exempt_from_collections
+from kinesis_trident.tracker.failure import Failure
 
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -26,7 +27,7 @@ _MOST_ROWS = 10_000
 class InHand(Protocol):
     """A holder of the current batch of the source's rows, until the next one comes."""
 
-    def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
+    def fail_in_hand(self, roots: Iterable[int], failure: Failure) -> list[int]:
         """Fail those of the roots that are in the current batch; return the others."""
         ...
 

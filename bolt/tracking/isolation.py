@@ -20,15 +20,14 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.tracking.anchors import anchors_of
+from kinesis_trident.bolt.tracking.failed import Failed, failures_in
 from kinesis_trident.bolt.tracking.fusion import Operator
-from kinesis_trident.bolt.tracking.operators import Tag, rows_of, send
-from kinesis_trident.bolt.tracking.reports import FailedRun
+from kinesis_trident.bolt.tracking.operators import Tag, send
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.private_names import WORKER_EXITED
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.reader.rows import ANCHORS
-
-WORKER_DIED = "WORKER_DIED"
-"""The reason of records that end the Python worker that processes them."""
+from kinesis_trident.tracker.failure import Failure, Kind
 
 _MOST_TRIALS = 1_000
 """Child processes of a task: enough for about 30 such records among 100,000."""
@@ -74,13 +73,13 @@ class Isolated:
             if size > 1 and left > 0:
                 suspects += [_slice(part, size // 2, size), _slice(part, 0, size // 2)]
                 continue
-            reason = f"{WORKER_DIED}: the Python worker ended {ended} in {self.tag.operator}"
+            reason = f"the Python worker ended {ended} in {self.tag.operator}"
             if size > 1:
                 reason += f", at one of {size} records"
             for batch in part:
                 anchors = anchors_of(batch)
                 ledger.consume(anchors)
-                ledger.fail(anchors.roots.tolist(), reason)
+                ledger.fail(anchors.roots.tolist(), Failure(Kind.DIED, make_reason(reason)))
         send(self.tag, ledger)
 
 
@@ -89,16 +88,16 @@ class Excluded:
     """A step that fails given records of the source, and passes all others.
 
     Args:
-        records: disjoint intervals of their ordinals with a reason each, sorted, by shard index.
+        records: by shard index.
         schema: of the source's rows, without `__anchors`.
     """
 
-    records: Mapping[int, list[FailedRun]]
+    records: Mapping[int, Failed]
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Fail the records that are in the batch."""
-        failed = rows_of(self.records, anchors_of(batch).roots)
+        failed = failures_in(self.records, anchors_of(batch).roots)
         source = np.delete(np.arange(batch.num_rows), sorted(failed))
         kept = batch if not failed else batch.take(numbers(source))
         return Judged(kept.drop_columns([ANCHORS]), source, failed)

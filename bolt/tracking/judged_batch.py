@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kinesis_trident.bolt.tracking.coverage import Wiring
+from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.records import Run
 
 
@@ -19,7 +21,7 @@ class JudgedBatch(Protocol):
 
     spool: RetrySpool | None
     """The spool of failed records, if there is one."""
-    deadly: Mapping[int, list[FailedRun]]
+    deadly: Mapping[int, Failed]
     """The records known to end the worker that processes them."""
     txid: int
     """The transaction id."""
@@ -59,12 +61,12 @@ class JudgedBatch(Protocol):
         """Check that every record was judged."""
         ...
 
-    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, Failed]:
         """Return the failures of operators, by shard index."""
         ...
 
     def outcome(
-        self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
+        self, failed: Mapping[int, Failed], pins: Mapping[str, Pin], refused: Mapping[str, Failure]
     ) -> dict[str, tuple[NotDone, ...]]:
         """Return the records that are not done, by shard."""
         ...

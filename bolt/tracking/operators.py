@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step
 from kinesis_trident.bolt.steps.parts import chain
-from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, groups_of, salt_of
+from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
+from kinesis_trident.bolt.tracking.failed import Failed, failures_in
 from kinesis_trident.bolt.tracking.place import current_place
-from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import numbers, repeated, texts, values_of
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
-from kinesis_trident.tracker.ids import ordinal_of
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.records import RecordPosition
 
 
@@ -141,21 +142,21 @@ class StepOperator:
             yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _fail(
-        self, batch: pa.RecordBatch, anchors: Anchors, failed: Mapping[int, str], ledger: OperatorLedger
+        self, batch: pa.RecordBatch, anchors: Anchors, failed: Mapping[int, Failure], ledger: OperatorLedger
     ) -> None:
         if self.final:
-            row, reason = min(failed.items())
+            row = min(failed)
             what = (
                 f"record {batch.column(MESSAGE_ID)[row]}"
                 if self.of_source
                 else f"a tuple of {self.tag.operator}"
             )
-            raise failed_in_replay(what, reason)
+            raise failed_in_replay(what, failed[row])
         if self.of_source:
             ledger.fail_records(anchors, failed)
             return
-        for row, reason in failed.items():
-            ledger.fail(anchors.roots_at(row), reason)
+        for row, failure in failed.items():
+            ledger.fail(anchors.roots_at(row), failure)
 
     def _columns(self, batch: pa.RecordBatch, judged: Judged, taken: np.ndarray) -> dict[str, pa.Array]:
         names = [name for name in judged.rows.schema.names if name not in (*self.carry, ANCHORS)]
@@ -166,10 +167,10 @@ class StepOperator:
         return columns
 
 
-def failed_in_replay(what: str, reason: str) -> BatchFailedError:
+def failed_in_replay(what: str, failure: Failure) -> BatchFailedError:
     """Return the error for a tuple that failed under a verdict that counts its record as done."""
     msg = (
-        f"{what} failed in a replay of its batch ({reason}), but the batch's published outcome counts the record as "
+        f"{what} failed in a replay of its batch ({failure}), but the batch's published outcome counts the record as "
         "done: a store may hold it already. The batch is tried again"
     )
     return BatchFailedError(msg)
@@ -179,11 +180,11 @@ def failed_in_replay(what: str, reason: str) -> BatchFailedError:
 class Finder:
     """Finds the positions of records that failed downstream, by their ordinals: runs over the source's rows.
 
-    `wanted`: disjoint intervals, sorted, by shard index.
+    `wanted`: the records, by shard index.
     """
 
     tag: Tag
-    wanted: Mapping[int, list[FailedRun]]
+    wanted: Mapping[int, Failed]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Report the positions; yields no rows."""
@@ -191,27 +192,7 @@ class Finder:
         for batch in batches:
             if batch.num_rows:
                 anchors = anchors_of(batch)
-                found = rows_of(self.wanted, anchors.roots)
+                found = failures_in(self.wanted, anchors.roots)
                 ledger.consume_records(anchors, batch.column(MESSAGE_ID), found)
         send(self.tag, ledger)
         yield pa.RecordBatch.from_arrays([texts([])], [MESSAGE_ID])
-
-
-def rows_of(records: Mapping[int, list[FailedRun]], roots: np.ndarray) -> dict[int, str]:
-    """Return the rows of the source that are among some records, with their reasons.
-
-    `records`: disjoint intervals of ordinals, sorted, by shard index. `roots`: those of the rows.
-    """
-    found: dict[int, str] = {}
-    for (_, shard), places in groups_of(roots):
-        runs = records.get(shard)
-        if not runs:
-            continue
-        ordinals = ordinal_of(roots[places])
-        at = np.searchsorted([run.last_ordinal for run in runs], ordinals)
-        firsts = np.array([*(run.first_ordinal for run in runs), np.iinfo(np.int64).max])
-        inside = firsts[at] <= ordinals
-        found.update(
-            (int(row), runs[run].reason) for row, run in zip(places[inside], at[inside], strict=True)
-        )
-    return found

@@ -8,55 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of
+from kinesis_trident.bolt.tracking.failed import NONE, Failed
 from kinesis_trident.bolt.tracking.fusion import current_task
 from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
-from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.tracker.acker.arrays import sums_of
+from kinesis_trident.tracker.failure import Failure, join
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
-from kinesis_trident.tracker.reasons import join_reasons
-
-
-class FailedRun(NamedTuple):
-    """Records with neighbouring ordinals that failed for the same reason.
-
-    `first_ordinal` to `last_ordinal` in the turn, both included. `first` and `last` are their positions as
-    `sequence[:sub]`, `prev` that of the record just before; all empty if the operator did not see the source's
-    rows.
-    """
-
-    first_ordinal: int
-    last_ordinal: int
-    first: str
-    last: str
-    prev: str | None
-    reason: str
-
-    def not_done(self) -> NotDone:
-        """Return the run in the form in which it is published."""
-        count = self.last_ordinal - self.first_ordinal + 1
-        return NotDone(self.first, self.last, count, self.reason, self.prev)
-
-
-class FailedRuns(tuple[FailedRun, ...]):
-    """Runs that go from a task to the driver as columns: one by one, to pickle them takes longer than to judge them."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _from_columns, tuple(zip(*self, strict=True))
-
-
-def _from_columns(*columns: tuple[Any, ...]) -> FailedRuns:
-    return FailedRuns(map(FailedRun._make, zip(*columns, strict=True)))
 
 
 class ReportKey(NamedTuple):
@@ -80,7 +45,7 @@ class ReportKey(NamedTuple):
     span: int = WHOLE
 
 
-Reports = dict[ReportKey, tuple[FailedRun, ...]]
+Reports = dict[ReportKey, Failed]
 
 
 class ReportParam(AccumulatorParam[Reports]):
@@ -94,33 +59,15 @@ class ReportParam(AccumulatorParam[Reports]):
         """Merge both sides' reports into `value1`."""
         for key, failed in value2.items():
             known = value1.get(key)
-            value1[key] = failed if known is None or known == failed else tuple(merge_runs([*known, *failed]))
+            value1[key] = failed if known is None else known.union(failed)
         return value1
 
 
-def merge_runs(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
-    """Yield the union of runs, sorted; overlapping ones become one, with the first one's reason.
-
-    If several bolts hold some of the records, the reason names all of them.
-    """
-    found = list(runs)
-    if all(before.last_ordinal < run.first_ordinal for before, run in pairwise(found)):
-        # As one run over the rows reports them, and they may be very many.
-        yield from found
-        return
-    held: FailedRun | None = None
-    for run in sorted(found, key=lambda run: (*run[:4], run.prev or "", run.reason)):
-        if held is None:
-            held = run
-        elif run.first_ordinal <= held.last_ordinal:
-            held = held._replace(reason=join_reasons(held.reason, run.reason))
-            if run.last_ordinal > held.last_ordinal:
-                held = held._replace(last_ordinal=run.last_ordinal, last=run.last)
-        else:
-            yield held
-            held = run
-    if held is not None:
-        yield held
+def add_failures(known: dict[int, Failure], more: Mapping[int, Failure]) -> None:
+    """Add failures by row or root; several of one are joined."""
+    for at, failure in more.items():
+        before = known.get(at)
+        known[at] = failure if before is None else join(before, failure)
 
 
 class _TurnTotals:
@@ -131,23 +78,14 @@ class _TurnTotals:
     def __init__(self) -> None:
         self.rows = self.consumed = 0
         self.emitted = self.produced = 0
-        self.failed: list[FailedRun] = []
+        self.failed: list[Failed] = []
         self.seen: tuple[int, str] | None = None
-
-    def fail(self, failed: Iterable[tuple[int, str, str | None, str]]) -> None:
-        """Add failed rows, in order: ordinal, position, that of the record just before if it is known, reason."""
-        for ordinal, here, prev, reason in failed:
-            last = self.failed[-1] if self.failed else None
-            if last is not None and last.last_ordinal == ordinal - 1 and last.reason == reason:
-                self.failed[-1] = last._replace(last_ordinal=ordinal, last=here)
-            else:
-                self.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
 
 
 class _Records:
     """Rows of the source with the failures among them."""
 
-    def __init__(self, roots: np.ndarray, message_ids: pa.Array, failed: dict[int, str]) -> None:
+    def __init__(self, roots: np.ndarray, message_ids: pa.Array, failed: dict[int, Failure]) -> None:
         self.roots = roots
         self.message_ids = message_ids
         self.failed = failed
@@ -163,20 +101,20 @@ class _Records:
     def _rows(self) -> dict[int, int]:
         return {root: row for row, root in enumerate(self.roots.tolist())}
 
-    def fail(self, roots: Iterable[int], reason: str) -> list[int]:
-        """Fail those of the roots that are here, each with its first reason; return the others."""
+    def fail(self, roots: Iterable[int], failure: Failure) -> list[int]:
+        """Fail those of the roots that are here; return the others."""
         others = []
         for root in roots:
             row = self._rows.get(root)
             if row is None:
                 others.append(root)
             else:
-                self.fail_rows({row: reason})
+                self.fail_rows({row: failure})
         return others
 
-    def fail_rows(self, failed: Mapping[int, str]) -> None:
-        """Fail some of the rows; the first reason of each counts, and that it is held only without one."""
-        self.failed |= {row: join_reasons(self.failed.get(row), reason) for row, reason in failed.items()}
+    def fail_rows(self, failed: Mapping[int, Failure]) -> None:
+        """Fail some of the rows."""
+        add_failures(self.failed, failed)
 
 
 class OperatorLedger:
@@ -191,7 +129,7 @@ class OperatorLedger:
         self.txid = txid
         self._spans = spans
         self._turns: dict[tuple[int, int, int], _TurnTotals] = {}
-        self._failed: dict[int, str] = {}
+        self._failed: dict[int, Failure] = {}
         self._task = current_task()
         self._held: _Records | None = None
 
@@ -207,15 +145,14 @@ class OperatorLedger:
             turn.emitted += count
             turn.produced ^= xor
 
-    def fail(self, roots: Iterable[int], reason: str) -> None:
-        """Fail the trees of these roots; the first reason of each counts, and that they are held only without one."""
+    def fail(self, roots: Iterable[int], failure: Failure) -> None:
+        """Fail the trees of these roots; several failures of one are joined."""
         if self._task is not None and self._task.source is not None:
-            roots = self._task.source.fail_in_hand(roots, reason)
-        for root in roots:
-            self._failed[root] = join_reasons(self._failed.get(root), reason)
+            roots = self._task.source.fail_in_hand(roots, failure)
+        add_failures(self._failed, dict.fromkeys(roots, failure))
 
-    def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
-        """Count input rows of the source, with one anchor each; `failed` maps rows to reasons.
+    def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, Failure]) -> None:
+        """Count input rows of the source, with one anchor each; `failed` maps rows to failures.
 
         These failures carry their positions, so no lookup is needed; except those of spans, which do not see a
         record's neighbours. Until the next rows come, downstream failures in the same worker are added to them.
@@ -230,17 +167,17 @@ class OperatorLedger:
             self._task.source = self
         self.consume(taken)
 
-    def fail_records(self, taken: Anchors, failed: Mapping[int, str]) -> None:
+    def fail_records(self, taken: Anchors, failed: Mapping[int, Failure]) -> None:
         """Fail more of the rows that `consume_records` has counted last."""
         if self._held is None:
-            for row, reason in failed.items():
-                self.fail([int(taken.roots[row])], reason)
+            for row, failure in failed.items():
+                self.fail([int(taken.roots[row])], failure)
         else:
             self._held.fail_rows(failed)
 
-    def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
+    def fail_in_hand(self, roots: Iterable[int], failure: Failure) -> list[int]:
         """Fail those of the roots that are among the current rows; return the others."""
-        return [*roots] if self._held is None else self._held.fail(roots, reason)
+        return [*roots] if self._held is None else self._held.fail(roots, failure)
 
     def _let_go(self) -> None:
         """Record the failures among the current rows."""
@@ -261,25 +198,24 @@ class OperatorLedger:
                 ]
                 if at[0] == 0 and turn.seen is not None and turn.seen[0] == ordinals[0] - 1:
                     prevs[0] = turn.seen[1]
-                reasons = map(held.failed.__getitem__, places[at].tolist())
-                turn.fail(zip(ordinals[at].tolist(), held.positions(places[at]), prevs, reasons, strict=True))
+                failures = list(map(held.failed.__getitem__, places[at].tolist()))
+                here = held.positions(places[at])
+                turn.failed.append(Failed.over(ordinals[at], ordinals[at], failures, here, here, prevs))
             (last,) = held.positions(places[-1:])
             turn.seen = (int(ordinals[-1]), last)
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
         """Return the reports at the end of the input; `stage` and `partition` are the task's."""
         self._let_go()
-        unplaced: dict[tuple[int, int, int], list[FailedRun]] = {}
         roots = np.array(sorted(self._failed), dtype=np.int64)
-        for root, turn, ordinal in zip(roots, turn_of(roots), ordinal_of(roots).tolist(), strict=True):
-            tag, shard = of_turn(int(turn))
-            span = WHOLE if self._spans is None else int(self._spans.of(shard, np.array([ordinal]))[0])
-            runs = unplaced.setdefault((tag, shard, span), [])
-            reason = self._failed[int(root)]
-            if runs and runs[-1].last_ordinal == ordinal - 1 and runs[-1].reason == reason:
-                runs[-1] = runs[-1]._replace(last_ordinal=ordinal)
-            else:
-                runs.append(FailedRun(ordinal, ordinal, "", "", None, reason))
+        for (tag, shard), places in groups_of(roots):
+            ordinals = ordinal_of(roots[places])
+            failures = [self._failed[root] for root in roots[places].tolist()]
+            spans = np.full(len(places), WHOLE) if self._spans is None else self._spans.of(shard, ordinals)
+            for span in set(spans.tolist()):
+                here = np.flatnonzero(spans == span)
+                unplaced = Failed.over(ordinals[here], ordinals[here], [failures[at] for at in here.tolist()])
+                self._turn(tag, shard, span).failed.append(unplaced)
         return {
             ReportKey(
                 self.txid,
@@ -293,7 +229,7 @@ class OperatorLedger:
                 stage,
                 partition,
                 span,
-            ): FailedRuns((*turn.failed, *unplaced.get((tag, shard, span), ())))
+            ): NONE.union(*turn.failed)
             for (tag, shard, span), turn in self._turns.items()
         }
 

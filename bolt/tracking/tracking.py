@@ -15,7 +15,7 @@ any picklable generator over Arrow batches; it keeps an `OperatorLedger` (`bolt.
 
 `not_done` adds the reports up (`bolt.tracking.coverage`). An operator whose reports do not cover its input is run
 once more to a noop sink. If the sums disagree even then, everything runs once more with sums of spans of records
-(`bolt.tracking.spans`), down to single ones: those whose own sums disagree are not done, with the reason `LOST`;
+(`bolt.tracking.spans`), down to single ones: those whose own sums disagree are not done, with the kind `LOST`;
 the others are. There is no further Spark job if everything ran and nothing failed except in operators that run in
 one worker with those on the source's rows (`bolt.tracking.fusion`); for other failures, one job over the source's
 rows finds the positions of those records.
@@ -38,29 +38,27 @@ from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
 from kinesis_trident.bolt.tracking.coverage import (
     OPEN,
     SOURCE,
-    are_placed,
     find_lost,
-    intervals,
     spans_of,
     whole,
 )
+from kinesis_trident.bolt.tracking.failed import Failed, unite
 from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import Finder, OutcomeFilter, StepOperator, Tag
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.running_scan import reading_chain, running_scan
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.common.arrow_schemas import arrow_schema
+from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
+from kinesis_trident.tracker.failure import Failure, Kind
 
 log = logging.getLogger(__name__)
-
-LOST = "LOST"
-"""The reason of records whose tuples were lost or duplicated between two operators."""
 
 _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
@@ -173,11 +171,11 @@ class Tracking:
         return made
 
     def not_done(
-        self, refused: Mapping[str, str] | None = None, *, ran: bool = False
+        self, refused: Mapping[str, Failure] | None = None, *, ran: bool = False
     ) -> dict[str, tuple[NotDone, ...]]:
         """Check that every tuple has been judged; return the records that are not done, by shard.
 
-        `refused` names records, by message id, that a sink could not store, with the reasons. `ran`: every operator
+        `refused` names records, by message id, that a sink could not store, with their failures. `ran`: every operator
         ran to its end; otherwise an operator after a user's function that got no input runs again, because it looks
         the same as one that never ran.
 
@@ -206,10 +204,9 @@ class Tracking:
         if missing:
             lost = self._find_lost(missing, pins)
             failed = batch.failed(self._wiring, self._heard(), pins)
-            for shard, runs in lost.items():
-                failed.setdefault(shard, []).extend(runs)
-        if not all(are_placed(runs) for runs in failed.values()):
-            finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
+            failed = unite(failed, lost)
+        if not all(some.is_placed for some in failed.values()):
+            finder = Finder(self.tag(_FINDER), failed)
             run_frame(self._rows.mapInArrow(Promptly(finder), StructType([SCHEMA[MESSAGE_ID]])))
             reports = self._heard()
             batch.require_covered(_FINDING, reports, pins)
@@ -218,13 +215,13 @@ class Tracking:
             self._scan.count(sum(pin.rows for pin in pins.values()))
         return batch.outcome(failed, pins, refused or {})
 
-    def deadly(self) -> dict[int, list[FailedRun]]:
-        """Return the records that ended a worker in a run with `isolating`: intervals by shard index."""
-        found: dict[int, list[FailedRun]] = {}
-        for key, runs in self._heard().items():
-            if key.operator != _SURVIVORS and runs:
-                found.setdefault(key.shard, []).extend(runs)
-        return {shard: intervals(runs) for shard, runs in found.items()}
+    def deadly(self) -> dict[int, Failed]:
+        """Return the records that ended a worker in a run with `isolating`, by shard index."""
+        found: dict[int, Failed] = {}
+        for key, failed in self._heard().items():
+            if key.operator != _SURVIVORS and failed:
+                found = unite(found, {key.shard: failed})
+        return found
 
     def shared(self, tuples: Tracked) -> Tracked:
         """Return the same tuples, cached for several operators until `release`."""
@@ -259,9 +256,7 @@ class Tracking:
         self._wiring[name] = inputs
         self._made[name] = made
 
-    def _find_lost(
-        self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]
-    ) -> dict[int, list[FailedRun]]:
+    def _find_lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, Failed]:
         """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""
         batch = self._batch
         spans = batch.spans(missing, pins)
@@ -294,12 +289,12 @@ class Tracking:
             len(found) * spans.size,
             spans.size,
         )
-        failed: dict[int, list[FailedRun]] = {}
-        for (shard, span), name in sorted(found.items()):
+        lost: dict[int, list[tuple[int, int, Failure]]] = {}
+        for (shard, span), name in found.items():
             first, until = spans.range_of(shard, span)
-            reason = f"{LOST}: its tuples did not all come to {name}, or came twice"
-            failed.setdefault(shard, []).append(FailedRun(first, until - 1, "", "", None, reason))
-        return failed
+            why = Failure(Kind.LOST, make_reason(f"its tuples did not all come to {name}, or came twice"))
+            lost.setdefault(shard, []).append((first, until - 1, why))
+        return {shard: Failed.over(*zip(*some, strict=True)) for shard, some in lost.items()}
 
     def _sum_spans(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
         """Run these frames and return the operators' reports of spans."""

@@ -210,7 +210,7 @@ def _unchunked(chunks: Any, kind: type[Node]) -> Any:
 
 
 def _piece(run: Run) -> NotDone:
-    return NotDone(run.first, run.last, run.count, run.failures[-1].reason if run.failures else "", run.prev)
+    return NotDone(run.first, run.last, run.count, run.failures[-1].text if run.failures else "", run.prev)
 
 
 def _count(runs: Any) -> int:

@@ -29,6 +29,7 @@ from kinesis_trident.spout.failed_records.dead_letters import (
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, UNREADABLE_SUB
+from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 Letter = tuple[Run, Sequence[pa.RecordBatch], bool]
@@ -148,6 +149,7 @@ class DeadLetterWriter:
         self, stream: str, shard: str, txid: int, run: Run, batches: Sequence[pa.RecordBatch], *, gone: bool
     ) -> Iterator[DeadLetter]:
         reasons = tuple(Reason(_iso_ms(failure.time), failure.reason) for failure in run.failures)
+        kind = parse(run.failures[-1].text).kind if run.failures else None
         found = 0
         for batch in batches:
             columns = batch.to_pydict()
@@ -161,7 +163,7 @@ class DeadLetterWriter:
                 strict=True,
             ):
                 said = reasons
-                if sub == UNREADABLE_SUB and not (said and said[-1].reason.startswith("UNREADABLE")):
+                if sub == UNREADABLE_SUB and kind is not Kind.UNREADABLE:
                     said += (Reason(_iso_ms(self._clock()), why_unreadable(data)),)
                 yield DeadLetter(
                     message_id=str(
@@ -180,8 +182,8 @@ class DeadLetterWriter:
                     application_name=self._application,
                 )
         if gone and found < run.count:
-            if not reasons or not reasons[-1].reason.startswith("EXPIRED"):
-                reasons += (Reason(_iso_ms(self._clock()), "EXPIRED"),)
+            if kind is not Kind.EXPIRED:
+                reasons += (Reason(_iso_ms(self._clock()), str(Failure(Kind.EXPIRED))),)
             count = run.count - found
             first = RecordPosition.parse(run.first) if run.first else None
             yield DeadLetter(

@@ -19,7 +19,6 @@ from kinesis_trident.spout.planner.named_runs import (
 )
 from kinesis_trident.spout.positions import At, Position, parse_position
 from kinesis_trident.tracker.position_keys import Keys, position_of
-from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 
 MAX_DUE_RUNS = 1000
@@ -252,9 +251,7 @@ def _split_by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, t
 def _select_due(state: ShardState, now: int) -> tuple[Run, ...]:
     """Return the runs that go into a plan; what bolts hold goes into each, to meet what it waits for."""
     waiting = state.waiting
-    return (
-        tuple(run for run in waiting if run.due <= now or is_held_run(run))[:MAX_DUE_RUNS] if waiting else ()
-    )
+    return tuple(run for run in waiting if run.due <= now or run.is_held)[:MAX_DUE_RUNS] if waiting else ()
 
 
 def _unfinished_runs(state: ShardState) -> tuple[Run, ...]:

@@ -177,7 +177,7 @@ class TurnRows:
                     before, behind = int(ordinals[at - 1]), str(position_at(batch, at - 1))
                 where, reason = str(position_at(batch, at)), why_unreadable(batch.column("data")[at].as_py())
                 prev = behind if before == ordinals[at] - 1 else None
-                if found and found[-1].last == prev and found[-1].reason == reason:
+                if found and found[-1].last == prev and found[-1].text == reason:
                     one = found.pop()
                     found.append(NotDone(one.first, where, one.count + 1, reason, one.prev))
                 else:

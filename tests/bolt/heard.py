@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.failed import Failed
+from kinesis_trident.bolt.tracking.reports import Reports
+
+
+def told_by(failed: Failed) -> dict[int, str]:
+    """Return what people read of failures, by ordinal."""
+    return {
+        ordinal: str(failure)
+        for first, last, failure in zip(failed.firsts, failed.lasts, failed.failures, strict=True)
+        for ordinal in range(first, last + 1)
+    }
 
 
 class Heard:
@@ -16,11 +26,6 @@ class Heard:
         self.reports |= reports
 
     @property
-    def runs(self) -> list[FailedRun]:
-        """Return what failed, in order."""
-        return sorted(run for runs in self.reports.values() for run in runs)
-
-    @property
     def failed(self) -> dict[int, str]:
         """Return what failed, by ordinal."""
-        return {n: run.reason for run in self.runs for n in range(run.first_ordinal, run.last_ordinal + 1)}
+        return {n: why for failed in self.reports.values() for n, why in told_by(failed).items()}

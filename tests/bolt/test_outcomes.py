@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
 from pyspark.sql import SparkSession, functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
-from kinesis_trident.bolt.outcomes import MAX_REASONS, Outcomes, few_reasons, outcome
+from kinesis_trident.bolt.outcomes import Outcomes, outcome
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Pin, Plan
+from kinesis_trident.tracker.failure import Failure, Kind, parse, text_of
 from kinesis_trident.tracker.records import Run
 
 SHARD = "shardId-000000000000"
@@ -49,7 +49,7 @@ def pin_of(
 
 
 def refuse(plan: Plan, pin: Pin, *positions: str, failed: tuple[NotDone, ...] = ()) -> tuple[NotDone, ...]:
-    refused = {f"orders/{SHARD}:{position}": "full" for position in positions}
+    refused = {f"orders/{SHARD}:{position}": Failure.said("full") for position in positions}
     return outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin}, {SHARD: failed}, refused).get(SHARD, ())
 
 
@@ -83,7 +83,9 @@ def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -
 def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_id: str) -> None:
     plan = plan_of()
     with pytest.raises(NotOfThisBatchError, match=f"{message_id}' is not in batch 7 of orders"):
-        outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {}, {message_id: "full"})
+        outcome(
+            plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {}, {message_id: Failure.said("full")}
+        )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,13 @@ def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_
 )
 def test_what_is_not_a_message_id_is_an_error_that_shows_the_form(message_id: str) -> None:
     with pytest.raises(NotOfThisBatchError, match="is not a message id"):
-        outcome(plan_of(), {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan_of())}, {}, {message_id: "full"})
+        outcome(
+            plan_of(),
+            {f"orders/{SHARD}": SHARD},
+            {SHARD: pin_of(plan_of())},
+            {},
+            {message_id: Failure.said("full")},
+        )
 
 
 def test_a_batch_without_new_records_holds_none() -> None:
@@ -147,36 +155,12 @@ def test_a_batch_refused_as_a_whole_is_one_pass() -> None:
     assert sum(piece.reason == "A" for piece in pieces) == 20_000
 
 
-def piece(i: int, reason: str) -> NotDone:
-    return NotDone(str(i), str(i), 1, reason)
-
-
-def test_the_first_64_reasons_stay_and_of_others_the_class() -> None:
-    pieces = [piece(i, f"ValueError: {i}") for i in range(MAX_REASONS)]
-    more = [piece(100, "KeyError: x"), piece(101, "KeyError: y"), piece(102, "ValueError: 3")]
-    few = few_reasons({"a": pieces, "b": more})
-    assert few["a"] == tuple(pieces)
-    short = "KeyError: (more than 64 reasons in this batch)"
-    assert [p.reason for p in few["b"]] == [short, short, "ValueError: 3"]
-
-
-@given(st.lists(st.text(max_size=30), max_size=300))
-def test_reasons_never_fill_zookeeper(reasons: list[str]) -> None:
-    assert (
-        len({p.reason for p in few_reasons({"a": [piece(i, r) for i, r in enumerate(reasons)]})["a"]}) <= 129
-    )
-
-
-def test_reasons_that_are_the_records_own_data_are_bounded_too() -> None:
-    few = few_reasons({"a": [piece(i, f"bad order {i}") for i in range(10_000)]})["a"]
-    assert len(few) == 10_000
-    assert len({p.reason for p in few}) <= 2 * MAX_REASONS + 1
-
-
 def test_a_reason_that_is_not_unicode_can_be_published() -> None:
-    few = few_reasons({"a": [piece(1, "ValueError: \ud800 is half a character")]})
+    plan = plan_of()
+    pieces = [NotDone("150", "150", 1, "ValueError: \ud800 is half a character")]
+    few = outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {SHARD: pieces}, {})
     assert b"half a character" in encode(BatchOutcome(txid=1, plan="p", epoch=1, not_done=few))
-    assert few["a"][0].reason.startswith("ValueError: ?")
+    assert few[SHARD][0].reason.startswith("ValueError: ?")
 
 
 def test_message_ids_are_failed_with_a_text() -> None:
@@ -184,16 +168,31 @@ def test_message_ids_are_failed_with_a_text() -> None:
     outcomes.fail(["a", "b"], "x" * 300)
     outcomes.fail(["b"], "again")
     assert len(outcomes) == 2
-    assert outcomes.message_ids == {"a": "x" * 256, "b": "again"}
+    # Of several the one that comes first in the alphabet, whoever said it when.
+    assert texts(outcomes) == {"a": "x" * 256, "b": "again"}
+    outcomes.fail(["b"], "once more")
+    assert texts(outcomes)["b"] == "again"
+
+
+@pytest.mark.parametrize("word", ["HELD", "HELD (bolt a)", "TIMEOUT", "EXPIRED", "PERMANENT: x", "said: x"])
+def test_a_reason_that_is_a_word_of_ours_is_a_reason(word: str) -> None:
+    outcomes = Outcomes()
+    outcomes.fail(["a"], word)
+    assert texts(outcomes) == {"a": word}
+    assert parse(text_of(outcomes.failures["a"])).kind is Kind.RETRY
+
+
+def texts(outcomes: Outcomes) -> dict[str, str]:
+    return {message_id: str(failure) for message_id, failure in outcomes.failures.items()}
 
 
 def test_rows_are_failed_by_their_message_id(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("a", "late"), ("b", None), ("a", "late")], "messageId string, why string")
     outcomes = Outcomes()
     outcomes.fail(rows, F.col("why"))
-    assert outcomes.message_ids == {"a": "late", "b": "refused by the sink"}
+    assert texts(outcomes) == {"a": "late", "b": "refused by the sink"}
     outcomes.fail(rows.where("why is null"), "no reason")
-    assert outcomes.message_ids["b"] == "no reason"
+    assert texts(outcomes)["b"] == "no reason"
     with pytest.raises(NotOfThisBatchError, match="the rows have why"):
         outcomes.fail(rows.select("why"), "x")
     with pytest.raises(NotOfThisBatchError, match="messageId is null"):

@@ -13,7 +13,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
     SettledNode,
 )
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 SHARD = "shardId-000000000000"
 OTHER = "shardId-000000000001"
@@ -60,7 +60,7 @@ def run(first: int, last: int | None = None, attempt: int = 1, reason: str = "Va
         last - first + 1,
         attempt=attempt,
         due=5_000,
-        failures=(Failure(4_000, reason),),
+        failures=(Noted(4_000, reason),),
     )
 
 

@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.store.source_store import Leftovers
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect, session_timeout
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 SHARD = "shardId-000000000000"
 
@@ -51,7 +51,7 @@ def test_parts_without_their_head_yet_are_not_swept(nodes: SweptNodes) -> None:
     writer = UnitWriter(nodes)
     shards, nodes.leftovers = ShardStore(nodes, writer), Leftovers(nodes, writer)
     epoch = Epochs(nodes).raise_epoch("here", 1, 1)
-    failures = (Failure(1, "x" * 200),) * 5
+    failures = (Noted(1, "x" * 200),) * 5
     runs = tuple(Run(str(n), str(n), failures=failures) for n in range(10, 2000))
     inflight = InflightNode(txid=1, waiting=runs)
     checkpoint = CheckpointNode(checkpoint="9", txid=1, position="TRIM_HORIZON")

@@ -24,17 +24,17 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import Sight, StatusNode
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 PARENT, CHILD, NEW = (f"shardId-00000000000{number}" for number in range(3))
 NOW = 1_700_000_060_000
 SEQUENCE = "4965" + "0" * 40 + "123456789012"
 
-WAITING = Run("20", "20", 1, attempt=2, due=NOW + 5_000, failures=(Failure(NOW, "ValueError: bad amount"),))
+WAITING = Run("20", "20", 1, attempt=2, due=NOW + 5_000, failures=(Noted(NOW, "ValueError: bad amount"),))
 RUN_OF_THREE = Run(
-    "", "33", 3, prev="30", attempt=1, due=NOW - 1_000, failures=(Failure(NOW, "KeyError: 'x'"),)
+    "", "33", 3, prev="30", attempt=1, due=NOW - 1_000, failures=(Noted(NOW, "KeyError: 'x'"),)
 )
-DEAD = Run("40", "40", 1, attempt=4, failures=(Failure(NOW, "EXPIRED"),))
+DEAD = Run("40", "40", 1, attempt=4, failures=(Noted(NOW, "EXPIRED"),))
 
 PLAN = Plan(
     txid=8,

@@ -26,7 +26,7 @@ from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find, lines_of, status_of, summary_of, worst
-from kinesis_trident.tracker.records import Failure
+from kinesis_trident.tracker.records import Noted
 
 MINUTE, HOUR = 60_000, 3_600_000
 BATCH = replace(HEALTHY, batch=SNAPSHOT.batch, planned_at=NOW - 11 * MINUTE)
@@ -339,7 +339,7 @@ def test_shards_that_are_blocked_for_two_reasons_are_told_both() -> None:
 
 
 def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:
-    run = msgspec.structs.replace(WAITING, failures=(Failure(NOW, "ValueError: a|b | c"),))
+    run = msgspec.structs.replace(WAITING, failures=(Noted(NOW, "ValueError: a|b | c"),))
     status = status_of(replace(with_inflight(dead=(run,)), owner=None), NOW)
     said, _, numbers = summary_of(status | {"application": "a|b"}).partition(" | ")
     assert "a/b: " in said
@@ -405,7 +405,7 @@ def test_whatever_is_missing_there_is_an_answer(data: st.DataObject) -> None:
 
 
 def test_a_record_that_a_bolt_holds_has_not_failed() -> None:
-    held = msgspec.structs.replace(WAITING, failures=(Failure(NOW, "HELD (bolt join)"),))
+    held = msgspec.structs.replace(WAITING, failures=(Noted(NOW, "HELD (bolt join)"),))
     (found,) = [one for one in find(with_inflight(waiting=(held,)), NOW) if one.code in ("held", "retrying")]
     assert (found.code, found.level) == ("held", Level.NOTE)
     assert "Bolts hold 1 record that wait for others: HELD (bolt join)" in found.sentence

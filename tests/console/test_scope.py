@@ -30,12 +30,12 @@ from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 STREAMS = ("orders", "payments")
-RUN = Run("20", "20", 1, attempt=2, due=NOW, failures=(Failure(NOW, "ValueError: bad amount"),))
-DEAD = Run("40", "40", 1, attempt=4, failures=(Failure(NOW, "KeyError: x"),))
+RUN = Run("20", "20", 1, attempt=2, due=NOW, failures=(Noted(NOW, "ValueError: bad amount"),))
+DEAD = Run("40", "40", 1, attempt=4, failures=(Noted(NOW, "KeyError: x"),))
 
 WORLDS = {
     "one home": {"orders@1": ("orders",)},

@@ -16,7 +16,7 @@ from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.history import History
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.watcher import ApplicationView
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 
 def test_a_batch_seen_between_its_plan_and_its_pins_shows_no_numbers() -> None:
@@ -89,7 +89,7 @@ def test_an_application_that_cannot_be_read_any_more_is_not_well() -> None:
 def test_rows_are_cut_before_they_are_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = [f"ValueError: {number}" for number in range(50)]
     runs = tuple(
-        Run(f"{n}0", f"{n}0", due=NOW + n, failures=(Failure(NOW, reasons[n % 50]),)) for n in range(1, 3_001)
+        Run(f"{n}0", f"{n}0", due=NOW + n, failures=(Noted(NOW, reasons[n % 50]),)) for n in range(1, 3_001)
     )
     snapshot = replace(
         SNAPSHOT, inflight={CHILD: InflightNode(txid=7, waiting=runs, blocked="too many wait")}

@@ -46,7 +46,7 @@ from kinesis_trident.console.web.server import ImpatientProtocol
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
 from kinesis_trident.spout.failed_records import dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
 TOKEN = "the-token"
@@ -56,7 +56,7 @@ Answer = tuple[int, dict[str, str], str]
 
 def hostile_site() -> Site:
     """Everything that others can name is a script."""
-    run = Run("20", "20", failures=(Failure(NOW, HOSTILE),))
+    run = Run("20", "20", failures=(Noted(NOW, HOSTILE),))
     name = f"orders/{CHILD}:1"
     bad = DeadLetterRecord(name, 4, HOSTILE, NOW, 7)
     snapshot = replace(
@@ -468,7 +468,7 @@ def test_the_page_draws_how_far_the_shards_are_apart() -> None:
 
 def replace_run(run: Run, at: int) -> Run:
     return Run(
-        run.first, run.last, run.count, attempt=3, due=run.due, failures=(*run.failures, Failure(at, "x"))
+        run.first, run.last, run.count, attempt=3, due=run.due, failures=(*run.failures, Noted(at, "x"))
     )
 
 

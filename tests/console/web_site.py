@@ -35,7 +35,7 @@ from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.history import History
 from kinesis_trident.console.web.server import ImpatientProtocol, PageServer
 from kinesis_trident.console.web.watcher import ApplicationView, HomeView, Watcher
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 MINUTE = 60_000
 
@@ -105,7 +105,7 @@ def busy_look() -> tuple[ApplicationView, dict[str, str]]:
 
     def run(number: int, count: int, due: int, reason: str, attempt: int = 2) -> Run:
         last = str(base + number)
-        failures = (Failure(NOW - 20_000, reason),)
+        failures = (Noted(NOW - 20_000, reason),)
         return Run(
             str(base + number + 1 - count), last, count, attempt=attempt, due=NOW + due, failures=failures
         )
@@ -203,7 +203,7 @@ def fill(history: History, end: Snapshot) -> None:
             + (61_000 - back * 5_000 if back < 12 else 0)
         )
         total += 5 * (400 + back * 37 % 60 - int(330 * slow**3))
-        failures = tuple(Failure(now - 1, "x") for _ in range((back * back % 53 < 3) + 2 * (back < 12)))
+        failures = tuple(Noted(now - 1, "x") for _ in range((back * back % 53 < 3) + 2 * (back < 12)))
         status = end.status
         assert status is not None
         look = replace(

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
-from kinesis_trident.tracker.reasons import HELD
+from kinesis_trident.tracker.failure import Failure, Kind, text_of
 
 HOUR = 3600
 NEVER = {"retryBackoff": "1h..1h x1", "retryLimit": "3"}
@@ -305,7 +305,7 @@ def test_records_that_a_bolt_holds(night: Night, begin: Begin, command: Command,
     query = begin(kinesis)
     query.planned()
     rows = query.rows()
-    super(Query, query).publish(rows[:2], lambda _: f"{HELD} (bolt join)")
+    super(Query, query).publish(rows[:2], lambda _: text_of(Failure(Kind.HELD, where=("join",))))
     query.commit()
     looked(query)
     night.finds(command, app, "held")

@@ -57,6 +57,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.testing import run_topology
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident import (
     ArrowFunction,
     Count,
@@ -211,9 +212,12 @@ def test_an_operator_that_did_not_see_every_record(night: Night, store: SourceSt
 def test_a_sink_that_fails_a_row_of_another_batch(night: Night) -> None:
     plan, pins, sources = samples.plan(), {A: samples.pin(1)}, {f"orders/{A}": A}
     with night.raises(NotOfThisBatchError):
-        outcome(plan, sources, pins, {}, {f"orders/{A}:17": "too late"})
+        outcome(plan, sources, pins, {}, {f"orders/{A}:17": Failure.said("too late")})
     night.tries("Fail only rows of the DataFrame")
-    assert outcome(plan, sources, pins, {}, {f"orders/{A}:9": "too late"})[A][0].reason == "too late"
+    assert (
+        outcome(plan, sources, pins, {}, {f"orders/{A}:9": Failure.said("too late")})[A][0].reason
+        == "too late"
+    )
 
 
 @entry("StaleBatchError")

@@ -16,7 +16,6 @@ from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.planner.settling.shard_events import SettledShard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
-from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
@@ -317,7 +316,7 @@ class ShardLife:
             )
         for run in state.dead:
             expired = [kept.expired for kept in self.members(run, True)]
-            assert expired == [run.failures[-1].reason == EXPIRED] * run.count
+            assert expired == [run.failures[-1].reason == "EXPIRED"] * run.count
         assert before is None or (state.safe is not None and state.safe >= before)
         if state.safe is not None:
             assert safe is not None

@@ -24,7 +24,6 @@ from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import MemoryKinesis
-from kinesis_trident.tracker.inflight.explicit import TIMEOUT
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 TIMEOUT_SECONDS = 600
@@ -209,11 +208,25 @@ def test_nobody_acks_so_records_time_out_and_end_in_the_dead_letter(job: Job, tm
         for letter in read_dead_letters(str(tmp_path / "letters"))
     }
     assert letters == {
-        0: [TIMEOUT] * 2,
-        1: [TIMEOUT] * 2,
-        2: [TIMEOUT] * 2,
-        3: ["the warehouse said no", TIMEOUT],
+        0: ["TIMEOUT"] * 2,
+        1: ["TIMEOUT"] * 2,
+        2: ["TIMEOUT"] * 2,
+        3: ["the warehouse said no", "TIMEOUT"],
     }
+
+
+@pytest.mark.parametrize("word", ["HELD", "HELD_ANEW (bolt a)", "EXPIRED", "PERMANENT: gone"])
+def test_a_reason_that_is_a_word_of_ours_is_a_reason(job: Job, word: str) -> None:
+    job.put(range(3))
+    query = job.start(retryBackoff="1h..1h x1")
+    rows = query.batch()
+    job.acks().fail(ids(rows, 0), word)
+    job.acks().ack(ids(rows, 1, 2))
+    until(query, retrying=1)
+    # What a bolt holds would come with the next batch.
+    assert query.plan() is None
+    (run,) = (run for node in query.store.shards.inflight().values() for run in node.waiting)
+    assert [(failure.reason, run.is_held, run.attempt) for failure in run.failures] == [(word, False, 1)]
 
 
 def test_a_record_whose_timeout_is_reset_is_acked_and_one_without_has_failed(job: Job) -> None:

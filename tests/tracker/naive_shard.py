@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.turns import EXPIRED
-from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
 
@@ -18,7 +17,7 @@ class Record:
     state: str = "done"
     attempt: int = 1
     due: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[Noted, ...] = ()
     beside: bool = False
     gone: bool = False
 
@@ -54,7 +53,7 @@ class NaiveShard:
 
     def _fail(self, record: Record, attempt: int, due: int | None, now: int, reason: str) -> None:
         record.attempt = attempt
-        record.failures = (*record.failures, Failure(now, reason))
+        record.failures = (*record.failures, Noted(now, reason))
         if due is not None:
             record.state, record.due = "waiting", due
         elif self.policy.dead_letter:
@@ -65,7 +64,7 @@ class NaiveShard:
     def expire(self, records: Sequence[Record], now: int) -> None:
         for record in records:
             record.gone = True
-            self._fail(record, record.attempt, None, now, EXPIRED)
+            self._fail(record, record.attempt, None, now, "EXPIRED")
 
     def replay(
         self, record: Record, run: Sequence[Record], checkpoint: RecordPosition | None, now: int
@@ -86,7 +85,7 @@ class NaiveShard:
 
     def of(self, run: Run) -> list[Record]:
         """The records that a run stands for: `count` of them from its first one on, all gone or all still there."""
-        if run.failures and run.failures[-1].reason == EXPIRED:
+        if run.failures and run.failures[-1].reason == "EXPIRED":
             fate = ("dead", run.attempt, run.due, run.failures)
             held = [record for record in self.records if record.gone and record.fate() == fate]
         else:

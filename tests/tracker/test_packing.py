@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.packing import Chunk, pack, unpack, unpack_chunks, unpack_pieces
-from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 
 POSITIONS = st.builds(
     lambda sequence, sub: str(RecordPosition(sequence, sub)),
@@ -33,7 +33,7 @@ RUNS = st.builds(
     attempt=st.integers(0, 1000),
     due=st.integers(0, 2**53),
     failures=st.lists(
-        st.builds(Failure, time=st.integers(0, 2**53), reason=st.text(max_size=20)), max_size=3
+        st.builds(Noted, time=st.integers(0, 2**53), text=st.text(max_size=20)), max_size=3
     ).map(tuple),
 )
 PIECES = st.builds(
@@ -41,7 +41,7 @@ PIECES = st.builds(
     first=st.just("") | POSITIONS,
     last=POSITIONS,
     count=st.integers(1, 2**40),
-    reason=st.sampled_from(["", "ValueError", "é\U0001f600"]),
+    text=st.sampled_from(["", "ValueError", "é\U0001f600"]),
     prev=st.none() | POSITIONS,
 )
 
@@ -73,7 +73,7 @@ def scattered(count: int, rng: random.Random, reasons: int = 64) -> tuple[Run, .
             3,
             1_795_259_256_000,
             tuple(
-                Failure(1_795_259_250_043 + each, f"ValueError: {at % reasons}".ljust(200, "."))
+                Noted(1_795_259_250_043 + each, f"ValueError: {at % reasons}".ljust(200, "."))
                 for each in range(3)
             ),
         )
@@ -160,9 +160,9 @@ def test_a_changed_byte_is_an_error(at: int, bits: int) -> None:
 
 
 def test_long_reasons_that_repeat_come_back() -> None:
-    failures = [Failure(1_700_000_000_000, "\0" * 256) for _ in range(16)]
+    failures = [Noted(1_700_000_000_000, "\0" * 256) for _ in range(16)]
     runs = tuple(
-        Run("", str(10**55 + n), 1, str(10**55 + n - 1), 16, 0, (Failure(n, "\0" * 256), *failures[1:]))
+        Run("", str(10**55 + n), 1, str(10**55 + n - 1), 16, 0, (Noted(n, "\0" * 256), *failures[1:]))
         for n in range(300)
     )
     assert unpack(pack(runs)) == runs

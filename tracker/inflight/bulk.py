@@ -9,16 +9,19 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import xor_of
-from kinesis_trident.tracker.inflight.entries import Entry, Rows, State, add_failure, exhausted_state
+from kinesis_trident.tracker.inflight.entries import Entry, Rows
 from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.retry import Dice, State, decide
 
 OrdinalArray = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
@@ -105,19 +108,20 @@ class BulkTracking:
         return pending, others
 
     def fail(
-        self, ordinals: OrdinalArray, now_ms: int, reason: str, rng: random.Random, attempt: int | None = None
+        self,
+        ordinals: OrdinalArray,
+        now_ms: int,
+        failure: Failure,
+        rng: random.Random,
+        attempt: int | None = None,
     ) -> int:
         """Records failed: see `InflightRecordTracker.fail_many`. Returns how many of them were pending."""
         policy = self._runs.policy
-        dues: dict[int, int] = {}
+        dice = partial(Dice(policy, now_ms).draw, rng=rng)
         count = 0
         for entry, failed in self._pending(ordinals, attempt):
-            fate = Entry(entry.last, attempt=entry.attempt, state=exhausted_state(policy))
-            fate.failures = add_failure(entry.failures, now_ms, reason)
-            if not policy.exhausted(entry.attempt):
-                if entry.attempt not in dues:
-                    dues[entry.attempt] = policy.due(entry.attempt, now_ms, rng)
-                fate.state, fate.due = State.WAITING, dues[entry.attempt]
+            fate = Entry(entry.last)
+            fate.become(*decide(failure, entry.attempt, entry.failures, policy, now_ms, dice))
             count += len(failed)
             self.split(entry, runs_of(failed), fate if fate.state is not State.ACKED else None)
         return count

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kinesis_trident.common.visible_text import make_reason
-from kinesis_trident.tracker.records import Failure, Place, Places, RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryPolicy
-
-KEPT_FAILURES = 16
-"""Failures kept of a record, the newest: a high retry limit must not grow the stored state without bound."""
+from kinesis_trident.tracker.records import Noted, Place, Places, RecordPosition, Run
+from kinesis_trident.tracker.retry import Fate, State
 
 Positions = Sequence[RecordPosition] | Sequence[str]
 """Positions by ordinal, looked up only where runs begin or end: a list, an Arrow or numpy array of texts."""
-
-
-class State(Enum):
-    """The state of a run's records. All but ACKED hold the checkpoint back."""
-
-    PENDING = "delivered, no outcome yet"
-    WAITING = "failed, to be delivered again"
-    ACKED = "done"
-    DEAD = "exhausted or expired, to be dead-lettered"
-
-
-Failures = tuple[Failure, ...]
-
-Fate = tuple[State, int, int, Failures]
-"""State, attempt, due time and failures of records."""
 
 
 class Rows(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -74,7 +54,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     state: State = State.PENDING
     attempt: int = 1
     due: int = 0
-    failures: Failures = ()
+    failures: tuple[Noted, ...] = ()
     stored: Run | None = None
     value: int | None = 0
     rows: Rows | None = None
@@ -105,7 +85,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
             )
         return self.stored
 
-    def become(self, state: State, attempt: int, due: int, failures: Failures) -> None:
+    def become(self, state: State, attempt: int, due: int, failures: tuple[Noted, ...]) -> None:
         """Give all records another fate."""
         self.state, self.attempt, self.due, self.failures, self.stored = state, attempt, due, failures, None
 
@@ -204,13 +184,3 @@ def make_failed_run(
 def parse_place(place: Place | None) -> RecordPosition | None:
     """Return a position as such."""
     return RecordPosition.parse(place) if isinstance(place, str) else place
-
-
-def exhausted_state(policy: RetryPolicy) -> State:
-    """Return the state of records that are not retried any more."""
-    return State.DEAD if policy.dead_letter else State.ACKED
-
-
-def add_failure(failures: Failures, now_ms: int, reason: str) -> Failures:
-    """Return the failures of a record after one more."""
-    return (*failures, Failure(now_ms, make_reason(reason)))[-KEPT_FAILURES:]

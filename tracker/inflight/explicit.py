@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, OrdinalArray, runs_of
-from kinesis_trident.tracker.inflight.entries import Entry, Rows, State
+from kinesis_trident.tracker.inflight.entries import Entry, Rows
 from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.position_keys import (
     KeyPositions,
@@ -28,8 +29,10 @@ from kinesis_trident.tracker.position_keys import (
     keys_of_texts,
     merge_keys,
 )
-from kinesis_trident.tracker.reasons import TIMEOUT, is_held
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.retry import State
+
+_TIMEOUT = Failure(Kind.TIMEOUT)
 
 
 class AckCounts(NamedTuple):
@@ -148,12 +151,13 @@ class ExplicitAcks:
         turn = self._turns[txid]
         gone = 0
         for piece in pieces:
-            if is_held(piece.reason):
+            failure = parse(piece.text)
+            if failure.kind is Kind.HELD:
                 continue
             at, _ = find(turn.keys, key_of(RecordPosition.parse(piece.first)))
             if len(at):
                 first = turn.base + int(at[0])
-                self._bulk.fail(np.arange(first, first + piece.count), now_ms, piece.reason, rng)
+                self._bulk.fail(np.arange(first, first + piece.count), now_ms, failure, rng)
             else:
                 gone += piece.count
         return gone
@@ -172,11 +176,14 @@ class ExplicitAcks:
         return self._counts(wanted, done, late)
 
     def fail(
-        self, keys: Keys, now_ms: int, reason: str, rng: random.Random, attempt: int | None = None
+        self, keys: Keys, now_ms: int, text: str, rng: random.Random, attempt: int | None = None
     ) -> AckCounts:
-        """Pending records failed: they wait for a retry, or are dead. All others are left as they are."""
-        wanted = merge_keys([keys])
-        return self._counts(wanted, self._bulk.fail(self._ordinals_of(wanted), now_ms, reason, rng, attempt))
+        """Pending records failed, for a stored text: they wait for a retry, or are dead. Others stay as they are."""
+        wanted, failure = merge_keys([keys]), parse(text)
+        if failure.kind <= Kind.HELD:
+            # An earlier release has stored it as somebody said it: nobody holds records from outside.
+            failure = Failure.said(text)
+        return self._counts(wanted, self._bulk.fail(self._ordinals_of(wanted), now_ms, failure, rng, attempt))
 
     def reset(self, keys: Keys, deadline: int, attempt: int | None = None) -> AckCounts:
         """Pending records have until `deadline`, in epoch milliseconds; all others are left as they are."""
@@ -184,11 +191,11 @@ class ExplicitAcks:
         return self._counts(wanted, self._bulk.postpone(self._ordinals_of(wanted), deadline, attempt))
 
     def time_out(self, now_ms: int, rng: random.Random) -> int:
-        """Fail what nobody has acked in time, with the reason `TIMEOUT`; returns how many records."""
+        """Fail what nobody has acked in time, with the kind `TIMEOUT`; returns how many records."""
         late = [
             np.flatnonzero(entry.is_open()) + entry.base for entry in self._pending() if entry.due <= now_ms
         ]
-        return self._bulk.fail(np.concatenate(late), now_ms, TIMEOUT, rng) if late else 0
+        return self._bulk.fail(np.concatenate(late), now_ms, _TIMEOUT, rng) if late else 0
 
     @property
     def turns_in_use(self) -> dict[int, Keys]:

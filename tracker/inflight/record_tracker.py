@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import to_signed
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
 from kinesis_trident.tracker.inflight.entries import (
     Entry,
     Positions,
     Rows,
-    State,
-    add_failure,
     load_entries,
     parse_place,
 )
@@ -30,7 +29,7 @@ from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.inflight.turns import TurnOutcomes
 from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import PARSED, PendingRun, RecordPosition, Run, are_comparable
-from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue
+from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue, State, decide
 
 
 class InflightRecordTracker:
@@ -209,19 +208,25 @@ class InflightRecordTracker:
         if entry is None:
             ordinal = self._bulk.ordinal_of(position)
             if ordinal is not None:
-                self._bulk.fail(np.array([ordinal]), now_ms, reason, rng)
+                self._bulk.fail(np.array([ordinal]), now_ms, Failure.said(reason), rng)
                 entry = self._find(position)
             return entry is not None and entry.state is State.WAITING
         if entry.state is not State.PENDING:
             return False
         entry.value = 0
-        due = self._retries.failed(position, entry.attempt, now_ms, rng)
-        if due is None and not self._runs.policy.dead_letter:
+        fate = decide(
+            Failure.said(reason),
+            entry.attempt,
+            entry.failures,
+            self._runs.policy,
+            now_ms,
+            lambda attempt: self._retries.failed(position, attempt, now_ms, rng),
+        )
+        if fate.state is State.ACKED:
             self.ack(position)
             return False
-        state = State.DEAD if due is None else State.WAITING
-        entry.become(state, entry.attempt, due or 0, add_failure(entry.failures, now_ms, reason))
-        return due is not None
+        entry.become(*fate)
+        return fate.state is State.WAITING
 
     def next_retry(self, now_ms: int) -> RecordPosition | None:
         """Return the record to deliver again now: the same one until it is emitted with `retry`, or acked."""
@@ -267,7 +272,7 @@ class InflightRecordTracker:
 
         Those that wait already, are dead, done or unknown are ignored: a second fail costs no retry.
         """
-        self._bulk.fail(ordinals, now_ms, reason, rng)
+        self._bulk.fail(ordinals, now_ms, Failure.said(reason), rng)
 
     def retry_many(self, now_ms: int) -> OrdinalArray:
         """Return the ordinals of failed records that are due, in shard order; they count as delivered again."""

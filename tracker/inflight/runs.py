@@ -13,9 +13,9 @@ from operator import attrgetter, lt
 from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
-from kinesis_trident.tracker.inflight.entries import Entry, State, as_entry, load_entries, parse_place
+from kinesis_trident.tracker.inflight.entries import Entry, as_entry, load_entries, parse_place
 from kinesis_trident.tracker.records import PARSED, Place, Places, RecordPosition, Run, are_comparable
-from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue
+from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue, State
 
 _LAST = attrgetter("last")
 

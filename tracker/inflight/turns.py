@@ -5,30 +5,33 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import islice
 from operator import gt
 from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
 from kinesis_trident.tracker.inflight.entries import (
     Entry,
-    Failures,
-    Fate,
-    State,
-    add_failure,
     as_entry,
-    exhausted_state,
     make_failed_run,
     parse_place,
 )
 from kinesis_trident.tracker.inflight.runs import OpenRuns
-from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, timeout_reason
-from kinesis_trident.tracker.records import PARSED, NotDone, Place, RecordPosition, Run, sort_in_shard_order
-from kinesis_trident.tracker.retry import RetryPolicy
+from kinesis_trident.tracker.records import (
+    PARSED,
+    NotDone,
+    Noted,
+    Place,
+    RecordPosition,
+    Run,
+    sort_in_shard_order,
+)
+from kinesis_trident.tracker.retry import Dice, Fate, State, decide
 
-EXPIRED = "EXPIRED"
-"""The reason of records that the stream no longer holds."""
+_EXPIRED = Failure(Kind.EXPIRED)
 
 Buried = tuple[Run, int, Place]
 """A dead run that was dead-lettered, the number of its records that were, and the last of these."""
@@ -40,7 +43,8 @@ class TurnOutcomes:
     def __init__(self, runs: OpenRuns, bulk: BulkTracking) -> None:
         self._runs = runs
         self._bulk = bulk
-        self._fates = _Fates(runs.policy)
+        self._known: dict[tuple[int, int, str], tuple[tuple[Noted, ...], Fate]] = {}
+        self._dice = Dice(runs.policy, 0)
 
     def settle(
         self,
@@ -98,7 +102,7 @@ class TurnOutcomes:
         runs, buried = self._runs, list[Buried]()
         ends = runs.places([piece.last for piece in pieces])
         found, at, seen = [*runs.behind, *runs.entries], 0, 0
-        is_plain, after, changed = given is None, self._fates.decide, runs.changed
+        is_plain, after, changed = given is None, self._decide, runs.changed
         runs.leave_untidy()
         lasts = runs.places([run.last for run, _ in due])
         for index, ((run, is_dead), last) in enumerate(zip(due, lasts, strict=True)):
@@ -119,7 +123,7 @@ class TurnOutcomes:
                     continue
                 piece = pieces[start] if is_plain and not is_dead and seen == start + 1 else None
                 if piece is not None and (piece.first, piece.last, piece.count) == (run.first, last, count):
-                    fate = after(mine.attempt + 1, mine.failures, piece.reason, now_ms, rng)
+                    fate = after(mine.attempt + 1, mine.failures, piece.text, now_ms, rng)
                     found[here] = make_failed_run(mine.first, last, count, mine.prev, fate, runs.round)
                     changed.add(last)
                     continue
@@ -249,10 +253,10 @@ class TurnOutcomes:
         if not 0 <= served < entry.count:
             msg = f"{served} records found of {entry.count} up to {entry.last}: then none are gone"
             raise OrderError(msg)
-        failures, state = add_failure(entry.failures, now_ms, EXPIRED), exhausted_state(runs.policy)
+        fate = decide(_EXPIRED, entry.attempt, entry.failures, runs.policy, now_ms, lambda _: None)
         if not served:
-            entry.become(state, entry.attempt, 0, failures)
-            if state is State.ACKED:
+            entry.become(*fate)
+            if fate.state is State.ACKED:
                 runs.mark_done(entry)
             else:
                 runs.touch(entry)
@@ -267,10 +271,7 @@ class TurnOutcomes:
             entry.first,
             entry.count - served,
             entry.prev,
-            state,
-            entry.attempt,
-            0,
-            failures,
+            *fate,
             touched=runs.round,
         )
         (rest,) = _rest(entry, entry.count - served, gone_until)
@@ -338,7 +339,7 @@ class TurnOutcomes:
         if total > count:
             msg = f"{total} records are reported as failed among {count} delivered up to {last}"
             raise OrderError(msg)
-        runs, after, attempt, failures = self._runs, self._fates.decide, entry.attempt + 1, entry.failures
+        runs, after, attempt, failures = self._runs, self._decide, entry.attempt + 1, entry.failures
         places, this_round = runs.places, runs.round
         starts: list[Place] = [piece.first for piece in failed]
         known: list[Place | None] = [piece.prev for piece in failed]
@@ -374,13 +375,28 @@ class TurnOutcomes:
                 if before >= start or (lowest is not None and before < lowest):
                     # Seen after a row of another run: so it is the first of this one.
                     before = None if parts else end
-            fate = after(attempt, failures, piece.reason, now_ms, rng)
+            fate = after(attempt, failures, piece.text, now_ms, rng)
             if as_stored:
                 parts.append(make_failed_run(start, stop, piece.count, before, fate, this_round))
             else:
                 parts.append(Entry(stop, start, piece.count, before, *fate, touched=this_round))
             end = stop
         return parts
+
+    def _decide(
+        self, attempt: int, before: tuple[Noted, ...], text: str, now_ms: int, rng: random.Random
+    ) -> Fate:
+        """Return the fate of records that failed: those that fail together for the same reason share theirs."""
+        policy = self._runs.policy
+        if self._dice.now_ms != now_ms:
+            self._known, self._dice = {}, Dice(policy, now_ms)
+        # Their failures are mostly the same object. It is kept, so that no other one gets its id.
+        key = attempt, id(before), text
+        known = self._known.get(key)
+        if known is None:
+            fate = decide(parse(text), attempt, before, policy, now_ms, partial(self._dice.draw, rng=rng))
+            known = self._known[key] = before, fate
+        return known[1]
 
     def _revive(self, position: RecordPosition, due: int) -> bool:
         """Make a record due with a fresh count; False when there is no such record."""
@@ -403,55 +419,6 @@ class TurnOutcomes:
         entries.insert(index, entry)
         runs.touch(entry)
         return True
-
-
-class _Fates:
-    """The fates of the records of one shard that fail. Those that fail together for the same reason share theirs."""
-
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
-        self._known: dict[tuple[int, int, str], tuple[Failures, Fate]] = {}
-        self._dues: dict[int, int | None] = {}
-        self._now: int | None = None
-
-    def decide(self, attempt: int, before: Failures, reason: str, now_ms: int, rng: random.Random) -> Fate:
-        """Return the fate of records that had the failures `before` delivery number `attempt`, and failed in it."""
-        if now_ms != self._now:
-            self._known, self._dues, self._now = {}, {}, now_ms
-        # Their failures are mostly the same object. It is kept, so that no other one gets its id.
-        key = attempt, id(before), reason
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = before, self._fate(attempt, before, reason, now_ms, rng)
-        return known[1]
-
-    def _fate(self, attempt: int, before: Failures, reason: str, now_ms: int, rng: random.Random) -> Fate:
-        policy = self._policy
-        if attempt not in self._dues:
-            # One draw for all that fails together for the same time: neighbours stay one run, and one range of the
-            # shard serves all of them.
-            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
-        due = self._dues[attempt]
-        failures = _failures_after(before, now_ms, reason, policy)
-        if is_held(failures[-1].reason):
-            # It has not failed: the next delivery has the same number.
-            attempt, due = attempt - 1, policy.held_until(failures[-1].time, now_ms)
-        if due is None:
-            return exhausted_state(policy), attempt, 0, failures
-        return State.WAITING, attempt, due, failures
-
-
-def _failures_after(before: Failures, now_ms: int, reason: str, policy: RetryPolicy) -> Failures:
-    """Return the failures of a record after one more, or after it was held: then with the time since when."""
-    held = before[-1] if before and is_held(before[-1].reason) else None
-    if held is not None:
-        before = before[:-1]
-    if not is_held(reason):
-        return add_failure(before, now_ms, reason)
-    since = held.time if held is not None and not reason.startswith(HELD_ANEW) else now_ms
-    if policy.held_until(since, now_ms) is None:
-        return add_failure(before, now_ms, timeout_reason(reason))
-    return add_failure(before, since, reason)
 
 
 def _rest(entry: Entry, served: int, through: Place) -> list[Entry]:

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
-from kinesis_trident.bolt.steps.functions import Judged, join_parts, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts
 from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.order import ORDER, rank_emitted
@@ -33,7 +34,7 @@ class _Emitted:
         self._schema = schema
         self._collector = TridentCollector(operation, len(schema))
         self._source: list[int] = []
-        self._failed: dict[int, str] = {}
+        self._failed: dict[int, Failure] = {}
         self.size = 0
         # Most operations emit texts and numbers, whose sizes C functions add up.
         self._texts = [itemgetter(at) for at, kind in enumerate(schema.types) if _is_text(kind)]
@@ -64,7 +65,7 @@ class _Emitted:
             self.size += size
         else:
             del rows[before:]
-            self._failed[row] = reason_of(failed)
+            self._failed[row] = failure_of(failed)
 
     def _size_of(self, rows: list[tuple[Any, ...]]) -> int:
         if self._nested:
@@ -78,7 +79,7 @@ class _Emitted:
             # A null, or a value that does not fit.
             return size_of(rows)
 
-    def take(self) -> tuple[pa.RecordBatch, np.ndarray, dict[int, str]]:
+    def take(self) -> tuple[pa.RecordBatch, np.ndarray, dict[int, Failure]]:
         """Return all values as Arrow columns, their input rows, and the failed ones; begin again.
 
         A value that does not fit fails its row.
@@ -97,7 +98,7 @@ class _Emitted:
                     except KeyboardInterrupt:
                         raise
                     except BaseException as error:
-                        failed[row] = reason_of(error)
+                        failed[row] = failure_of(error)
             good = [at for at, row in enumerate(source) if row not in failed]
             return (
                 _batch([rows[at] for at in good], self._schema),
@@ -192,7 +193,7 @@ class ArrowEachStep(_EachStep):
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on the batch."""
         given = batch.select(list(self.inputs))
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         parts = list(self._halves(given, 0, failed))
         columns = [new for new, _ in parts] or [batch_of([], self.added)]
         source = np.concatenate([rows for _, rows in parts]) if parts else np.empty(0, dtype=np.int64)
@@ -200,7 +201,7 @@ class ArrowEachStep(_EachStep):
         return Judged(_beside(batch, self.kept, new, source, self.schema), source, failed)
 
     def _halves(
-        self, batch: pa.RecordBatch, at: int, failed: dict[int, str]
+        self, batch: pa.RecordBatch, at: int, failed: dict[int, Failure]
     ) -> list[tuple[pa.RecordBatch, np.ndarray]]:
         if not batch.num_rows:
             return []
@@ -211,7 +212,7 @@ class ArrowEachStep(_EachStep):
             raise
         except BaseException as error:
             if batch.num_rows == 1:
-                failed[at] = reason_of(error)
+                failed[at] = failure_of(error)
                 return []
             middle = batch.num_rows // 2
             return [

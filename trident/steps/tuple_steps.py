@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.functions import Judged, join_parts, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts
 from kinesis_trident.bolt.steps.parts import chain, in_parts
 from kinesis_trident.common.arrow_columns import booleans, numbers
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.maps.storable import find_not_finite
 from kinesis_trident.trident.operations import Filter
@@ -64,7 +65,7 @@ class FilterStep:
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the filter for each row."""
         keep: list[int] = []
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         for row, tup in enumerate(read_tuples(batch, self.inputs)):
             try:
                 if self.filter.is_keep(tup):
@@ -72,7 +73,7 @@ class FilterStep:
             except (TridentError, FailedException, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                failed[row] = reason_of(error)
+                failed[row] = failure_of(error)
         source = np.asarray(keep, dtype=np.int64)
         rows = batch.select(self.schema.names)
         return Judged(rows if len(keep) == batch.num_rows else rows.take(numbers(source)), source, failed)
@@ -94,11 +95,11 @@ class FiniteStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Check the columns."""
-        failed: dict[int, str] = {}
+        failed: dict[int, Failure] = {}
         for name in self.inputs:
             column = batch.column(name)
             for row in np.flatnonzero(find_not_finite(column)):
-                failed[int(row)] = (
+                failed[int(row)] = Failure.said(
                     f"{self.operation}: {name} is {column[row].as_py()}, which would stay in the state for good"
                 )
         rows, source = batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64)

@@ -24,6 +24,7 @@ from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.pages.payloads import decode_payloads, join_payloads
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA, UNREADABLE_SUB
+from kinesis_trident.tracker.failure import Failure, Kind, text_of
 
 _NAMES = {
     "data": "Data",
@@ -171,8 +172,8 @@ def why_unreadable(record: bytes) -> str:
     try:
         _any_record(record)
     except (*UNREADABLE, ValueError, OverflowError) as error:
-        return make_reason(f"UNREADABLE: {error}")
-    return "UNREADABLE: this version can decode it, an earlier one could not"
+        return text_of(Failure(Kind.UNREADABLE, make_reason(str(error))))
+    return text_of(Failure(Kind.UNREADABLE, "this version can decode it, an earlier one could not"))
 
 
 def _page(decoders: _Decoders, body: bytes | memoryview, answered: int | None) -> Page:

@@ -19,7 +19,6 @@ from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, keys_of_texts, merge_keys, unpack
-from kinesis_trident.tracker.reasons import TIMEOUT
 from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
@@ -100,7 +99,7 @@ class Amender:
                 continue
             tracker = self._tracker(shard, state)
             late = tracker.explicit.time_out(now, self._rules.rng)
-            log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
+            log.warning("shard %s: %d records were not acked in time and fail (TIMEOUT)", shard, late)
             after = self._state_after(state, tracker)
             changed = letters_after(shards.dead_letters.get(shard), after)
             yield Amendment(shard, after, changed, Tally(timed_out=late))

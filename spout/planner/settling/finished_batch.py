@@ -20,7 +20,7 @@ from kinesis_trident.spout.data_loss import (
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
 from kinesis_trident.spout.planner.streams import Streams
-from kinesis_trident.tracker.reasons import is_held
+from kinesis_trident.tracker.failure import is_held
 from kinesis_trident.tracker.records import RecordPosition, sort_in_shard_order
 
 
@@ -267,8 +267,9 @@ class Finished:
         for shard, pieces in self.not_done.items():
             counts: Counter[str] = Counter()
             for piece in pieces:
-                counts[piece.reason] += piece.count
-            found[shard] = Counter({why: count for why, count in counts.items() if not is_held(why)})
+                if not is_held(piece.text):
+                    counts[piece.reason] += piece.count
+            found[shard] = counts
         return found
 
     def losses(self, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:

@@ -32,12 +32,12 @@ from kinesis_trident.spout.planner.settling.shard_events import Settled, Settled
 from kinesis_trident.spout.planner.shards.lineage import mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
+from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.inflight.turns import Buried
 from kinesis_trident.tracker.position_keys import unpack
-from kinesis_trident.tracker.reasons import FewReasons
-from kinesis_trident.tracker.records import Failure, Place, RecordPosition
+from kinesis_trident.tracker.records import Noted, Place, RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
 
 _NO_KEYS = unpack()
@@ -85,8 +85,8 @@ class InflightRules:
     def inflight_of(self, tracker: InflightRecordTracker, txid: int) -> InflightNode:
         """Return the unfinished records as they are stored, and whether the shard may read on."""
         # Exhausted runs are about to be written for people to read.
-        few = FewReasons("shard")
-        dead, waiting = few.limit_reasons(tracker.dead), few.limit_reasons(tracker.waiting)
+        few = Few("shard")
+        dead, waiting = few.limit(tracker.dead), few.limit(tracker.waiting)
         held = tracker.held if self.max_inflight is not None else 0
         turns = tracker.explicit.turns_in_use
         return InflightNode(
@@ -289,7 +289,7 @@ def _position_after(start: str, pin: Pin | None) -> str:
     return str(ShardEnd(last))
 
 
-def _letter(buried: Buried, failures: Sequence[Failure], turn: FinishedTurn) -> DeadLetterRecord:
+def _letter(buried: Buried, failures: Sequence[Noted], turn: FinishedTurn) -> DeadLetterRecord:
     run, count, reached = buried
     part = run if count == run.count else msgspec.structs.replace(run, last=str(reached), count=count)
     return DeadLetterRecord(

@@ -14,7 +14,8 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     TimedOut,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.tracker.reasons import MAX_REASONS, OTHER, TIMEOUT, error_class
+from kinesis_trident.tracker.failure import OTHER, Kind, error_class
+from kinesis_trident.tracker.few_failures import MAX_REASONS
 
 BY_NAME = "ACKS_FAIL"
 """The class of failures that another process has reported with `Acks.fail`."""
@@ -80,7 +81,7 @@ class RunCounter:
         counts.acked += tally.acked
         counts.timed_out += tally.timed_out
         add_failure(counts, BY_NAME, tally.failed)
-        add_failure(counts, TIMEOUT, tally.timed_out)
+        add_failure(counts, Kind.TIMEOUT.name, tally.timed_out)
         return counts
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, strategies as st
+from judged_texts import texts_of
 from leaving import LEAVING, Panic
 from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -79,7 +80,7 @@ def test_a_row_or_a_pandas_function_drops_and_fails_exactly_the_records_it_shoul
         judged = judge(function, *texts)
         assert found(judged) == expected
         assert all(
-            reason.startswith("ValueError: ") and "'bad'" in reason for reason in judged.failed.values()
+            reason.startswith("ValueError: ") and "'bad'" in reason for reason in texts_of(judged).values()
         )
 
 
@@ -90,7 +91,7 @@ def test_an_arrow_function_that_raises_fails_exactly_the_records_at_fault(texts:
     for function in (by_batch, by_table):
         judged = judge(function, *texts)
         assert found(judged) == expected
-        assert all(reason.startswith("ArrowInvalid: ") for reason in judged.failed.values())
+        assert all(reason.startswith("ArrowInvalid: ") for reason in texts_of(judged).values())
 
 
 @pytest.mark.parametrize("error", LEAVING)
@@ -110,7 +111,7 @@ def test_what_would_end_the_worker_fails_its_record(error: type[BaseException]) 
     for function in (row, frame, arrow):
         judged = judge(function, "1", "bad", "23")
         assert found(judged) == ([1, 23], [0, 2], [1])
-        assert judged.failed == {1: f"{error.__name__}: enough"}
+        assert texts_of(judged) == {1: f"{error.__name__}: enough"}
 
 
 def test_an_interruption_is_no_error_of_the_function() -> None:
@@ -181,7 +182,7 @@ def test_a_vectorised_function_names_failed_records_in_a_column(kind: str) -> No
 
     judged = judge(frame if kind == "pandas" else arrow, "a", "b", "c")
     assert found(judged) == ([7], [1], [0, 2])
-    assert judged.failed == {0: "no", 2: "x" * 256}
+    assert texts_of(judged) == {0: "no", 2: "x" * 256}
 
 
 def test_a_failed_column_without_failures_fails_nothing() -> None:
@@ -226,7 +227,7 @@ def test_a_row_function_returns_a_tuple_a_list_a_dict_or_a_row(result: Any) -> N
 def test_a_result_of_another_shape_fails_its_record(result: Any, reason: str) -> None:
     judged = judge(lambda record: result if record.text == "x" else (1,), "a", "x", "b")
     assert found(judged) == ([1, 1], [0, 2], [1])
-    assert judged.failed == {1: reason}
+    assert texts_of(judged) == {1: reason}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_a_text_that_is_not_unicode_fails_its_record_only() -> None:
     step = step_for(lambda record: ("\ud800" if record.text == "x" else "fine",), word)
     judged = step(batch("a", "x"))
     assert (judged.rows.column("word").to_pylist(), judged.source.tolist()) == (["fine"], [0])
-    assert judged.failed[1].startswith("UnicodeEncodeError")
+    assert texts_of(judged)[1].startswith("UnicodeEncodeError")
 
 
 def null_by_row(record: Record) -> tuple[int | None]:
@@ -264,7 +265,7 @@ def test_a_null_fails_its_record_where_the_schema_says_not_null(function: Callab
     assert found(judge(function, "a", "x", "b")) == ([1, None, 1], [0, 1, 2], [])
     judged = judge(function, "a", "x", "b", schema=NUMBER_NOT_NULL)
     assert found(judged) == ([1, 1], [0, 2], [1])
-    assert "number" in judged.failed[1]
+    assert "number" in texts_of(judged)[1]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +393,7 @@ def test_a_chain_traces_rows_and_failures_to_the_first_input() -> None:
     steps = [step_for(function, NUMBER) for function in (by_row, odd, not_seven, not_ninety)]
     [judged] = chain(steps, batch("drop", "1", "bad", "2", "7", "9", "11", "drop", "13", "4"))
     assert found(judged) == ([10, 110, 130], [1, 6, 8], [2, 4, 5])
-    assert {row: reason.partition(":")[0] for row, reason in judged.failed.items()} == {
+    assert {row: reason.partition(":")[0] for row, reason in texts_of(judged).items()} == {
         2: "ValueError",
         4: "KeyError",
         5: "ValueError",
@@ -454,7 +455,7 @@ def test_an_arrow_function_may_name_the_rows_that_its_rows_come_from() -> None:
     assert judged.rows.to_pydict() == {"number": [0, 1]}
     assert judged.source.tolist() == [0, 0]
     # One row of c failed, so c did, and its other row does not come out; b was dropped.
-    assert judged.failed == {2: "no"}
+    assert texts_of(judged) == {2: "no"}
 
 
 @pytest.mark.parametrize("rows", [[1, 0], [-1], [0, 3], [0.5]])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from batch_in_hand import SHARDS, segment
 from hypothesis import HealthCheck, given, settings, strategies as st
+from judged_texts import texts_of
 
 from kinesis_trident.bolt.steps import functions, parts
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES
@@ -64,7 +65,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def plain(judged: Judged) -> tuple[Any, ...]:
-    return judged.rows.to_pydict(), judged.source.tolist(), dict(judged.failed)
+    return judged.rows.to_pydict(), judged.source.tolist(), texts_of(judged)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -93,7 +94,7 @@ def test_an_input_row_that_becomes_too_large_fails_alone(small: int, monkeypatch
     judged = join_parts(chain(steps, batch("ab", "a" * 200, "b")))
     assert (judged.rows.column("text").to_pylist(), judged.source.tolist()) == (["aa", "bb", "bb"], [0, 0, 2])
     assert list(judged.failed) == [1]
-    assert judged.failed[1].startswith("it became more than 0 MiB")
+    assert texts_of(judged)[1].startswith("it became more than 0 MiB")
 
 
 def test_what_is_large_is_not_held_as_a_whole() -> None:
@@ -140,4 +141,4 @@ def test_an_operator_reports_the_same_of_parts(small: int) -> None:
         whole = run()
     assert cut == whole
     assert len(cut[0]) == len(SHARDS) * (20 * 21 // 2 - 7)
-    assert [run.first for runs in cut[1].values() for run in runs] == ["7", "7"]
+    assert [start for failed in cut[1].values() for start in failed.starts] == ["7", "7"]

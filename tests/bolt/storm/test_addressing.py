@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from judged_texts import texts_of
 
 from kinesis_trident import TopologyContext
 from kinesis_trident.bolt.errors import OperatorError, TopologyError
@@ -74,7 +75,7 @@ def test_a_custom_grouping_chooses_one_task_or_several_or_none() -> None:
     assert judged.rows.to_pydict() == {"word": ["a", "two", "two", "bb"], TASK: [1, 0, 3, 2]}
     assert judged.source.tolist() == [0, 2, 2, 4]
     said = "custom_grouping: ValueError: choose_tasks() returned {}; the tasks are 0 to 3 (bolt count)"
-    assert judged.failed == {
+    assert texts_of(judged) == {
         3: "custom_grouping: ValueError: bad (bolt count)",
         5: said.format(7),
         6: said.format("'1'"),

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from heard import Heard
+from heard import Heard, told_by
 from leaving import LEAVING
 
 from kinesis_trident import BasicBolt, Bolt, FailedException, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
-from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.received import tick_tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
-from kinesis_trident.bolt.tracking.coverage import intervals
+from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import Tag
-from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.acker.acker import Acker
+from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.ids import roots, tuple_ids
 
 WORDS = pa.schema([("word", pa.string())])
@@ -467,10 +467,6 @@ def test_what_fails_where_nothing_tracks_it_is_logged_once(caplog: pytest.LogCap
     )
 
 
-def test_a_reason_is_cut_however_long_the_name_of_its_bolt_is() -> None:
-    assert len(named("no " * 200, "b" * 300)) == 256
-
-
 def test_what_a_bolt_keeps_or_holds_is_held_and_what_it_forgets_fails() -> None:
     def execute(bolt: Rich, tup: Tuple) -> None:
         text = tup[0]
@@ -643,18 +639,24 @@ def test_storms_names_say_what_they_are_here(call: Callable[..., None], said: st
 
 
 def test_what_one_bolt_holds_and_another_fails_has_failed() -> None:
-    held, failed = (
-        FailedRun(a, b, "", "", None, why) for a, b, why in ((2, 9, "HELD (bolt a)"), (4, 5, "no"))
-    )
-    assert intervals([held, failed]) == [
-        FailedRun(2, 3, "", "", None, "HELD (bolt a)"),
-        failed,
-        FailedRun(6, 9, "", "", None, "HELD (bolt a)"),
-    ]
+    held, failed = Failure(Kind.HELD, where=("a",)), Failure.said("no", "a")
+    several = Failed.over([2, 4], [9, 5], [held, failed])
+    assert told_by(several) == {n: str(failed if n in (4, 5) else held) for n in range(2, 10)}
     ledger = OperatorLedger("join", 7)
-    for reason in ("HELD (bolt a)", "no (bolt a)", "HELD (bolt b)", "never (bolt b)"):
-        ledger.fail([1], reason)
-    assert list(ledger._failed.values()) == ["no (bolt a)"]
+    for text in ("HELD (bolt a)", "no (bolt a)", "HELD (bolt b)", "never (bolt b)"):
+        ledger.fail([1], parse(text))
+    assert list(ledger._failed.values()) == [failed]
+
+
+@pytest.mark.parametrize("word", ["HELD", "HELD_ANEW", "TIMEOUT", "EXPIRED", "LOST: x", "PERMANENT: x"])
+def test_a_reason_that_is_a_word_of_ours_is_a_reason(word: str) -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.fail(tup, word)
+
+    _, heard = run(Rich(execute), sentences("a"))
+    assert heard.failed == {0: f"{word} (bolt split)"}
+    (failed,) = heard.reports.values()
+    assert failed.failures == [Failure.said(word, "split")]
 
 
 def test_an_anchor_alone_does_not_keep_a_tuple() -> None:

@@ -12,7 +12,6 @@ from kinesis_trident import ArrowBolt, BasicBolt, Bolt, KinesisSpout, TopologyBu
 from kinesis_trident.bolt.storm.redelivery import Holds
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.testing import Batches, run_topology
-from kinesis_trident.tracker.reasons import holders_in, join_reasons
 from kinesis_trident.tracker.records import Run
 
 RAN: Counter[Any] = Counter()
@@ -181,22 +180,3 @@ def test_after_a_new_start_everything_runs_again() -> None:
     for _ in range(2):
         run_topology(made, {"s": Batches(["x"], ["y"])}, attempts=1)
     assert RAN["audit"] == 4
-
-
-@pytest.mark.parametrize(
-    ("known", "reason", "joined"),
-    [
-        (None, "HELD (bolt a)", "HELD (bolt a)"),
-        ("ValueError", "HELD (bolt a)", "ValueError"),
-        ("HELD (bolt a)", "ValueError", "ValueError"),
-        ("ValueError", "KeyError", "ValueError"),
-        ("HELD (bolt a)", "HELD_ANEW (bolt b)", "HELD_ANEW (bolt a) (bolt b)"),
-        ("HELD (bolt a) (bolt b)", "HELD (bolt b)", "HELD (bolt a) (bolt b)"),
-        # Some of them are not known: then none is.
-        ("HELD", "HELD (bolt b)", "HELD"),
-        (f"HELD (bolt {'a' * 200})", f"HELD (bolt {'b' * 200})", "HELD"),
-    ],
-)
-def test_reasons_of_a_record_are_joined(known: str | None, reason: str, joined: str) -> None:
-    assert join_reasons(known, reason) == joined
-    assert holders_in(joined) == [one for one in ("a", "b") if f"(bolt {one})" in joined]

@@ -7,20 +7,23 @@ from collections.abc import Iterator
 import pytest
 
 from kinesis_trident.bolt.tracking.carriers import NodeCarrier
-from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey
+from kinesis_trident.bolt.tracking.failed import NONE, Failed
+from kinesis_trident.bolt.tracking.reports import ReportKey
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.tracker.failure import Failure
 
 SHARD = "shardId-000000000000"
 KEY = ReportKey(7, -(2**62), "map", 0, 12, 2**63 - 1, stage=3, partition=1)
 
 
-def failed(ordinal: int, reason: str = "ValueError: no") -> FailedRun:
-    return FailedRun(ordinal, ordinal, str(10**55 + ordinal), str(10**55 + ordinal), None, reason)
+def failed(*ordinals: int, reason: str = "ValueError: no") -> Failed:
+    places = [str(10**55 + ordinal) for ordinal in ordinals]
+    return Failed.over(ordinals, ordinals, [Failure.said(reason)] * len(ordinals), places, places)
 
 
 @pytest.fixture
@@ -47,17 +50,17 @@ def test_reports_come_as_they_were_sent_and_repeats_add_nothing(
     assert carrier.reports == {}
     other = KEY._replace(operator="other", emitted=3, produced=-5)
     for _ in range(2):
-        carrier.sender.add({KEY: (failed(3),), other: ()})
-    assert carrier.reports == {KEY: (failed(3),), other: ()}
+        carrier.sender.add({KEY: failed(3), other: NONE})
+    assert carrier.reports == {KEY: failed(3), other: NONE}
 
 
 def test_a_record_that_failed_in_any_run_of_a_task_has_failed(
     store: SourceStore, config: ZooKeeperConfig
 ) -> None:
     carrier = NodeCarrier(store, config)
-    for runs in ((), (failed(3),), (failed(5, "other"),)):
+    for runs in (NONE, failed(3), failed(5, reason="other")):
         carrier.sender.add({KEY: runs})
-    assert carrier.reports == {KEY: (failed(3), failed(5, "other"))}
+    assert carrier.reports == {KEY: failed(3).union(failed(5, reason="other"))}
 
 
 def test_what_is_sent_to_an_earlier_attempt_does_not_count(
@@ -65,24 +68,24 @@ def test_what_is_sent_to_an_earlier_attempt_does_not_count(
 ) -> None:
     carrier = NodeCarrier(store, config)
     late = carrier.sender
-    late.add({KEY: (failed(3),)})
+    late.add({KEY: failed(3)})
     carrier.clear()
-    late.add({KEY: (failed(4),)})
+    late.add({KEY: failed(4)})
     assert carrier.reports == {}
-    carrier.sender.add({KEY: (failed(3),)})
-    assert carrier.reports == {KEY: (failed(3),)}
+    carrier.sender.add({KEY: failed(3)})
+    assert carrier.reports == {KEY: failed(3)}
 
 
 def test_very_many_failures_go_into_several_nodes(store: SourceStore, config: ZooKeeperConfig) -> None:
     carrier = NodeCarrier(store, config)
-    runs = tuple(failed(2 * i, "ValueError: " + "x" * 200) for i in range(3_000))
+    runs = failed(*range(0, 6_000, 2), reason="ValueError: " + "x" * 200)
     carrier.sender.add({KEY: runs})
     assert carrier.reports == {KEY: runs}
 
 
 def test_reports_of_many_spans_share_nodes(store: SourceStore, config: ZooKeeperConfig) -> None:
     carrier = NodeCarrier(store, config)
-    reports = {KEY._replace(span=span): (failed(span),) if span % 7 == 0 else () for span in range(2_000)}
+    reports = {KEY._replace(span=span): failed(span) if span % 7 == 0 else NONE for span in range(2_000)}
     carrier.sender.add(reports)
     assert carrier.reports == reports
     assert len(store.reports.of_attempt(carrier.sender.attempt)) < 10
@@ -92,8 +95,8 @@ def test_reports_are_removed_with_their_batch_and_late_ones_refused(
     store: SourceStore, config: ZooKeeperConfig
 ) -> None:
     carrier = NodeCarrier(store, config)
-    carrier.sender.add({KEY: ()})
+    carrier.sender.add({KEY: NONE})
     store.leftovers.purge(7, 1)
     assert carrier.reports == {}
     with pytest.raises(BatchMissingError, match="batches/7 does not exist"):
-        carrier.sender.add({KEY: ()})
+        carrier.sender.add({KEY: NONE})

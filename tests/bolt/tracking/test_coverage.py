@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 
 import numpy as np
+from heard import told_by
 from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, salt_of
-from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, find_lost, find_uncovered, intervals
-from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger, ReportKey, Reports
+from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, find_lost, find_uncovered
+from kinesis_trident.bolt.tracking.failed import Failed
+from kinesis_trident.bolt.tracking.reports import OperatorLedger, ReportKey, Reports
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.tracker.acker.acker import Acker
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import ordinal_of, roots, tuple_ids
 
 CHAIN = {"split": (SOURCE,), "count": ("split",)}
@@ -117,20 +120,19 @@ def test_each_shard_is_summed_by_itself() -> None:
     assert find_uncovered(CHAIN, reports, turns) == [("count", 1)]
 
 
-def run(first: int, last: int, reason: str = "A") -> FailedRun:
-    return FailedRun(first, last, "", "", None, reason)
+def run(first: int, last: int, reason: str = "A") -> Failed:
+    return Failed.over([first], [last], [Failure.said(reason)])
 
 
 def test_failures_of_every_run_and_operator_count() -> None:
     reports: Reports = {
-        SPLIT: (run(1, 1),),
-        key("split", 2, 3, stage=9): (run(0, 0),),
-        key("count", 1, 1, stage=2): (run(2, 3), run(3, 3, "B")),
-        key("elsewhere", 1, 1): (run(0, 0),),
+        SPLIT: run(1, 1),
+        key("split", 2, 3, stage=9): run(0, 0),
+        key("count", 1, 1, stage=2): run(2, 3, "B").union(run(3, 3)),
+        key("elsewhere", 1, 1): run(0, 0),
     }
     found = failures(CHAIN, reports, TURNS)
-    assert sorted(found[0]) == [run(0, 0), run(1, 1), run(2, 3), run(3, 3, "B")]
-    assert intervals(found[0]) == [run(0, 0), run(1, 1), run(2, 3)]
+    assert told_by(found[0]) == {0: "A", 1: "A", 2: "B", 3: "A"}
 
 
 @given(st.integers(1, 12), st.integers(1, 3), st.randoms(use_true_random=False))

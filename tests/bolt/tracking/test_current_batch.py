@@ -25,6 +25,7 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, Segment, TurnRows
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.retry import RetryPolicy
@@ -109,7 +110,9 @@ class Turns:
         ledger = OperatorLedger(operator, 7)
         for batch in (rows or self.rows[shard]).record_batches():
             numbers = [int(text) for text in batch.column("sequenceNumber").to_pylist()]
-            bad = {row: "ValueError: bad" for row, number in enumerate(numbers) if number in failed}
+            bad = {
+                row: Failure.said("ValueError: bad") for row, number in enumerate(numbers) if number in failed
+            }
             ledger.consume_records(anchors_of(batch), batch.column(MESSAGE_ID), bad)
         return ledger.reports()
 
@@ -218,7 +221,7 @@ def test_failures_of_all_readings_of_the_pinned_rows_count_and_no_others(
 def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    outcome = batch.outcome({}, pins, {f"orders/{B}:3": "full"})
+    outcome = batch.outcome({}, pins, {f"orders/{B}:3": Failure.said("full")})
     batch.publish(outcome)
     again = CurrentBatch.newest(store)
     assert again.verdict is not None
@@ -243,7 +246,9 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
     batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
     reports = turns.judged(A, 10, 21, 22) | turns.judged(B, 3)
-    batch.publish(batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": "full"}))
+    batch.publish(
+        batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": Failure.said("full")})
+    )
     published = store.batches.get_outcome(7)
     assert published is not None
     before = {

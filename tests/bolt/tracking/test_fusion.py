@@ -16,7 +16,6 @@ from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.fusion import Fused, current_task
 from kinesis_trident.bolt.tracking.operators import StepOperator, Tag
-from kinesis_trident.bolt.tracking.reports import FailedRun
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, Segment, TurnRows
 
@@ -96,8 +95,8 @@ def test_fused_operators_make_and_report_the_same_and_know_the_positions(
     # All that failed, wherever, is told as if the first operator had judged it.
     alone = Heard()
     [*operators(alone, bad_last | bad_first, {})[0](cut(whole, cuts))]
-    assert fused.runs == alone.runs
-    assert all(run.first for run in fused.runs)
+    assert fused.failed == alone.failed
+    assert all(failed.is_placed for failed in fused.reports.values())
 
 
 class Last(Bolt):
@@ -119,7 +118,7 @@ def test_what_fails_when_its_rows_have_gone_is_told_by_its_number() -> None:
     first = operators(heard, {}, {})[0]
     last = BoltOperator("last", 7, Last(), {"step 0": ["number"]}, pa.schema([]), Tag("last", 7, heard))
     assert [*Fused((first, last))(cut(rows(6, 0), [3]))] == []
-    assert heard.runs == [FailedRun(0, 5, "", "", None, "late (bolt last)")]
+    assert heard.failed == dict.fromkeys(range(6), "late (bolt last)")
 
 
 def test_a_batch_between_operators_is_no_longer_than_sparks() -> None:

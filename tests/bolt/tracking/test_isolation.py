@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from heard import Heard
+from heard import Heard, told_by
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql import DataFrame
 from test_fusion import rows
@@ -23,14 +23,14 @@ from thorough import examples
 from kinesis_trident.bolt.errors import OperatorError, WorkerDiedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.carriers import Carrier
-from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.operators import Tag
-from kinesis_trident.bolt.tracking.reports import FailedRun
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
+from kinesis_trident.tracker.failure import Failure, Kind
 
 SOURCE = pa.schema([field for field in ARROW_SCHEMA if field.name != ANCHORS])
 
@@ -57,8 +57,8 @@ def isolated(
     return [int(number) for batch in out for number in batch.column("sequenceNumber").to_pylist()], heard
 
 
-def found(heard: Heard) -> dict[int, list[FailedRun]]:
-    return {key.shard: intervals(runs) for key, runs in heard.reports.items() if runs}
+def found(heard: Heard) -> dict[int, Failed]:
+    return {key.shard: failed for key, failed in heard.reports.items() if failed}
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +74,7 @@ def search(numbers: set[int], cuts: list[int]) -> tuple[list[int], set[int]]:
     bounds = [0, *sorted(cuts), 40]
     batches = [whole.slice(a, b - a) for a, b in pairwise(bounds)]
     out, heard = isolated(deadly(numbers), *batches)
-    dead = {
-        ordinal + 1
-        for runs in found(heard).values()
-        for run in runs
-        for ordinal in range(run.first_ordinal, run.last_ordinal + 1)
-    }
-    return out, dead
+    return out, {ordinal + 1 for ordinal in heard.failed}
 
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -109,8 +103,7 @@ def fault() -> None:
 )
 def test_the_reason_says_how_the_worker_ended(end: object, how: str) -> None:
     _, heard = isolated(deadly({3}, end), rows(4, 0))
-    [[run]] = found(heard).values()
-    assert run.reason == f"WORKER_DIED: the Python worker ended {how} in parse"
+    assert heard.failed == {2: f"WORKER_DIED: the Python worker ended {how} in parse"}
 
 
 def test_an_error_of_the_operator_is_no_death() -> None:
@@ -124,9 +117,8 @@ def test_an_error_of_the_operator_is_no_death() -> None:
 
 def test_trials_are_bounded_and_the_suspects_fail_together() -> None:
     out, heard = isolated(deadly({3}), rows(40, 0), most_trials=3)
-    [[run]] = found(heard).values()
-    assert (run.first_ordinal, run.last_ordinal) == (0, 9)
-    assert run.reason.endswith("in parse, at one of 10 records")
+    assert sorted(heard.failed) == [*range(10)]
+    assert all(reason.endswith("in parse, at one of 10 records") for reason in heard.failed.values())
     assert sorted(out) == [*range(11, 41)]
 
 
@@ -141,11 +133,13 @@ def test_what_ends_a_worker_only_with_others_is_not_found() -> None:
     assert (len(out), found(heard)) == (40, {})
 
 
+DIED = Failure(Kind.DIED, "x")
+
+
 def test_excluded_records_fail_by_their_ordinals() -> None:
     batch = rows(5, 0, 1)
-    runs = {1: [FailedRun(1, 2, "", "", None, "WORKER_DIED: x")]}
-    judged = Excluded(runs, SOURCE)(batch)
-    assert judged.failed == {6: "WORKER_DIED: x", 7: "WORKER_DIED: x"}
+    judged = Excluded({1: Failed.over([1], [2], [DIED])}, SOURCE)(batch)
+    assert judged.failed == {6: DIED, 7: DIED}
     assert judged.source.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
     assert judged.rows.schema.names == SOURCE.names
     assert judged.rows.column("sequenceNumber").to_pylist() == ["1", "2", "3", "4", "5", "1", "4", "5"]
@@ -153,7 +147,7 @@ def test_excluded_records_fail_by_their_ordinals() -> None:
 
 def test_the_search_is_repeated_a_few_times_and_then_the_query_stops() -> None:
     """Each time another record is found, and the batch ends its workers all the same."""
-    found = iter([{0: [FailedRun(n, n, "", "", None, "WORKER_DIED: x")]} for n in range(9)])
+    found = iter([{0: Failed.over([n], [n], [DIED])} for n in range(9)])
     batch = SimpleNamespace(
         txid=7, verdict=None, deadly={}, say_judging=lambda: None, check_epoch=lambda: None
     )
@@ -168,4 +162,4 @@ def test_the_search_is_repeated_a_few_times_and_then_the_query_stops() -> None:
     handler = BatchHandler(options, attempt, 0, isolate=isolate, carrier=cast(Carrier, object()))
     with pytest.raises(WorkerDiedError, match="ended 5 times, and no single other record ends one by itself"):
         handler.process(cast(DataFrame, None), cast(CurrentBatch, batch))
-    assert [run.first_ordinal for run in batch.deadly[0]] == [0, 1, 2]
+    assert told_by(batch.deadly[0]) == dict.fromkeys([0, 1, 2], "WORKER_DIED: x")

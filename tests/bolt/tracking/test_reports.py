@@ -9,17 +9,17 @@ import pyarrow as pa
 from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
+from kinesis_trident.bolt.tracking.failed import NONE, Failed
 from kinesis_trident.bolt.tracking.reports import (
-    FailedRun,
     OperatorLedger,
     ReportKey,
     ReportParam,
     Reports,
-    merge_runs,
 )
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, Segment, TurnRows
+from kinesis_trident.tracker.failure import Failure
 
 TAG = 0xABC123
 Position = tuple[int, int]
@@ -52,13 +52,13 @@ def reported(rows: pa.RecordBatch, reasons: dict[int, str], cuts: list[int]) -> 
     bounds = [0, *sorted(cut % (rows.num_rows + 1) for cut in cuts), rows.num_rows]
     for start, stop in pairwise(bounds):
         part = rows.slice(start, stop - start)
-        failed = {row - start: reason for row, reason in reasons.items() if start <= row < stop}
+        failed = {row - start: Failure.said(reason) for row, reason in reasons.items() if start <= row < stop}
         ledger.consume_records(anchors_of(part), part.column(MESSAGE_ID), failed)
     return ledger.reports()
 
 
 def not_done(reports: Reports) -> list[NotDone]:
-    return [run.not_done() for failed in reports.values() for run in failed]
+    return [run for failed in reports.values() for run in failed.not_done()]
 
 
 def test_neighbours_that_fail_alike_are_one_run_with_the_record_before_it() -> None:
@@ -78,7 +78,7 @@ def test_a_gap_between_segments_breaks_a_run_and_hides_the_record_before() -> No
 def test_each_shard_has_its_own_report_with_what_the_pin_says() -> None:
     one, other = turn([(1, -1), (2, -1)]), turn([(2, -1), (3, -1)], index=1, shard="shardId-1")
     reports = reported(table(one, other), {1: "A", 2: "A"}, [])
-    assert {key: [run.not_done() for run in runs] for key, runs in reports.items()} == {
+    assert {key: [*failed.not_done()] for key, failed in reports.items()} == {
         ReportKey(7, TAG, "map", 0, 2, one.xor()): [NotDone("2", "2", 1, "A", "1")],
         ReportKey(7, TAG, "map", 1, 2, other.xor()): [NotDone("2", "2", 1, "A", None)],
     }
@@ -135,27 +135,19 @@ def test_a_report_is_exact_whatever_batches_the_rows_come_in(
     assert said == reasons
 
 
-RUNS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4), st.sampled_from("AB")), max_size=8)
-
-
-def disjoint(spans: list[tuple[int, int, str]]) -> tuple[FailedRun, ...]:
-    """The runs that one task would report: sorted, apart."""
-    runs: list[FailedRun] = []
-    for first, more, reason in sorted(spans):
-        if not runs or first > runs[-1].last_ordinal:
-            prev = str(first - 1) if first else None
-            runs.append(FailedRun(first, first + more, str(first), str(first + more), prev, reason))
-    return tuple(runs)
-
-
-def ordinals(runs: tuple[FailedRun, ...]) -> set[int]:
-    return {ordinal for run in runs for ordinal in range(run.first_ordinal, run.last_ordinal + 1)}
-
-
 KEY = ReportKey(7, TAG, "map", 0, 30, 1)
+SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4), st.sampled_from("AB")), max_size=8)
 
 
-def added(*parts: tuple[FailedRun, ...]) -> tuple[FailedRun, ...]:
+def told(spans: list[tuple[int, int, str]]) -> Failed:
+    """Return what one task reports."""
+    firsts = [first for first, _, _ in spans]
+    return Failed.over(
+        firsts, [first + more for first, more, _ in spans], [Failure.said(text) for *_, text in spans]
+    )
+
+
+def added(*parts: Failed) -> Failed:
     """Return what a Spark accumulator comes to that these reports are added to."""
     param = ReportParam()
     total = param.zero({})
@@ -164,28 +156,12 @@ def added(*parts: tuple[FailedRun, ...]) -> tuple[FailedRun, ...]:
     return total[KEY]
 
 
-@given(RUNS, RUNS, RUNS)
-def test_failures_merge_as_sets(a: list, b: list, c: list) -> None:  # type: ignore[type-arg]
-    one, two, three = disjoint(a), disjoint(b), disjoint(c)
+@given(SPANS, SPANS, SPANS)
+def test_failures_merge_whatever_the_order(a: list, b: list, c: list) -> None:  # type: ignore[type-arg]
+    one, two, three = told(a), told(b), told(c)
     assert added(one, one) == added(one) == one
     assert added(one, two) == added(two, one)
-    for merged_runs in (added(one, two, three), added(three, two, one), added(one, added(two, three))):
-        assert ordinals(merged_runs) == ordinals(one) | ordinals(two) | ordinals(three)
-        assert all(left.last_ordinal < right.first_ordinal for left, right in pairwise(merged_runs))
-        for run in merged_runs:
-            assert (run.first, run.last) == (str(run.first_ordinal), str(run.last_ordinal))
-            assert run.prev == (str(run.first_ordinal - 1) if run.first_ordinal else None)
-            assert run.not_done().count == run.last_ordinal - run.first_ordinal + 1
-
-
-def test_a_record_that_failed_in_any_run_has_failed() -> None:
-    failed = (FailedRun(3, 3, "3", "3", "2", "A"),)
-    assert added(failed, ()) == added((), failed) == failed
-
-
-def test_runs_that_know_the_record_before_and_runs_that_do_not_can_be_merged() -> None:
-    knows, not_ = FailedRun(3, 3, "3", "3", "2", "A"), FailedRun(3, 3, "3", "3", None, "A")
-    assert len(list(merge_runs([knows, not_]))) == 1
+    assert added(one, two, three) == added(three, two, one) == added(one, added(two, three))
 
 
 def test_reports_on_other_things_stand_side_by_side() -> None:
@@ -198,7 +174,7 @@ def test_reports_on_other_things_stand_side_by_side() -> None:
         KEY._replace(rows=29),
         KEY._replace(consumed=2),
     ]
-    total: Reports = {KEY: ()}
+    total: Reports = {KEY: NONE}
     for other in others:
-        total = param.addInPlace(total, {other: ()})
+        total = param.addInPlace(total, {other: NONE})
     assert set(total) == {KEY, *others}

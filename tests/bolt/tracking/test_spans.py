@@ -9,6 +9,7 @@ from kinesis_trident.bolt.tracking.anchors import Anchors
 from kinesis_trident.bolt.tracking.coverage import SOURCE, find_lost, find_uncovered, spans_of, whole
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.bolt.tracking.spans import WHOLE, Range, Spans
+from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import roots, tuple_ids
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=4).map(
@@ -76,9 +77,9 @@ def test_exactly_the_spans_of_records_lost_or_doubled_are_found(
 def test_a_failure_is_told_with_its_span_and_without_its_position() -> None:
     spans = Spans.over({0: [(0, 8)]}, 4)
     ledger = OperatorLedger("map", 7, spans)
-    ledger.consume_records(anchors([0, 1, 2, 3]), None, {1: "A", 2: "A"})
+    ledger.consume_records(anchors([0, 1, 2, 3]), None, dict.fromkeys([1, 2], Failure.said("A")))
     found = {
-        key.span: [(run.first_ordinal, run.first, run.reason) for run in runs]
-        for key, runs in ledger.reports().items()
+        key.span: [*zip(failed.firsts.tolist(), failed.starts, map(str, failed.failures), strict=True)]
+        for key, failed in ledger.reports().items()
     }
     assert found == {0: [(1, "", "A")], 2: [(2, "", "A")]}

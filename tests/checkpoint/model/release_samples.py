@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.model import change_nodes, nodes, run_status
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import Node
 from kinesis_trident.checkpoint.model.split_nodes import WHOLE, split
-from kinesis_trident.tracker.records import Failure, NotDone, PendingRun, Run
+from kinesis_trident.tracker.records import NotDone, Noted, PendingRun, Run
 
 __all__ = ["FOLDER", "KINDS", "LARGE", "SAMPLES"]
 
@@ -56,9 +56,7 @@ def runs(count: int, seed: int = 7) -> tuple[Run, ...]:
                 first, size = "", 2
             case _:
                 last = first
-        failures = tuple(
-            Failure(NOW - 1000 * each, REASONS[(number + each) % 3]) for each in range(number % 3)
-        )
+        failures = tuple(Noted(NOW - 1000 * each, REASONS[(number + each) % 3]) for each in range(number % 3))
         made.append(
             Run(first, last, size, before if number % 2 else None, number % 3 + 1, NOW + 1000, failures)
         )
@@ -102,7 +100,7 @@ REPORT = nodes.TaskReport(1, "op", 0, 10, -5, 9, 7, 0, 1, 2, ((0, 3, "ValueError
 CHECKPOINT = nodes.CheckpointNode(
     checkpoint="158", sub=3, txid=10, position="SHARD_END 158:3", arrival=NOW, seen=NOW, behind_ms=5, read=9
 )
-PENDING = PendingRun(3, (0, 2, 4, 5), 2, NOW, "7", (Failure(NOW, "TIMEOUT"),))
+PENDING = PendingRun(3, (0, 2, 4, 5), 2, NOW, "7", (Noted(NOW, "TIMEOUT"),))
 EPOCH = nodes.EpochNode(run="a7b79274a72546cb97a843feff8c7075", host="vm", pid=10292, since=NOW)
 
 

@@ -25,11 +25,11 @@ from kinesis_trident.spout.failed_records.dead_letters import (
     read_letters,
 )
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter, reach
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 BELOW = "app/orders"
 NOW = 1_700_000_000_000
-EXPIRED = (Failure(NOW, "EXPIRED"),)
+EXPIRED = (Noted(NOW, "EXPIRED"),)
 TURN: dict[str, list[Letter]] = {"s0": [(Run(str(n), str(n), failures=EXPIRED), [], True) for n in (5, 7)]}
 IDS = Counter(["orders/s0:5", "orders/s0:7"])
 

@@ -18,13 +18,13 @@ from kinesis_trident.spout.failed_records.compacting import compact_letters
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import KinesisError
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-FAILURES = (Failure(1_700_000_000_000, "ValueError: bad"), Failure(1_700_000_001_500, "KeyError: 'id'"))
+FAILURES = (Noted(1_700_000_000_000, "ValueError: bad"), Noted(1_700_000_001_500, "KeyError: 'id'"))
 SEQUENCE = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 SHARD = "shardId-000000000003"
 
@@ -136,7 +136,7 @@ def test_a_run_that_is_only_partly_reached_is_not_called_expired(tmp_path: Path)
 
 
 def test_an_expiry_that_the_run_tells_of_is_told_once(tmp_path: Path) -> None:
-    known = Run("5", "5", failures=(Failure(1_700_000_000_000, "EXPIRED"),))
+    known = Run("5", "5", failures=(Noted(1_700_000_000_000, "EXPIRED"),))
     (gone,) = writer(str(tmp_path)).write(stream="s", txid=1, letters={SHARD: [(known, [], True)]})
     assert [reason.reason for reason in gone.reasons] == ["EXPIRED"]
 

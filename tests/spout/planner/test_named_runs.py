@@ -22,7 +22,7 @@ from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, make_plan, make_starting_plan
 from kinesis_trident.spout.positions import TRIM_HORIZON, At, parse_position
 from kinesis_trident.tracker.packing import pack
-from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.records import Noted, RecordPosition, Run
 
 NOW = 1_700_000_000_000
 BEFORE = 49590338271490256608559692538361571095921575989136588898
@@ -34,7 +34,7 @@ def failed(count: int, seed: int = 1, due: int = NOW, every: int = 1) -> tuple[R
     for number in range(count):
         prev = sequence
         sequence += rng.randrange(1, 10**27)
-        failures = (Failure(NOW - 1, f"ValueError: {number}".ljust(200, ".")),)
+        failures = (Noted(NOW - 1, f"ValueError: {number}".ljust(200, ".")),)
         runs.append(
             Run(
                 str(sequence),

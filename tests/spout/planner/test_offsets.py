@@ -19,7 +19,7 @@ from kinesis_trident.spout.planner.offsets import (
     offset_from_plan,
     plan_from_offset,
 )
-from kinesis_trident.tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Noted, Run
 
 NAMES = ["shardId-000000000000", "shardId-000000000001"]
 SHARDS = st.sampled_from(NAMES)
@@ -32,7 +32,7 @@ RUNS = st.builds(
     prev=st.none() | POSITIONS,
     attempt=st.integers(0, 100),
     due=st.integers(0, 2**43),
-    failures=st.lists(st.builds(Failure, time=st.integers(0, 2**43), reason=st.text(max_size=20))).map(tuple),
+    failures=st.lists(st.builds(Noted, time=st.integers(0, 2**43), text=st.text(max_size=20))).map(tuple),
 )
 BY_SHARD = st.dictionaries(SHARDS, st.lists(RUNS, max_size=3).map(tuple))
 PLANS = st.builds(

@@ -20,7 +20,7 @@ from kinesis_trident.spout.planner.plan import (
     per_shard_limit,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
-from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.records import Noted, RecordPosition, Run
 
 NOW = 1_700_000_000_000
 
@@ -158,9 +158,7 @@ def test_the_limit_of_a_plan_counts_new_records_of_shards_that_may_be_read() -> 
 
 def test_what_bolts_hold_comes_with_each_batch_so_that_partners_meet() -> None:
     due = run(7, NOW)
-    held = msgspec.structs.replace(
-        run(8, NOW + 1_000, attempt=0), failures=(Failure(NOW, "HELD (bolt join)"),)
-    )
+    held = msgspec.structs.replace(run(8, NOW + 1_000, attempt=0), failures=(Noted(NOW, "HELD (bolt join)"),))
     plan = plan_for({"a": shard(due), "b": shard(held)})
     assert plan is not None
     assert {name: [one.last for one in runs] for name, runs in plan.retries.items()} == {

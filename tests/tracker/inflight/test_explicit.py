@@ -16,9 +16,8 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.entries import Entry
-from kinesis_trident.tracker.inflight.explicit import TIMEOUT, AckCounts
+from kinesis_trident.tracker.inflight.explicit import AckCounts
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
 from kinesis_trident.tracker.records import NotDone, PendingRun, Place, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
@@ -48,7 +47,7 @@ class Held:
 
     @property
     def has_expired(self) -> bool:
-        return self.state == "dead" and self.reasons[-1] == EXPIRED
+        return self.state == "dead" and self.reasons[-1] == "EXPIRED"
 
 
 class Life:
@@ -82,7 +81,7 @@ class Life:
         first = RecordPosition.parse(run.first) if run.first else None
         prev = RecordPosition.parse(run.prev) if run.prev else None
         reasons = [failure.reason for failure in run.failures]
-        if EXPIRED in reasons[-1:]:
+        if "EXPIRED" in reasons[-1:]:
             # It does not know its last record.
             held = [each for each in self.records if each.has_expired and each.reasons == reasons]
         else:
@@ -94,7 +93,7 @@ class Life:
             if (first is None or each.position >= first)
             and (first is not None or prev is None or each.position > prev)
         ]
-        assert len(held) == run.count or (EXPIRED in reasons[-1:] and len(held) > run.count)
+        assert len(held) == run.count or ("EXPIRED" in reasons[-1:] and len(held) > run.count)
         return held[: run.count]
 
     def trim(self) -> None:
@@ -160,7 +159,7 @@ class Life:
             each.state = "done"
         for each in expired:
             each.state, each.due = "dead", 0
-            each.reasons.append(EXPIRED)
+            each.reasons.append("EXPIRED")
         for each in (*rows, *fresh):
             each.state, each.attempt, each.due = "pending", each.attempt + 1, deadline
         if len(keys):
@@ -229,7 +228,7 @@ class Life:
     def time_out(self) -> None:
         late = [each for each in self.records if each.state == "pending" and each.due <= self.now]
         assert self.tracker.explicit.time_out(self.now, self.r) == len(late)
-        self.failed(late, TIMEOUT)
+        self.failed(late, "TIMEOUT")
 
     def replay(self) -> None:
         """Somebody asks for records again that are done."""
@@ -318,7 +317,7 @@ class Life:
             self.now += 60_000
             self.batch()
             self.tracker.explicit.time_out(NEVER, self.r)
-            self.failed([each for each in self.records if each.state == "pending"], TIMEOUT)
+            self.failed([each for each in self.records if each.state == "pending"], "TIMEOUT")
         self.restart()
         left = [each.position for each in self.records if each.state != "done"]
         self.tracker.explicit.ack(made(left))
@@ -377,6 +376,17 @@ def test_rows_that_are_not_the_runs_are_an_error() -> None:
         tracker.explicit.give_again(run, 1, None, txid=2, keys=made([c]), start=0, deadline=NOW)
     with pytest.raises(OrderError, match="expected them after"):
         tracker.explicit.give(3, made([c]), 0, NOW)
+
+
+@pytest.mark.parametrize("text", ["HELD", "HELD_ANEW (bolt a)", "said: HELD"])
+def test_what_an_earlier_release_was_told_from_outside_has_failed(text: str) -> None:
+    """It has stored the words as they were said."""
+    positions = numbered(1)
+    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
+    tracker.explicit.give(1, made(positions), 0, NOW)
+    tracker.explicit.fail(made(positions), NOW, text, random.Random(7))
+    (run,) = tracker.waiting
+    assert (run.is_held, run.attempt, run.failures[0].reason) == (False, 1, text.removeprefix("said: "))
 
 
 def test_a_run_that_comes_again_in_part_waits_on_with_its_rest() -> None:

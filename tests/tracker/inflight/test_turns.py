@@ -11,11 +11,9 @@ from naive_shard import NaiveShard, Record, due, shard_positions
 from thorough import examples
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
-from kinesis_trident.tracker.inflight.entries import State
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.turns import EXPIRED
-from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State
 
 POLICIES = st.builds(
     RetryPolicy,
@@ -115,7 +113,7 @@ class Life:
     def bury(self) -> None:
         for run in self.tracker.dead:
             records = self.model.of(run)
-            whole = run.failures[-1].reason == EXPIRED or self.r.random() < 0.5
+            whole = run.failures[-1].reason == "EXPIRED" or self.r.random() < 0.5
             served = run.count if whole else self.r.randint(0, run.count)
             self.tracker.turns.dead_letter(run, served, records[served - 1].position if served else None)
             for record in records[:served]:
@@ -123,7 +121,7 @@ class Life:
 
     def replay(self) -> None:
         known = [
-            record for record in self.model.records if EXPIRED not in [f.reason for f in record.failures]
+            record for record in self.model.records if "EXPIRED" not in [f.reason for f in record.failures]
         ]
         asked = self.r.sample(known, min(len(known), self.r.randint(0, 3)))
         runs = {
@@ -172,7 +170,7 @@ class Life:
                 assert len(records) == run.count
                 fates = {record.fate() for record in records}
                 assert fates == {(state, run.attempt, run.due, run.failures)}
-                if state == "waiting" or run.failures[-1].reason != EXPIRED:
+                if state == "waiting" or run.failures[-1].reason != "EXPIRED":
                     assert records[-1].position == run.last_position
                 if self.tell_prev and self.exact and not records[0].beside:
                     index = self.model.index(records[0].position)
@@ -216,7 +214,7 @@ def test_the_checkpoint_is_exact_where_the_record_before_is_known(
 ) -> None:
     tracker = delivered(AT_ONCE, 9, NotDone("5", "6", 2, "boom", prev))
     assert tracker.checkpoint == checkpoint
-    assert tracker.waiting == (Run("5", "6", 2, prev, 1, 0, (Failure(0, "boom"),)),)
+    assert tracker.waiting == (Run("5", "6", 2, prev, 1, 0, (Noted(0, "boom"),)),)
     tracker.turns.redeliver(tracker.waiting[0], 2, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(9)
 
@@ -267,10 +265,10 @@ def held_again(tracker: InflightRecordTracker, reason: str, now_ms: int) -> Run:
 def test_what_is_held_comes_with_the_next_second_and_uses_up_no_attempt() -> None:
     tracker = delivered(RetryPolicy(0, Backoff(0, 0, 1), hold_ms=30_000), 3, NotDone("2", "2", 1, HELD, "1"))
     (run,) = tracker.waiting
-    assert (run.attempt, run.due, run.failures) == (0, 1_000, (Failure(0, HELD),))
+    assert (run.attempt, run.due, run.failures) == (0, 1_000, (Noted(0, HELD),))
     assert tracker.checkpoint == RecordPosition(1)
     again = held_again(tracker, HELD, 29_999)
-    assert (again.attempt, again.due, again.failures) == (0, 30_000, (Failure(0, HELD),))
+    assert (again.attempt, again.due, again.failures) == (0, 30_000, (Noted(0, HELD),))
     tracker.turns.redeliver(again, 1, None, (), 29_999, rng())
     assert tracker.checkpoint == RecordPosition(3)
 
@@ -278,10 +276,10 @@ def test_what_is_held_comes_with_the_next_second_and_uses_up_no_attempt() -> Non
 def test_what_is_held_for_too_long_fails_as_anything_else() -> None:
     tracker = delivered(RetryPolicy(1, Backoff(0, 0, 1), hold_ms=5_000), 3, NotDone("2", "2", 1, HELD, "1"))
     failed = held_again(tracker, HELD, 5_000)
-    assert (failed.attempt, failed.failures) == (1, (Failure(5_000, "TIMEOUT (bolt join)"),))
+    assert (failed.attempt, failed.failures) == (1, (Noted(5_000, "TIMEOUT (bolt join)"),))
     # The next delivery may be held as long again.
     held = held_again(tracker, HELD, 6_000)
-    assert (held.attempt, held.failures) == (1, (*failed.failures, Failure(6_000, HELD)))
+    assert (held.attempt, held.failures) == (1, (*failed.failures, Noted(6_000, HELD)))
     tracker.turns.redeliver(held, 1, None, [NotDone("2", "2", 1, HELD, "1")], 11_000, rng())
     (dead,) = tracker.dead
     assert [failure.reason for failure in dead.failures] == ["TIMEOUT (bolt join)"] * 2
@@ -290,14 +288,14 @@ def test_what_is_held_for_too_long_fails_as_anything_else() -> None:
 def test_the_time_of_what_is_held_anew_begins_again() -> None:
     tracker = delivered(RetryPolicy(0, Backoff(0, 0, 1), hold_ms=5_000), 3, NotDone("2", "2", 1, HELD, "1"))
     anew = held_again(tracker, "HELD_ANEW (bolt join)", 4_000)
-    assert anew.failures == (Failure(4_000, "HELD_ANEW (bolt join)"),)
-    assert held_again(tracker, HELD, 8_999).failures == (Failure(4_000, HELD),)
+    assert anew.failures == (Noted(4_000, "HELD_ANEW (bolt join)"),)
+    assert held_again(tracker, HELD, 8_999).failures == (Noted(4_000, HELD),)
 
 
 def test_a_failure_takes_the_place_of_a_hold() -> None:
     tracker = delivered(RetryPolicy(3, Backoff(0, 0, 1)), 3, NotDone("2", "2", 1, HELD, "1"))
     failed = held_again(tracker, "boom", 1_000)
-    assert (failed.attempt, failed.failures) == (1, (Failure(1_000, "boom"),))
+    assert (failed.attempt, failed.failures) == (1, (Noted(1_000, "boom"),))
 
 
 def test_four_deliveries_then_dead_then_done() -> None:
@@ -328,7 +326,7 @@ def test_expired_records_are_dead_and_the_served_ones_go_on() -> None:
     assert (rest.count, rest.last, rest.attempt, rest.first, rest.prev) == (3, "8", 1, "", "2")
     assert tracker.waiting == (rest,)
     (dead,) = tracker.dead
-    assert (dead.first, dead.count, dead.failures[-1]) == ("2", 4, Failure(5_000, EXPIRED))
+    assert (dead.first, dead.count, dead.failures[-1]) == ("2", 4, Noted(5_000, "EXPIRED"))
     tracker.turns.redeliver(rest, 3, None, (), 5_000, rng())
     assert tracker.checkpoint == RecordPosition(1)
     tracker.turns.dead_letter(dead, 4, None)
@@ -378,7 +376,7 @@ def test_restored_without_the_last_record_the_next_turn_catches_up() -> None:
     assert tracker.checkpoint == RecordPosition(12)
 
 
-RUN = Run("4", "6", 3, "3", 1, 0, (Failure(0, "boom"),))
+RUN = Run("4", "6", 3, "3", 1, 0, (Noted(0, "boom"),))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings, strategies as st
+from judged_texts import texts_of
 from leaving import LEAVING
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
@@ -114,7 +115,7 @@ def test_what_would_end_the_worker_fails_its_row(error: type[BaseException]) -> 
     }
     for step, name in steps.items():
         judged = step(batch(1, 5, 2))
-        assert (judged.source.tolist(), judged.failed) == ([0, 2], {1: f"{error.__name__}: enough"})
+        assert (judged.source.tolist(), texts_of(judged)) == ([0, 2], {1: f"{error.__name__}: enough"})
         with pytest.raises(KeyboardInterrupt):
             replace(step, **{name: Leaving(KeyboardInterrupt)})(batch(1, 5, 2))
 
@@ -130,7 +131,7 @@ def test_numbers_that_are_none_fail_their_rows(wanted: list[str]) -> None:
         name: [given.column(name)[i].as_py() for i in (0, 2, 5)] for name in wanted
     }
     assert judged.source.tolist() == [0, 2, 5]
-    assert judged.failed[4] == "Sum: f is -inf, which would stay in the state for good"
+    assert texts_of(judged)[4] == "Sum: f is -inf, which would stay in the state for good"
     assert sorted(judged.failed) == [1, 3, 4]
 
 
@@ -147,7 +148,7 @@ def test_new_fields_stand_beside_those_of_their_tuple() -> None:
         {"n": 1, "x": "x1", "m": 1},
     ]
     assert judged.source.tolist() == [0, 0, 0, 1]
-    assert judged.failed == {2: "ValueError: 7"}
+    assert texts_of(judged) == {2: "ValueError: 7"}
 
 
 def test_a_value_that_does_not_fit_fails_its_row_with_all_that_it_emitted() -> None:
@@ -177,7 +178,7 @@ def test_a_wrong_number_of_values_fails_the_row_with_all_that_it_emitted(values:
     assert list(judged.failed) == [1]
     assert re.match(
         r"OperationError: each\(Wrong\): emitted (no list|\d values), .* declares 1 new fields",
-        judged.failed[1],
+        texts_of(judged)[1],
     )
 
 
@@ -190,7 +191,7 @@ def test_a_peeking_function_sees_each_tuple_and_fails_its_row() -> None:
     judged = FilterStep("each(look)", Peek(look), ("n",), NX)(batch(5, 0, 2))
     assert seen == [2, 5]
     assert judged.source.tolist() == [0, 2]
-    assert judged.failed == {1: "ZeroDivisionError: division by zero"}
+    assert texts_of(judged) == {1: "ZeroDivisionError: division by zero"}
 
 
 def test_equal_values_and_a_negated_filter() -> None:
@@ -214,7 +215,7 @@ def test_a_row_that_fails_late_takes_what_came_from_it_along() -> None:
         (4, 1),
     ]
     assert judged.source.tolist() == [1, 1, 1, 1, 3]
-    assert judged.failed == {0: "ValueError: 9", 2: "ValueError: 7"}
+    assert texts_of(judged) == {0: "ValueError: 9", 2: "ValueError: 7"}
 
 
 def test_filter_null_drops_a_tuple_with_any_null() -> None:
@@ -289,7 +290,7 @@ def test_a_query_asks_once_and_emits_for_each() -> None:
     step.prepare({})
     judged = step(batch(3, 5, 2))
     assert judged.rows.to_pylist() == [{"n": 3, "m": 9}, {"n": 2, "m": 4}]
-    assert judged.failed == {1: "ValueError: 25"}
+    assert texts_of(judged) == {1: "ValueError: 25"}
 
 
 def test_a_query_with_too_few_results_is_named() -> None:
@@ -398,7 +399,7 @@ def test_a_tuple_that_becomes_too_large_fails(monkeypatch: pytest.MonkeyPatch) -
     text = pa.schema([("text", pa.string())])
     judged = FunctionStep("each(Many)", Many(), ("n",), text, N)(batch(2, 3, 1))
     assert judged.source.tolist() == [0, 0, 2]
-    assert judged.failed == {
+    assert texts_of(judged) == {
         1: "OperationError: emitted 30 bytes for one tuple, but 25 are the most. Emit less"
     }
 

@@ -17,7 +17,6 @@ from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
 from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.planner.settling.shard_events import SettledShard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
-from kinesis_trident.tracker.inflight.turns import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
@@ -210,7 +209,7 @@ def test_a_turn_settles_though_a_replay_lost_records_that_its_outcome_names(fres
     assert settled.checkpoint.checkpoint is None
     plan = batches.plan(read=False)
     settled = batches.settle(plan, pin_of(plan, served=(0,), missing=(0,), through="13"))
-    assert [run.failures[-1].reason for run in settled.inflight.dead] == [EXPIRED]
+    assert [run.failures[-1].reason for run in settled.inflight.dead] == ["EXPIRED"]
     plan = batches.plan(read=False)
     settled = batches.settle(plan, pin_of(plan, served=(0,), missing=(0,), through="13"))
     assert settled.checkpoint.checkpoint == "15"

@@ -13,7 +13,8 @@ from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.kinesis import IteratorExpiredError, ThrottledError
 from kinesis_trident.spout.planner.watching.counting import add_failure
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
-from kinesis_trident.tracker.reasons import MAX_REASONS, error_class
+from kinesis_trident.tracker.failure import error_class
+from kinesis_trident.tracker.few_failures import MAX_REASONS
 
 A = "shardId-000000000000"
 
