@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 import samples
 import sqlalchemy as sa
+from deltalake import DeltaTable
 from job_environment import REGION
+from local_rows import local_rows, order_rows
 from night import Night, entry
 from pyspark.sql import DataFrame
 from servers import MariaDBServer
@@ -30,6 +32,7 @@ from kinesis_trident import (
     TopologyError,
     begin_fenced,
     string_scheme,
+    write_delta,
 )
 from kinesis_trident.bolt.errors import (
     BatchFailedError,
@@ -37,10 +40,13 @@ from kinesis_trident.bolt.errors import (
     NotCoveredError,
     NotOfThisBatchError,
     OperatorError,
+    OtherHomeError,
     SchemaRegistryError,
     SinkError,
     StaleBatchError,
+    TableChangedError,
     TargetAwayError,
+    TwiceError,
     WorkerDiedError,
 )
 from kinesis_trident.bolt.foreach_batch import BatchHandler
@@ -242,6 +248,49 @@ def test_a_database_that_is_not_there(night: Night, mariadb_server: MariaDBServe
         assert connection.exec_driver_sql("SELECT epoch FROM kt_fence").scalar() == 1
     for one in (missing, engine):
         one.dispose()
+
+
+@entry("TableChangedError")
+def test_another_writer_changes_a_table_meanwhile(night: Night, tmp_path: Path) -> None:
+    table = str(tmp_path)
+
+    def alter() -> None:
+        DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "50"})
+
+    write_delta(local_rows(order_rows("a")), Outcomes(1, "orders-job", 6), table)
+    with night.raises(TableChangedError):
+        write_delta(local_rows(order_rows("b"), after=alter), Outcomes(1, "orders-job", 7), table)
+    night.tries("start the query again")
+    write_delta(local_rows(order_rows("b")), Outcomes(2, "orders-job", 7), table)
+    assert sorted(DeltaTable(table).to_pyarrow_table()["order_id"].to_pylist()) == ["a", "b"]
+
+
+@entry("OtherHomeError")
+def test_two_queries_of_one_name_on_two_streams(night: Night, tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    orders, payments = "orders@1767225600000", "payments@1767225600000"
+    with begin_fenced(engine, Outcomes(1, "orders-job", 1, home=orders)):
+        pass
+    with (
+        night.raises(OtherHomeError),
+        begin_fenced(engine, Outcomes(1, "orders-job", 1, home=payments)),
+    ):
+        pass
+    night.tries("Give each query its own `applicationName`")
+    with begin_fenced(engine, Outcomes(1, "payments-job", 1, home=payments)) as connection:
+        assert connection.exec_driver_sql("SELECT COUNT(*) FROM kt_fence").scalar() == 2
+    engine.dispose()
+
+
+@entry("TwiceError")
+def test_a_sink_that_is_called_twice_for_one_table(night: Night, tmp_path: Path) -> None:
+    attempt, table = Outcomes(1, "orders-job", 7), str(tmp_path)
+    write_delta(local_rows(order_rows("a")), attempt, table)
+    with night.raises(TwiceError):
+        write_delta(local_rows(order_rows("b")), attempt, table)
+    night.tries("Join the rows by `df.unionByName`")
+    write_delta(local_rows(order_rows("ab")), Outcomes(2, "orders-job", 7), table)
+    assert sorted(DeltaTable(table).to_pyarrow_table()["order_id"].to_pylist()) == ["a", "b"]
 
 
 @entry("TargetAwayError")
