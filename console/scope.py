@@ -187,7 +187,7 @@ class Scope:
         """
         found, known = [], []
         for store in self.stores:
-            snapshot = take_snapshot(store)
+            snapshot = replace(take_snapshot(store), beside=len(self.homes) > 1)
             refs = self.refs(store, {*snapshot.shard_ids, *snapshot.dead_letters})
             known += refs
             meant = frozenset(ref.name for ref in refs if self._is_meant(ref))

@@ -59,6 +59,7 @@ class Snapshot:
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
         part: the names of the shards that are shown; None for all.
+        beside: True if the application has other homes, which a recommended command must not be about.
     """
 
     layout: Layout
@@ -87,9 +88,13 @@ class Snapshot:
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     part: frozenset[str] | None = None
+    beside: bool = False
 
     def command(self, command: str, *words: str) -> str:
-        """Return the line that runs a command on the application."""
+        """Return the line that runs a command on the application, about the streams that are shown."""
+        # The stream of doctor is one of Kinesis.
+        if (self.beside or self.part is not None) and self.streams and command != "doctor":
+            words = (*words, "--stream", ",".join(self.streams))
         return command_line(self.zookeeper, self.layout.root, command, self.layout.application, *words)
 
     def label_of(self, shard: str) -> str:

@@ -19,7 +19,8 @@ from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.dead_letter_replay import payload_text
-from kinesis_trident.console.snapshot import Snapshot, take_snapshot
+from kinesis_trident.console.scope import scope_of
+from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import Document, status_of
 from kinesis_trident.console.target import Target, stores_of
 from kinesis_trident.console.web.history import History
@@ -196,9 +197,9 @@ class Watcher:
         now = self._now()
         parts = []
         try:
-            for store in stores_of(client, replace(self.target, application=name)):
+            scope = scope_of(stores_of(client, replace(self.target, application=name)))
+            for store, snapshot in zip(scope.stores, scope.snapshots(), strict=True):
                 now = self._now()
-                snapshot = take_snapshot(store)
                 history = self._histories.setdefault((name, store.layout.base), History())
                 history.add(snapshot, now)
                 parts.append(

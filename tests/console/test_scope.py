@@ -382,3 +382,27 @@ def test_the_rates_of_an_application_are_not_those_of_a_part(
         # One retried, one exhausted, and ten of the batch in each shard.
         assert one["inflight"] == 12 * one["shards"] == 12 * len(mine & meant)
         assert one["batch"]["phase"].endswith("read, not settled")
+
+
+@pytest.mark.parametrize("choice", ["none", "stream"])
+@pytest.mark.parametrize("world", ["one home", "two homes", "shared", "shared beside one"], indirect=True)
+def test_what_a_finding_recommends_is_about_the_streams_of_the_finding(
+    world: World, command: Command, choice: str
+) -> None:
+    found = [
+        json.loads(line) for line in command("status", world.app, *CHOICES[choice], "--json")[1].splitlines()
+    ]
+    for one in found:
+        remedies = " ".join(finding["remedy"] for finding in one["findings"])
+        (line,) = re.findall(
+            r"kinesis-trident (dead-letters \S+ replay --all.*?) delivers them again", remedies
+        )
+        before = world.nodes()
+        code, _, err = command(*shlex.split(line))
+        assert code == 0, err
+        world.check_written(
+            world.written(before), {key for key in world.shards if key.stream in one["streams"]}
+        )
+        (line,) = re.findall(r"kinesis-trident (retries \S+.*?) shows all reasons", remedies)
+        shown = json.loads(command(*shlex.split(line), "--json")[1])
+        assert sum(row["count"] for row in shown["rows"]) == one["retrying"]
