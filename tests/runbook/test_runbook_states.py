@@ -6,6 +6,7 @@ import operator
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,17 @@ from kinesis_trident.trident import (
     RedisState,
     ReplayDiffersError,
     SerializationError,
+    SharedKeyError,
     SqlState,
     StaleTransactionError,
     StateBehindError,
     StateError,
     StateOptionsError,
     StateOwnedError,
+    StateShapeError,
     StoreError,
     StoreUnavailableError,
+    TumblingDurationWindow,
     ValueTooLargeError,
 )
 from kinesis_trident.trident.state import ATTEMPT
@@ -118,6 +122,45 @@ def test_a_store_that_lost_its_data(
     # The query starts again, in another process.
     engine_of(f"sqlite:///{tmp_path}/counts.db").dispose()
     assert count(sqlite(), 6, owner=owner(applied=5)) == 2
+
+
+@entry("SharedKeyError")
+def test_two_tasks_of_one_update_with_one_key(night: Night, sqlite: Callable[..., MapStateFactory]) -> None:
+    def in_tasks(factory: MapStateFactory, keys: list[str]) -> list[Any]:
+        counted = []
+        for partition, key in enumerate(keys):
+            task = StateTask(1, owner(), is_first=True)
+            state = factory.make_state({TASK: task}, partition, len(keys))
+            state.begin_commit(5)
+            counted += state.multi_combine([(key,)], operator.add, [1])
+            state.commit(5)
+        return counted
+
+    with night.raises(SharedKeyError):
+        in_tasks(sqlite(), ["ada", "ada"])
+    night.tries("count anew in another table")
+    night.tries("`group_by` or `partition_by` the fields of the key right before the update")
+    assert in_tasks(sqlite(tableName="two"), ["ada", "bob"]) == [1, 1]
+
+
+@entry("StateShapeError")
+def test_windows_that_were_changed_in_code(night: Night, sqlite: Callable[..., MapStateFactory]) -> None:
+    def begin(factory: MapStateFactory, txid: int, seconds: int) -> None:
+        shape = TumblingDurationWindow(timedelta(seconds=seconds)).shape()
+        state = factory.make_state({TASK: StateTask(txid, owner(), shape=shape)}, 0, 1)
+        state.begin_commit(txid)
+        state.commit(txid)
+
+    begin(sqlite(), 5, 60)
+    with night.raises(StateShapeError):
+        begin(sqlite(), 6, 30)
+    night.tries("run the code of before")
+    begin(sqlite(), 6, 60)
+    night.tries("another table")
+    begin(sqlite(tableName="two"), 7, 30)
+    night.tries("another `keyPrefix`, if the state has one")
+    begin(sqlite(tableName="three", keyPrefix="old/"), 7, 60)
+    begin(sqlite(tableName="three", keyPrefix="new/"), 7, 30)
 
 
 @entry("ReplayDiffersError")
