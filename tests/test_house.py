@@ -19,8 +19,8 @@ ROOMS_MOST = 20
 FLOORS = {
     "common": [
         "arrow_columns arrow_schemas errors per_process prompt_sockets release visible_text worker_garbage",
-        "database instants private_names redaction",
-        "folder lazy_names",
+        "instants private_names redaction",
+        "database folder lazy_names",
     ],
     "tracker": [
         "errors failure spread",

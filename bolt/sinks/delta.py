@@ -28,7 +28,8 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.commit import Files, Relied, ReliedColumn, add, changed_files
+from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
+from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
     WRITTEN,
     FileWriter,

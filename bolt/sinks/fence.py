@@ -22,6 +22,7 @@ from sqlalchemy.dialects import mysql
 from kinesis_trident.bolt.errors import FenceHeldError, SinkError, TargetAwayError
 from kinesis_trident.bolt.mark import Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.sinks.waits import saying_who_holds
 from kinesis_trident.common.database import PASSING, Cause, cause_of, explain, place_of, words_of
 
 FENCE = sa.Table(
@@ -74,6 +75,7 @@ class _Dialect:
         bound: bounds the wait for the fence (`wait`), and where the database does that by itself, the time for which
             the driver sends nothing (`idle`): both in seconds.
         unbound: lifts the bound of the wait, once the fence is locked.
+        rebound: bounds the waits in the rest of the transaction (`wait`).
         proof: returns true in a transaction that an UPDATE has begun, false where each statement commits by itself.
         end_idle: ends the transaction that holds the fence, if it has sent nothing for `idle` seconds.
         restore: gives the connection the settings back that it had, for those that outlast the transaction.
@@ -82,6 +84,7 @@ class _Dialect:
 
     bound: str = ""
     unbound: str = ""
+    rebound: str = ""
     proof: str = ""
     end_idle: str = ""
     restore: str = ""
@@ -90,18 +93,21 @@ class _Dialect:
 
 _MYSQL = _Dialect(
     "SET @kt_wait = CAST(COALESCE(@kt_wait, @@SESSION.innodb_lock_wait_timeout) AS SIGNED), "
+    "@kt_table = CAST(COALESCE(@kt_table, @@SESSION.lock_wait_timeout) AS SIGNED), "
     "@kt_idle = CAST(COALESCE(@kt_idle, @@SESSION.wait_timeout) AS SIGNED), "
-    "SESSION innodb_lock_wait_timeout = {wait}, SESSION wait_timeout = {idle}",
-    "SET SESSION innodb_lock_wait_timeout = @kt_wait",
+    "SESSION innodb_lock_wait_timeout = {wait}, SESSION lock_wait_timeout = {wait}, SESSION wait_timeout = {idle}",
+    "SET SESSION innodb_lock_wait_timeout = @kt_wait, SESSION lock_wait_timeout = @kt_table",
+    "SET SESSION innodb_lock_wait_timeout = {wait}, SESSION lock_wait_timeout = {wait}",
     "SELECT @@SESSION.autocommit = 0",
-    restore="SET SESSION innodb_lock_wait_timeout = @kt_wait, SESSION wait_timeout = @kt_idle, "
-    "@kt_wait = NULL, @kt_idle = NULL",
+    restore="SET SESSION innodb_lock_wait_timeout = @kt_wait, SESSION lock_wait_timeout = @kt_table, "
+    "SESSION wait_timeout = @kt_idle, @kt_wait = NULL, @kt_table = NULL, @kt_idle = NULL",
     skips_same=True,
 )
 _DIALECTS = {
     "postgresql": _Dialect(
         "SET LOCAL lock_timeout = '1s'",
         "SET LOCAL lock_timeout TO DEFAULT",
+        "SET LOCAL lock_timeout = '{wait}s'",
         "SELECT txid_current_if_assigned() IS NOT NULL",
         # Its own idle_in_transaction_session_timeout does not count after a pipeline, as psycopg's executemany is one.
         "SELECT pg_terminate_backend(pid) FROM kt_fence JOIN pg_locks ON transactionid = kt_fence.xmax AND granted "
@@ -152,7 +158,12 @@ def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) 
         raise SinkError(msg)
     is_begun = False
     try:
-        with engine.connect() as connection, _restoring(connection, dialect):
+        what = f"batch {outcomes.txid} of {outcomes.application!r} in {describe(engine)}"
+        with (
+            engine.connect() as connection,
+            _restoring(connection, dialect),
+            saying_who_holds(connection, what),
+        ):
             transaction = _Fence(connection, outcomes.batch, dialect, timeout).begin()
             if dialect is _MYSQL:
                 sa.event.listen(connection, "before_cursor_execute", _refuse_implicit_commit)
@@ -173,6 +184,12 @@ def begin_fenced(engine: sa.Engine, outcomes: Outcomes, *, timeout: float = 60) 
             )
             told = TargetAwayError(msg)
         raise told from error
+
+
+def bound_waits(connection: sa.Connection, timeout: float) -> None:
+    """Let a transaction of `begin_fenced` wait at most so many seconds for a lock of another one."""
+    if rebound := _DIALECTS[connection.dialect.name].rebound:
+        connection.exec_driver_sql(rebound.format(wait=max(1, math.ceil(timeout))))
 
 
 @contextmanager
@@ -294,8 +311,8 @@ class _Fence:
     def _held(self) -> FenceHeldError:
         return FenceHeldError(
             f"the fence of application {self.batch.application!r} in {describe(self.connection.engine)} stays "
-            "locked: another run's transaction is writing, or is paused and cannot be ended from here. Start the query "
-            "again; if it stays so, end that run's process or its session in the database"
+            "locked: another run's transaction is writing, or is paused and cannot be ended from here. The batch is "
+            "tried again; if it stays so, end that run's process or its session in the database"
         )
 
     def _end_idle(self) -> None:

@@ -7,11 +7,10 @@ name of its own, so what a cancelled or repeated attempt of it has loaded counts
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,17 +22,10 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from kinesis_trident.bolt.errors import SinkError, TargetAwayError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.sinks.fence import begin_fenced, describe, sink_error
-from kinesis_trident.bolt.sinks.merge_tables import (
-    MESSAGE_ID,
-    ChangedMeanwhileError,
-    MergeTables,
-    load_rows,
-    marks_of,
-    open_tables,
-)
+from kinesis_trident.bolt.sinks.fence import begin_fenced, bound_waits, describe, sink_error
+from kinesis_trident.bolt.sinks.merge_rows import ChangedMeanwhileError, Merging
+from kinesis_trident.bolt.sinks.merge_tables import MESSAGE_ID, MergeTables, load_rows, marks_of, open_tables
 from kinesis_trident.common.database import Cause, cause_of, engine_of, is_mysql
-from kinesis_trident.common.per_process import PerProcess
 
 _TRIES = 10
 """Transactions, each of which gave way to another writer of the table."""
@@ -86,27 +78,32 @@ def merge_into(
         table: the name of the table, or `schema.table`. One application writes a key of it.
         key: the columns of a primary key or of a unique index.
         order_by: the columns of which the greatest values are the newest, such as a time or a version.
-        timeout: see `begin_fenced`.
+        timeout: see `begin_fenced`. The transaction waits no longer for a lock of another one either.
         bytes_by_driver: the bytes of rows that a task gives to the driver. A task with more writes them into a table
             beside the table, and needs SQLAlchemy, the database's driver and a way to the database.
 
     Raises:
         FencedError: a newer run has written to this database; nothing of this batch was merged.
         StaleBatchError: this application has written a later batch to it; nothing was merged.
+        TargetAwayError: the database does not answer, or gives way to other writers: the batch is tried again in place.
+        TableChangedError: the table was altered meanwhile: the batch is tried again with it as it is now.
         SinkError: the table has other columns than the rows or no such key, or the database refuses the rows.
     """
     keys, order = _names(key), _names(order_by)
-    place = (sa.make_url(url), table, outcomes.application, df.schema.json(), keys, order, timeout)
-    # One for each table: rows with other columns find what a call with these has left beside it.
-    sink = _SINKS.get(place[:3], lambda: _open(df, place), is_usable=lambda sink: sink.is_usable_for(place))
-    try:
-        loader = _Loader(sink.url, sink.tables, outcomes.batch, bytes_by_driver)
-        loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
-        sink.write(loader, outcomes, loaded)
-    except BaseException:
-        # The table may have been altered.
-        sink.is_usable = False
-        raise
+    address = sa.make_url(url)
+    engine = _engine(address)
+    with _telling(engine):
+        tables = open_tables(engine, table, outcomes.application, df.schema, keys, order)
+    loader = _Loader(address, tables, outcomes.batch, bytes_by_driver)
+    loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
+    _MergeSink(engine, tables, timeout).write(loader, outcomes, loaded)
+
+
+def _nameless(table: str, reason: str) -> str:
+    return (
+        f"a row does not fit into table {table}: {reason}. Keep the column {MESSAGE_ID!r} in the rows: then such "
+        "records fail alone. It need not be in the table"
+    )
 
 
 def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
@@ -124,20 +121,13 @@ class _Loaded:
     reasons: list[str]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _MergeSink:
-    """A table as this process writes to it."""
+    """A table as it was when the batch began."""
 
-    url: sa.URL
     engine: sa.Engine
     tables: MergeTables
     timeout: float
-    place: tuple[Any, ...]
-    is_usable: bool = field(default=True)
-
-    def is_usable_for(self, place: tuple[Any, ...]) -> bool:
-        """Return whether it is for rows and arguments as these, and no error has come between."""
-        return self.is_usable and self.place == place
 
     def write(self, loader: _Loader, outcomes: Outcomes, loaded: Sequence[_Loaded]) -> None:
         """Merge what the tasks have loaded, and the rows that they gave."""
@@ -161,13 +151,19 @@ class _MergeSink:
                     reraise=True,
                 ):
                     with attempt, begin_fenced(self.engine, outcomes, timeout=self.timeout) as connection:
-                        self.tables.merge(connection, outcomes.batch, loads, load)
+                        bound_waits(connection, self.timeout)
+                        self.tables.refuse_changes(connection)
+                        found = Merging(connection, self.tables, outcomes.batch).merge(loads, load)
+                        self._refuse_nameless(found)
         except ChangedMeanwhileError as error:
             raise TargetAwayError(str(error)) from None
-        # What those of other columns held is taken back, or done with; they may be dropped from here on.
-        self.tables = replace(self.tables, earlier=())
+        refused.update((name, reason) for name, reason in found.items() if name is not None)
         for reason in set(refused.values()):
             outcomes.fail([name for name, why in refused.items() if why == reason], reason)
+
+    def _refuse_nameless(self, refused: Mapping[str | None, str]) -> None:
+        if None in refused:
+            raise SinkError(_nameless(self.tables.target.fullname, refused[None]))
 
     @property
     def where(self) -> str:
@@ -186,9 +182,6 @@ def _gave_way(error: BaseException) -> bool:
     )
 
 
-_SINKS: PerProcess[Any, _MergeSink] = PerProcess()
-
-
 @contextmanager
 def _telling(engine: sa.Engine, where: str = "") -> Iterator[None]:
     try:
@@ -203,14 +196,6 @@ def _engine(url: sa.URL) -> sa.Engine:
     except ImportError as error:
         msg = f"merge_into needs the driver of {url.drivername} ({error}). Install it, on the executors too"
         raise SinkError(msg) from error
-
-
-def _open(df: DataFrame, place: tuple[Any, ...]) -> _MergeSink:
-    url, table, application, _, keys, order, timeout = place
-    engine = _engine(url)
-    with _telling(engine):
-        tables = open_tables(engine, table, application, df.schema, keys, order)
-    return _MergeSink(url, engine, tables, timeout, place)
 
 
 @dataclass(frozen=True)
@@ -291,11 +276,7 @@ class _Loader:
 
     def _message_id(self, batch: pa.RecordBatch, place: int, reason: str) -> str:
         if MESSAGE_ID not in batch.schema.names:
-            msg = (
-                f"a row does not fit into table {self.tables.target.fullname}: {reason}. Keep the column "
-                f"{MESSAGE_ID!r} in the rows: then such records fail alone. It need not be in the table"
-            )
-            raise SinkError(msg)
+            raise SinkError(_nameless(self.tables.target.fullname, reason))
         return str(batch[MESSAGE_ID][place].as_py())
 
     def _as_values(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -308,6 +289,9 @@ class _Loader:
                 has_zone = getattr(self.tables.target.c[name].type, "timezone", False)
                 array = array.cast(pa.timestamp("us", "UTC" if has_zone else None))
             arrays.append(array)
+        if MESSAGE_ID in batch.schema.names:
+            arrays.append(batch[MESSAGE_ID].cast(pa.string()))
+            columns = [*columns, "kt_id"]
         return pa.RecordBatch.from_arrays(arrays, columns)
 
 

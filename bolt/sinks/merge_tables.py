@@ -1,4 +1,4 @@
-"""The SQL of `merge_into`: the table that is written to, and beside it one of each application's last batch.
+"""The tables of `merge_into`: the one that is written to, and beside it one of each application's last batch.
 
 The second one, `kt_<table>_...`, holds the rows that tasks have loaded and no transaction has merged yet, and of the
 last merged batch each row as it was written, and as it was before. So a batch that comes again is first taken back:
@@ -8,9 +8,8 @@ which of its records fail may have changed. An attempt that has merged leaves a 
 from __future__ import annotations
 
 import hashlib
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -32,10 +31,12 @@ from pyspark.sql.types import (
 )
 from sqlalchemy.dialects import mysql
 
-from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.mark import Batch, WriterMark
+from kinesis_trident.bolt.errors import SinkError, TableChangedError
+from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.sinks.fence import describe, make_table
-from kinesis_trident.common.database import Cause, cause_of, words_of
+from kinesis_trident.bolt.sinks.halves import savepoint, write_in_halves
+from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
+from kinesis_trident.common.database import Cause, cause_of
 
 MESSAGE_ID = "messageId"
 """The column by which single records fail; it is written only into a table that has it too."""
@@ -51,6 +52,9 @@ _DOUBLE = 15
 
 _COLLATIONS = ("_default charset", "_collate")
 """The ends of the names of a reflected table's options that say how it compares texts."""
+
+_NAME_BYTES = 38
+"""What the name of a batch's table in PostgreSQL has of the target's."""
 
 _OURS = "kt_"
 _BEFORE = "kt_before_"
@@ -98,10 +102,6 @@ _NEW_KEY: dict[str, Any] = {
 }
 
 
-class ChangedMeanwhileError(Exception):
-    """Another writer has changed rows that a transaction was about to update."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MergeTables:
     """The tables of one application's `merge_into`.
@@ -113,6 +113,7 @@ class MergeTables:
         key: columns by which the target's rows are found.
         order_by: columns by which the newest row of a key is found.
         required: columns of the rows that must not be null.
+        relied: the facts of the target by which all of this was found.
     """
 
     target: sa.Table
@@ -121,169 +122,35 @@ class MergeTables:
     key: Sequence[str]
     order_by: Sequence[str]
     required: Sequence[str]
+    relied: Relied
 
     @property
     def columns(self) -> list[str]:
         """Return the columns that are written."""
-        return [column.name for column in _written(self.batch)]
+        return [column.name for column in written(self.batch)]
 
-    def merge(
-        self,
-        connection: sa.Connection,
-        attempt: Batch,
-        loads: Mapping[str, int],
-        load: Callable[[sa.Connection], str | None],
-    ) -> None:
-        """Merge a batch in a transaction that holds the fence; take back what an earlier attempt at it has merged.
+    def refuse_changes(self, connection: sa.Connection) -> None:
+        """Compare the target with what it was when it was opened; until the transaction ends nobody can alter it.
 
-        Args:
-            connection: in the transaction.
-            attempt: at the batch.
-            loads: the names and numbers of the rows that tasks have loaded.
-            load: loads further rows, and returns the name of that load.
+        Raises:
+            TableChangedError: it was altered meanwhile.
         """
-        tables = (*self.earlier, self.batch)
-        for table in tables:
-            attempt.meet(self._mark(connection, table, attempt), self._where(connection))
-        for table in tables:
-            self._take_back(connection, table, attempt)
-            connection.execute(
-                table.delete().where(table.c.kt_epoch <= attempt.epoch, table.c.kt_load.not_in(list(loads)))
-            )
-        connection.execute(self.batch.insert().values(marks_of(attempt, attempt.token)))
-        self._refuse_lost_rows(connection, loads)
-        mine = [*loads, *filter(None, [load(connection)])]
-        if not mine:
-            return
-        batch, target = self.batch, self.target
-        connection.execute(self._select_newest(mine, attempt))
-        changed = connection.execute(
-            target.update()
-            .where(self._same_key(batch), batch.c.kt_load == UPDATED, *self._as_before())
-            .values(self._values(batch, [batch.c[name] for name in self.columns]))
+        target, dialect = self.target, connection.dialect
+        lock = (
+            "LOCK TABLE {} IN ROW EXCLUSIVE MODE"
+            if dialect.name == "postgresql"
+            else "SELECT 1 FROM {} LIMIT 0"
         )
-        updated = sa.select(sa.func.count()).select_from(batch).where(batch.c.kt_load == UPDATED)
-        if changed.rowcount != connection.execute(updated).scalar_one():
-            msg = (
-                f"another writer keeps changing rows of batch {attempt.txid} in {self._where(connection)}. Let one "
-                "application write a key; start the query again"
-            )
-            raise ChangedMeanwhileError(msg)
-        inserted = sa.select(*(batch.c[name] for name in self.columns)).where(batch.c.kt_load == INSERTED)
-        connection.execute(target.insert().from_select(self.columns, inserted))
-        connection.execute(batch.delete().where(batch.c.kt_load.in_(mine)))
-
-    def _select_newest(self, loads: Sequence[str], attempt: Batch) -> sa.Insert:
-        """Return the statement that keeps the rows that count, each with the values of before.
-
-        A row counts if no other of its key is newer, neither in the batch nor in the table.
-        """
-        batch, target = self.batch.c, self.target.c
-        place = sa.func.row_number().over(
-            partition_by=[batch[name] for name in self.key],
-            order_by=[batch[name].desc() for name in self.order_by],
-        )
-        rows = (
-            sa.select(*(batch[name] for name in self.columns), place.label("kt_place"))
-            .where(batch.kt_load.in_(loads))
-            .subquery()
-        )
-        is_new = target[self.key[0]].is_(None)
-        ours, theirs = ([of[name] for name in self.order_by] for of in (rows.c, target))
-        # Column by column, as null is the oldest: rows of before a column was added to the order have none in it.
-        is_newer = sa.or_(
-            *(
-                sa.and_(
-                    *map(operator.eq, ours[:index], theirs[:index]),
-                    sa.or_(theirs[index].is_(None), ours[index] > theirs[index]),
-                )
-                for index in range(len(ours))
-            )
-        )
-        counts = (
-            sa.select(
-                *(rows.c[name] for name in self.columns),
-                *(target[name] for name in self.columns),
-                sa.case((is_new, INSERTED), else_=UPDATED),
-                sa.literal(attempt.epoch, sa.BigInteger),
-                sa.literal(attempt.txid, sa.BigInteger),
-            )
-            .select_from(rows.outerjoin(self.target, self._same_key(rows)))
-            .where(rows.c.kt_place == 1, sa.or_(is_new, is_newer))
-        )
-        marks = ["kt_load", "kt_epoch", "kt_txid"]
-        before = [column.name for column in _before(self.batch)]
-        return self.batch.insert().from_select([*self.columns, *before, *marks], counts)
-
-    def _as_before(self) -> Iterator[sa.ColumnElement[bool]]:
-        """Yield the conditions that nobody has changed a row since it was looked at."""
-        before = dict(zip(self.columns, _before(self.batch), strict=True))
-        for name in self.order_by:
-            column = self.target.c[name]
-            yield sa.or_(column == before[name], sa.and_(column.is_(None), before[name].is_(None)))
-
-    def _refuse_lost_rows(self, connection: sa.Connection, loads: Mapping[str, int]) -> None:
-        if not loads:
-            return
-        rows = self.batch.c
-        counted = sa.select(rows.kt_load, sa.func.count()).where(rows.kt_load.in_(list(loads)))
-        found = dict(map(tuple, connection.execute(counted.group_by(rows.kt_load))))
-        if found != dict(loads):
-            msg = (
-                f"{describe(connection.engine)} has {sum(found.values()):,} of the {sum(loads.values()):,} rows that "
-                f"tasks have loaded into {self.batch.name}: it was restored, or failed over to a server behind. Start "
-                "the query again, which loads them again"
-            )
-            raise SinkError(msg)
-
-    def _where(self, connection: sa.Connection) -> str:
-        return f"table {self.target.fullname} of {describe(connection.engine)}"
-
-    def _mark(self, connection: sa.Connection, table: sa.Table, attempt: Batch) -> WriterMark | None:
-        """Return the mark of this attempt, if a call in it has merged; those of others are the fence's to know."""
-        asked = sa.select(table.c.kt_epoch, table.c.kt_txid).where(table.c.kt_load == attempt.token)
-        row = connection.execute(asked).first()
-        return None if row is None else WriterMark(attempt.application, *row, token=attempt.token)
-
-    def _take_back(self, connection: sa.Connection, table: sa.Table, attempt: Batch) -> None:
-        """Give rows that this batch has written their values of before, unless others have changed them since."""
-        is_written = sa.and_(table.c.kt_load.in_([INSERTED, UPDATED]), table.c.kt_txid == attempt.txid)
-        if connection.execute(sa.select(table.c.kt_row).where(is_written).limit(1)).first() is None:
-            return
-        if lacking := [name for name in (*self.key, *self.order_by) if name not in table.c]:
-            msg = (
-                f"batch {attempt.txid} is to be written again, and was written to {self.target.name} without the "
-                f"column {lacking[0]!r}. Start the query with the `key` and `order_by` of before, until this batch is "
-                "done"
-            )
-            raise SinkError(msg)
-        target, marks = self.target, [*self.key, *self.order_by]
-        ours, theirs = ([of.c[name] for name in marks] for of in (table, target))
-        is_own: sa.ColumnElement[bool] = sa.and_(*map(operator.eq, theirs, ours))
-        is_inserted = sa.and_(is_written, table.c.kt_load == INSERTED)
-        connection.execute(
-            # MySQL runs a subquery for each row of the table; SQLite deletes by nothing else.
-            target.delete().where(sa.tuple_(*theirs).in_(sa.select(*ours).where(is_inserted)))
-            if connection.dialect.name == "sqlite"
-            else target.delete().where(is_own, is_inserted)
-        )
-        connection.execute(
-            target.update()
-            .where(is_own, is_written, table.c.kt_load == UPDATED)
-            .values(self._values(table, _before(table)))
-        )
-
-    def _values(self, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> dict[str, sa.Column[Any]]:
-        names = [column.name for column in _written(table)]
-        return {
-            name: column
-            for name, column in zip(names, columns, strict=True)
-            # Where there is nothing but the key, it is set to what it is.
-            if name in self.target.c and (name not in self.key or len(names) == len(self.key))
-        }
-
-    def _same_key(self, rows: sa.FromClause) -> sa.ColumnElement[bool]:
-        return sa.and_(*(self.target.c[name] == rows.c[name] for name in self.key))
+        try:
+            connection.exec_driver_sql(lock.format(dialect.identifier_preparer.format_table(target)))
+        except sa.exc.DBAPIError as error:
+            if cause_of(error) is not Cause.NO_TABLE:
+                raise
+            raise _changed(target.fullname, connection.engine, "it was dropped or renamed") from None
+        with _telling_what_is_gone(connection.engine):
+            now = _rely_on(connection, _reflect(connection, target.name, target.schema), self.key)
+        if changes := self.relied.changes(now):
+            raise _changed(target.fullname, connection.engine, "; ".join(changes))
 
 
 def open_tables(
@@ -302,11 +169,12 @@ def open_tables(
     folder, _, table_name = name.rpartition(".")
     where = f"table {name} of {describe(engine)}"
     _refuse_missing({field.name for field in schema.fields}, key, order_by)
-    with engine.connect() as connection:
+    with _telling_what_is_gone(engine), engine.connect() as connection:
         if not sa.inspect(connection).has_table(table_name, folder or None):
             connection.rollback()
             make_table(connection, _new_table(table_name, folder or None, schema, key, order_by, where))
-        target = sa.Table(table_name, sa.MetaData(), schema=folder or None, autoload_with=connection)
+        target = _reflect(connection, table_name, folder or None)
+        relied = _rely_on(connection, target, key)
         names = [
             field.name
             for field in schema.fields
@@ -316,13 +184,13 @@ def open_tables(
         if connection.dialect.name != "sqlite":
             # Whatever its types are called, it rounds nothing.
             _refuse_rounding(schema, target, key, order_by, where)
-        _refuse_other_key(connection, target, key, where)
-        batch = _batch_table(target, names, application)
+        _refuse_other_key(connection, target, key, relied, where)
+        batch = _batch_table(target, names, application, connection.dialect.name)
         inspector = sa.inspect(connection)
         beside = inspector.get_table_names(folder or None)
         family = batch.name.rpartition("_")[0]
         earlier = [
-            sa.Table(other, sa.MetaData(), schema=folder or None, autoload_with=connection)
+            _reflect(connection, other, folder or None)
             for other in beside
             if other.startswith(f"{family}_") and other != batch.name
         ]
@@ -336,7 +204,56 @@ def open_tables(
         key=key,
         order_by=order_by,
         required=[column for column in names if column in (*key, *order_by) or not target.c[column].nullable],
+        relied=relied,
     )
+
+
+def _reflect(connection: sa.Connection, name: str, schema: str | None) -> sa.Table:
+    return sa.Table(name, sa.MetaData(), schema=schema, autoload_with=connection, resolve_fks=False)
+
+
+@contextmanager
+def _telling_what_is_gone(engine: sa.Engine) -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.NoSuchTableError as error:
+        raise _changed(str(error), engine, "it was dropped or renamed") from None
+
+
+def _changed(name: str, engine: sa.Engine, what: str) -> TableChangedError:
+    return TableChangedError(
+        f"table {name} of {describe(engine)} was changed while a batch was written to it: {what}. Nothing was written; "
+        "the batch is tried again with the table as it is now"
+    )
+
+
+def _rely_on(connection: sa.Connection, target: sa.Table, key: Sequence[str]) -> Relied:
+    inspector = sa.inspect(connection)
+    of = (target.name, target.schema)
+    unique: list[Any] = [
+        inspector.get_pk_constraint(*of)["constrained_columns"],
+        *(one["column_names"] for one in inspector.get_unique_constraints(*of)),
+        *(
+            one["column_names"]
+            for one in inspector.get_indexes(*of)
+            if one["unique"] and not one.get("dialect_options", {}).get("postgresql_where")
+        ),
+    ]
+    columns = {
+        column.name: ReliedColumn(repr(column.type), _may_lack(target, column)) for column in target.columns
+    }
+    has_key = set(key) in [set(columns) for columns in unique]
+    return Relied("", columns, rules={_unique(key): "there"} if has_key else {})
+
+
+def _unique(key: Sequence[str]) -> str:
+    return f"the unique index of {', '.join(key)}"
+
+
+def _may_lack(target: sa.Table, column: sa.Column[Any]) -> bool:
+    """Return whether rows may be without a column."""
+    made = (column.server_default, column.identity, column.computed) != (None, None, None)
+    return bool(column.nullable) or column is target.autoincrement_column or made
 
 
 def _new_table(
@@ -401,10 +318,7 @@ def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[
     wrong += [
         f"column {column.name!r} of the table must not be null, and the rows do not have it"
         for column in target.columns
-        if column.name not in names
-        and not column.nullable
-        and column is not target.autoincrement_column
-        and (column.server_default, column.identity, column.computed) == (None, None, None)
+        if column.name not in names and not _may_lack(target, column)
     ]
     if wrong:
         msg = (
@@ -465,19 +379,10 @@ def _rounds(kind: DataType, column: Any) -> bool:
     return False
 
 
-def _refuse_other_key(connection: sa.Connection, target: sa.Table, key: Sequence[str], where: str) -> None:
-    inspector = sa.inspect(connection)
-    of = (target.name, target.schema)
-    unique: list[Any] = [
-        inspector.get_pk_constraint(*of)["constrained_columns"],
-        *(one["column_names"] for one in inspector.get_unique_constraints(*of)),
-        *(
-            one["column_names"]
-            for one in inspector.get_indexes(*of)
-            if one["unique"] and not one.get("dialect_options", {}).get("postgresql_where")
-        ),
-    ]
-    if set(key) not in [set(columns) for columns in unique]:
+def _refuse_other_key(
+    connection: sa.Connection, target: sa.Table, key: Sequence[str], relied: Relied, where: str
+) -> None:
+    if _unique(key) not in relied.rules:
         quote = connection.dialect.identifier_preparer
         statement = (
             f"CREATE UNIQUE INDEX {quote.quote(f'{target.name}_key')} ON {quote.format_table(target)} "
@@ -487,22 +392,30 @@ def _refuse_other_key(connection: sa.Connection, target: sa.Table, key: Sequence
         raise SinkError(msg)
 
 
-def _batch_table(target: sa.Table, names: Sequence[str], application: str) -> sa.Table:
+def _batch_table(target: sa.Table, names: Sequence[str], application: str, dialect: str) -> sa.Table:
     """Return the table beside the target; its name tells applications and columns apart."""
     columns = [sa.Column(name, _as_text(target.c[name].type)) for name in names]
     # By the table's collation in MySQL, which its columns do not name, texts are equal that are not by another.
     collation = {name: value for name, value in target.kwargs.items() if name.endswith(_COLLATIONS)}
     whose = hashlib.sha256(f"{application}\0{target.name}".encode()).hexdigest()[:12]
     shape = hashlib.sha256("".join(f"{one.name} {one.type!r},".encode().hex() for one in columns).encode())
+    # Those of releases before have no such columns.
+    shape.update(b"kt_id,kt_from,")
     shape.update("".join(f"{name}={collation[name]}," for name in sorted(collation)).encode())
+    name = target.name[:30]
+    if dialect == "postgresql":
+        # It cuts the whole after 63 bytes, and would not find it again.
+        name = name.encode()[:_NAME_BYTES].decode(errors="ignore")
     return sa.Table(
-        f"kt_{target.name[:30]}_{whose}_{shape.hexdigest()[:8]}",
+        f"kt_{name}_{whose}_{shape.hexdigest()[:8]}",
         sa.MetaData(),
         # Some clusters of MySQL take no table without a key.
         sa.Column("kt_row", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
         sa.Column("kt_load", sa.String(32), nullable=False),
         sa.Column("kt_epoch", sa.BigInteger, nullable=False),
         sa.Column("kt_txid", sa.BigInteger, nullable=False),
+        sa.Column("kt_id", sa.Text),
+        sa.Column("kt_from", sa.BigInteger),
         *columns,
         *(sa.Column(f"{_BEFORE}{place}", one.type) for place, one in enumerate(columns)),
         schema=target.schema,
@@ -512,12 +425,12 @@ def _batch_table(target: sa.Table, names: Sequence[str], application: str) -> sa
     )
 
 
-def _written(table: sa.Table) -> list[sa.Column[Any]]:
+def written(table: sa.Table) -> list[sa.Column[Any]]:
     """Return the columns of a table of a batch that are written into the target."""
     return [column for column in table.columns if not column.name.startswith(_OURS)]
 
 
-def _before(table: sa.Table) -> list[sa.Column[Any]]:
+def before(table: sa.Table) -> list[sa.Column[Any]]:
     """Return, in the same order, those with the values of before."""
     return [column for column in table.columns if column.name.startswith(_BEFORE)]
 
@@ -525,20 +438,6 @@ def _before(table: sa.Table) -> list[sa.Column[Any]]:
 def _as_text(column: Any) -> Any:
     """Return a type that takes Spark's values."""
     return sa.Uuid(as_uuid=False) if isinstance(column, sa.Uuid) else column
-
-
-@contextmanager
-def savepoint(connection: sa.Connection) -> Iterator[None]:
-    """Take what the block has written back on an error, and leave the transaction as it was before."""
-    nested = connection.begin_nested()
-    try:
-        yield
-    except BaseException:
-        # A deadlock has ended the whole of the transaction, the savepoint too: this is not what is to be told.
-        with suppress(sa.exc.DBAPIError):
-            nested.rollback()
-        raise
-    nested.commit()
 
 
 def marks_of(attempt: Batch, load: str) -> dict[str, Any]:
@@ -550,26 +449,13 @@ def load_rows(
     connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]
 ) -> dict[int, str]:
     """Insert rows into a table of a batch; return those that the database does not take, by place, with its reason."""
-    refused: dict[int, str] = {}
     insert = _copy if _takes_csv(connection, rows) else _insert
 
     def load(first: int, last: int) -> None:
-        try:
-            with savepoint(connection):
-                insert(connection, table, rows.slice(first, last - first), marks)
-        except sa.exc.DBAPIError as error:
-            if cause_of(error) is not Cause.RECORD:
-                raise
-            if last - first == 1:
-                refused[first] = words_of(error)
-                return
-            middle = (first + last) // 2
-            load(first, middle)
-            load(middle, last)
+        with savepoint(connection):
+            insert(connection, table, rows.slice(first, last - first), marks)
 
-    if rows.num_rows:
-        load(0, rows.num_rows)
-    return refused
+    return write_in_halves(0, rows.num_rows, load)
 
 
 def _takes_csv(connection: sa.Connection, rows: pa.RecordBatch) -> bool:

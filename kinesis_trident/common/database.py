@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kinesis_trident.common.per_process import PerProcess
+from kinesis_trident.common.redaction import redact
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -170,11 +171,8 @@ def words_of(error: BaseException) -> str:
 
 
 def place_of(url: URL) -> str:
-    """Return a database's address without user, password and query."""
-    from sqlalchemy import URL
-
-    bare = URL.create(url.drivername, host=url.host, port=url.port, database=url.database)
-    return bare.render_as_string()
+    """Return a database's address without secrets."""
+    return redact(url.render_as_string(hide_password=False))
 
 
 def explain(error: BaseException, engine: Engine, where: str) -> tuple[Cause, str]:

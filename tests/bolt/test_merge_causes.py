@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from harness import eventually
+from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
+from thorough import examples
 
 from kinesis_trident import Outcomes, begin_fenced, merge_into
 from kinesis_trident.bolt.errors import BatchFailedError, SinkError, TargetAwayError
@@ -35,7 +39,7 @@ STEPS = {
     "merge": ("orders", "BEFORE INSERT OR UPDATE"),
     "commit": ("orders", "DEFERRED"),
 }
-pytestmark = pytest.mark.parametrize("database", ["postgres"], indirect=True)
+POSTGRES = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 
 
 def orders(*rows: tuple[str | None, int | None, float | None], tasks: int = 1) -> LocalFrame:
@@ -87,6 +91,7 @@ def raise_at(engine: sa.Engine, step: str, code: str, times: int) -> None:
         )
 
 
+@POSTGRES
 @pytest.mark.parametrize("cause", CODES, ids=lambda cause: cause.name)
 @pytest.mark.parametrize("step", STEPS)
 def test_each_cause_at_each_step_replays_the_batch_or_ends_the_query(
@@ -108,6 +113,7 @@ def test_each_cause_at_each_step_replays_the_batch_or_ends_the_query(
     assert rows_of(engine) == [("a", 2, 2.0), ("b", 1, 1.0)]
 
 
+@POSTGRES
 def test_a_conflict_is_tried_again_in_the_call(engine: sa.Engine, database: str) -> None:
     merge(orders(("a", 1, 1.0)), Outcomes(1, "job", 1), database)
     raise_at(engine, "commit", "40001", times=2)
@@ -115,6 +121,7 @@ def test_a_conflict_is_tried_again_in_the_call(engine: sa.Engine, database: str)
     assert rows_of(engine) == [("a", 2, 2.0)]
 
 
+@POSTGRES
 @pytest.mark.parametrize("code", ["40P01", "57P01", "23514"])
 def test_an_error_in_the_block_of_begin_fenced(engine: sa.Engine, database: str, code: str) -> None:
     """One that passes replays the batch; another one is the block's own, and stays as it is."""
@@ -122,3 +129,247 @@ def test_an_error_in_the_block_of_begin_fenced(engine: sa.Engine, database: str,
     expected = sa.exc.DBAPIError if code == "23514" else TargetAwayError
     with pytest.raises(expected, match="broken"), begin_fenced(engine, Outcomes(1, "job", 1)) as connection:
         connection.exec_driver_sql(raising)
+
+
+# Records that the table refuses only when they are merged.
+
+REFUSES = {
+    "a CHECK": (
+        "postgres mariadb sqlite",
+        ["ALTER TABLE orders ADD CHECK (amount >= 0)"],
+    ),
+    "a foreign key": (
+        "postgres mariadb",
+        [
+            "CREATE TABLE amounts (amount DOUBLE PRECISION PRIMARY KEY)",
+            "INSERT INTO amounts VALUES (1), (2), (3)",
+            "ALTER TABLE orders ADD FOREIGN KEY (amount) REFERENCES amounts (amount)",
+        ],
+    ),
+    "a deferred foreign key": (
+        "postgres",
+        [
+            "CREATE TABLE amounts (amount DOUBLE PRECISION PRIMARY KEY)",
+            "INSERT INTO amounts VALUES (1), (2), (3)",
+            "ALTER TABLE orders ADD FOREIGN KEY (amount) REFERENCES amounts (amount) DEFERRABLE INITIALLY DEFERRED",
+        ],
+    ),
+    "a second UNIQUE": (
+        "postgres mariadb sqlite",
+        [
+            "INSERT INTO orders VALUES ('taken', 1, -1)",
+            "CREATE UNIQUE INDEX second ON orders (amount)",
+        ],
+    ),
+    "a trigger": (
+        "postgres",
+        [
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.amount < 0 THEN "
+            "RAISE 'no debts' USING ERRCODE = 'ZZ001'; END IF; RETURN NEW; END $$",
+            "CREATE TRIGGER refuses BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION refuse()",
+        ],
+    ),
+    "a signal": (
+        "mariadb",
+        [
+            "CREATE TRIGGER refuses BEFORE INSERT ON orders FOR EACH ROW IF NEW.amount < 0 THEN "
+            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no debts'; END IF",
+        ],
+    ),
+    "a RAISE": (
+        "sqlite",
+        [
+            "CREATE TRIGGER refuses BEFORE INSERT ON orders WHEN NEW.amount < 0 BEGIN "
+            "SELECT RAISE(ABORT, 'no debts'); END",
+        ],
+    ),
+    "no partition": (
+        "postgres",
+        [
+            "DROP TABLE orders",
+            "CREATE TABLE orders (order_id TEXT, version INTEGER, amount DOUBLE PRECISION, "
+            "PRIMARY KEY (order_id, amount)) PARTITION BY RANGE (amount)",
+            "CREATE TABLE paid PARTITION OF orders FOR VALUES FROM (0) TO (100)",
+        ],
+    ),
+    "an index": (
+        "postgres",
+        ["CREATE INDEX large ON orders (repeat(md5(order_id), CASE WHEN amount < 0 THEN 9999 ELSE 0 END))"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("database", "refuses"),
+    [(kind, name) for name, (kinds, _) in REFUSES.items() for kind in kinds.split()],
+    indirect=["database"],
+)
+@pytest.mark.parametrize("by_driver", [1 << 20, 0], ids=["by the driver", "by tasks"])
+def test_a_record_that_the_table_refuses_when_it_is_merged_fails_alone(
+    engine: sa.Engine, database: str, refuses: str, by_driver: int
+) -> None:
+    key = ["order_id", "amount"] if refuses == "no partition" else "order_id"
+    rows = [(f"k{number}", 2, 1.0 + number / 1000) for number in range(40)]
+    if "foreign" in refuses:
+        rows = [(name, version, 1.0) for name, version, _ in rows]
+    merge(orders(("k7", 1, 3.0)), Outcomes(1, "job", 1), database)
+    with engine.begin() as connection:
+        for statement in REFUSES[refuses][1]:
+            if engine.dialect.name == "sqlite" and "ADD CHECK" in statement:
+                checked = "order_id TEXT PRIMARY KEY, version INT, amount REAL CHECK (amount >= 0)"
+                connection.exec_driver_sql("DROP TABLE orders")
+                connection.exec_driver_sql(f"CREATE TABLE orders ({checked})")
+            else:
+                connection.exec_driver_sql(statement)
+    bad = [(5, ("k5", 3, -1.0)), (17, ("other", 3, -1.0)), (41, ("k5", 9, -1.0))]
+    for place, row in bad:
+        rows.insert(place, row)
+    outcomes = Outcomes(1, "job", 2)
+    merge_into(
+        orders(*rows, tasks=2),
+        outcomes,
+        database,
+        "orders",
+        key=key,
+        order_by="version",
+        bytes_by_driver=by_driver,
+    )
+    failed = set(outcomes.message_ids)
+    assert failed == {f"m{place}" for place, _ in bad}, outcomes.message_ids
+    found = {row[:2] for row in rows_of(engine)} - {("taken", 1), ("k7", 1)}
+    # The older row of k5 took the place of those that failed.
+    assert found == {(f"k{number}", 2) for number in range(40)}
+    assert all(outcomes.message_ids.values())
+
+
+CHECKED = (
+    "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, version INT, "
+    "amount DOUBLE PRECISION CHECK (amount >= 0))"
+)
+SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+
+@SQLITE
+def test_of_each_key_the_newest_row_stays_that_the_table_takes(engine: sa.Engine, database: str) -> None:
+    row = st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.sampled_from([-1.0, 1.0, 2.0]))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(CHECKED)
+
+    @settings(max_examples=examples(100), deadline=None)
+    @given(st.lists(st.lists(row, max_size=8), min_size=1, max_size=3))
+    def play(batches: list[list[tuple[str, int, float]]]) -> None:
+        with engine.begin() as connection:
+            for table in sa.inspect(connection).get_table_names():
+                connection.exec_driver_sql(f"DELETE FROM {table}")
+        expected: dict[str, int] = {}
+        for txid, rows in enumerate(batches, 1):
+            outcomes = Outcomes(1, "job", txid)
+            # The second attempt takes the first one back.
+            for _ in range(2):
+                merge(orders(*rows, tasks=2), outcomes := Outcomes(1, "job", txid), database)
+            refused = {int(name[1:]) for name in outcomes.message_ids}
+            for place in refused:
+                assert rows[place][2] < 0
+            for key in {name for name, _, _ in rows}:
+                good = [version for name, version, amount in rows if name == key and amount >= 0]
+                newest = max(good, default=-1)
+                # Each row that is newer than all that count was tried.
+                newer = {
+                    place
+                    for place, (name, version, amount) in enumerate(rows)
+                    if name == key and amount < 0 and version > max(newest, expected.get(key, -1))
+                }
+                assert newer <= refused
+                if newest > expected.get(key, -1):
+                    expected[key] = newest
+        assert {name: version for name, version, _ in rows_of(engine)} == expected
+
+    play()
+
+
+def statements_of(engine: sa.Engine, database: str, rows: list[tuple[str, int, float]]) -> int:
+    """Count the statements of a batch in a table with a CHECK."""
+    with engine.begin() as connection:
+        for table in sa.inspect(connection).get_table_names():
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+        connection.exec_driver_sql(CHECKED)
+    asked: list[str] = []
+
+    def ask(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", ask)
+    outcomes = Outcomes(1, "job", 1)
+    merge(orders(*rows), outcomes, database)
+    sa.event.remove(sa.Engine, "before_cursor_execute", ask)
+    assert len(outcomes.message_ids) == sum(amount < 0 for _, _, amount in rows)
+    return len(asked)
+
+
+@SQLITE
+@pytest.mark.parametrize("name", ["k{}", "k"], ids=["of many keys", "of one key"])
+def test_what_the_refused_records_cost_grows_as_they_do(engine: sa.Engine, database: str, name: str) -> None:
+    few, many = (
+        statements_of(engine, database, [(name.format(number), number, -1.0) for number in range(count)])
+        for count in (30, 120)
+    )
+    assert many < few * 5
+
+
+@SQLITE
+def test_a_row_that_is_refused_needs_its_message_id(engine: sa.Engine, database: str) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(CHECKED)
+    with pytest.raises(SinkError, match=r"CHECK constraint failed.*Keep the column 'messageId' in the rows"):
+        merge(orders(("a", 1, 1.0), ("b", 1, -1.0)).drop("messageId"), Outcomes(1, "job", 1), database)
+    assert rows_of(engine) == []
+
+
+# Locks of others.
+
+SERVERS = pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+
+
+@SERVERS
+def test_a_row_that_another_session_has_locked_is_waited_for_shortly_and_its_holder_named(
+    engine: sa.Engine, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kinesis_trident.bolt.sinks.waits._AFTER", 0.2)
+    merge(orders(("a", 1, 1.0)), Outcomes(1, "job", 1), database)
+    with engine.begin() as holder:
+        postgres = engine.dialect.name == "postgresql"
+        session = holder.exec_driver_sql(
+            "SELECT pg_backend_pid()" if postgres else "SELECT CONNECTION_ID()"
+        ).scalar()
+        holder.exec_driver_sql("SELECT * FROM orders WHERE order_id = 'a' FOR UPDATE")
+        with pytest.raises(TargetAwayError, match="find out what else locks these rows"):
+            merge(orders(("a", 2, 2.0), ("b", 1, 1.0)), Outcomes(1, "job", 2), database, timeout=2)
+    waits = [one.getMessage() for one in caplog.records if " waits for session " in one.getMessage()]
+    assert len(waits) == 1
+    assert waits[0].startswith("batch 2 of 'job' in ")
+    assert f" waits for session {session} (" in waits[0]
+    merge(orders(("a", 2, 2.0), ("b", 1, 1.0)), Outcomes(1, "job", 2), database)
+    assert rows_of(engine) == [("a", 2, 2.0), ("b", 1, 1.0)]
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_deadlock_that_ends_the_savepoints_too_is_a_conflict(engine: sa.Engine, database: str) -> None:
+    """MariaDB ends the transaction that has changed less."""
+    merge(orders(("a", 1, 1.0), ("b", 1, 1.0)), Outcomes(1, "job", 1), database)
+    with engine.begin() as connection:
+        many = ", ".join(f"('c{number}', 1, 1)" for number in range(500))
+        connection.exec_driver_sql(f"INSERT INTO orders VALUES {many}")
+    waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE orders%%' AND time_ms > 100"
+
+    def waits() -> bool:
+        with engine.connect() as connection:
+            return bool(connection.exec_driver_sql(waiting).scalar())
+
+    with engine.begin() as other, ThreadPoolExecutor(1) as pool:
+        other.exec_driver_sql("UPDATE orders SET amount = 7 WHERE order_id = 'b' OR order_id LIKE 'c%%'")
+        merging = pool.submit(merge, orders(("a", 2, 2.0), ("b", 2, 2.0)), Outcomes(1, "job", 2), database)
+        eventually(waits, "the batch to wait for b")
+        other.exec_driver_sql("UPDATE orders SET amount = 7 WHERE order_id = 'a'")
+        other.commit()
+        merging.result(60)
+    assert rows_of(engine)[:2] == [("a", 2, 2.0), ("b", 2, 2.0)]
