@@ -230,8 +230,8 @@ class Stream(TupleOperations, _Aggregations):
         """
         name = self._name_of(f"state_query({name_of(query)})")
         check_given(query, QueryFunction, name)
-        check_operation(name, query)
         check_given(state, TridentState, name, "make one with new_static_state(factory)")
+        check_operation(name, query, travels=not state.factory.driver_local)
         inputs = choose_fields(fields, self.schema, name)
         updated = state.node
         if updated is not None and self.node.tracked and updated.spouts & self.node.spouts:
@@ -293,8 +293,8 @@ class Stream(TupleOperations, _Aggregations):
         """
         name = self._name_of(f"partition_persist({name_of(updater)})")
         check_given(updater, StateUpdater, name)
-        check_operation(name, updater)
         check_update(self.node, state, name)
+        check_operation(name, updater, travels=not state.driver_local)
         inputs = choose_fields(fields, self.schema, name)
         return self._state(PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater))
 

@@ -245,3 +245,23 @@ def test_a_number_of_tasks_without_effect_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         builder(None).check(2)
+
+
+class LockedUpdater(Locked, StateUpdater[Any]):
+    def update_state(self, state: Any, tuples: Any, collector: Any) -> None:
+        with self.lock:
+            state.multi_put([(tup[0],) for tup in tuples], [1] * len(tuples))
+
+
+class InTasks(MemoryMapState):
+    driver_local = False
+
+
+def test_what_stays_in_the_driver_need_not_be_pickled() -> None:
+    topology = TridentTopology()
+    stream = topology.new_stream("lines", KinesisSpout(scheme=string_scheme("line"), **OPTIONS))
+    with pytest.raises(TopologyError, match="LockedUpdater cannot be pickled to its tasks"):
+        stream.partition_persist(InTasks.opaque(), "line", LockedUpdater())
+    stream.partition_persist(MemoryMapState.opaque(), "line", LockedUpdater())
+    [state] = run_topology(topology, {"lines": ["a", "b"]}).states.values()
+    assert state == {("a",): 1, ("b",): 1}

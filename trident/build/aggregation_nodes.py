@@ -112,8 +112,9 @@ def persistent_node(
             "partition_persist"
         )
         raise TopologyError(msg)
-    check_operation(name, aggregator)
     check_update(parent, state, name)
+    in_driver = state.driver_local and isinstance(aggregator, ReducerAggregator)
+    check_operation(name, aggregator, travels=not in_driver)
     check_first_value(name, state, aggregator)
     node, read, added = _prepare(parent, keys, aggregator, new, inputs, name, None)
     if isinstance(aggregator, CombinerAggregator):

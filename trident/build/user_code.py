@@ -45,8 +45,8 @@ _METHODS: dict[type, dict[str, tuple[str, ...]]] = {
 """The methods that tasks call, each with what it gets."""
 
 
-def check_operation(operation: str, given: object) -> None:
-    """Check that tasks can call the methods of an object, and that it can travel to them.
+def check_operation(operation: str, given: object, *, travels: bool = True) -> None:
+    """Check that tasks can call the methods of an object, and that it can travel to them, unless it stays here.
 
     Raises:
         TopologyError: a method takes other arguments, or the object cannot be pickled.
@@ -56,6 +56,8 @@ def check_operation(operation: str, given: object) -> None:
         for method, arguments in _METHODS[base].items():
             if getattr(kind, method) is not getattr(base, method):
                 check_call(f"{operation}: {kind.__name__}.{method}()", getattr(given, method), arguments)
+    if not travels:
+        return
     has_prepare = isinstance(given, Operation | StateUpdater | QueryFunction)
     check_pickled(
         f"{operation}: {kind.__name__}", given, "prepare()" if has_prepare else "a function that runs there"
