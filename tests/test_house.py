@@ -41,9 +41,9 @@ FLOORS = {
     ],
     "bolt": [
         "errors",
-        "cancelling mark names partitions steps",
-        "outcomes",
-        "calls registry sinks tracking",
+        "cancelling mark moves names partitions steps",
+        "calls outcomes",
+        "registry sinks tracking",
         "foreach_batch",
         "reliable storm",
         "testing",

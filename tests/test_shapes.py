@@ -33,6 +33,11 @@ def names_in(folder: str, name: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno}"
 
 
+def names_of(tree: ast.AST, name: str) -> Iterator[ast.Name]:
+    """Yield each use of a name in an expression."""
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name)
+
+
 def lines_of(folder: str) -> int:
     """Return the number of lines of a folder of the product."""
     return sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
@@ -51,6 +56,19 @@ def test_the_nodes_of_a_topology_never_change() -> None:
     decorators = [ast.unparse(one.decorator_list[0]) for one in nodes]
     assert len(nodes) >= 14
     assert sum("frozen=True" not in decorator for decorator in decorators) == 0
+
+
+def test_one_value_is_asked_what_follows_from_a_grouping() -> None:
+    """`Move` compares kinds of groupings; bolts and Trident's streams ask it."""
+    asked = [
+        f"{path}:{node.lineno}"
+        for folder in ("bolt", "trident")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and any(list(names_of(one, "Grouping")) for one in node.comparators)
+    ]
+    assert not [at for at in asked if not at.startswith("bolt/moves.py")]
+    assert len(asked) <= 8
 
 
 def test_one_module_says_which_names_are_valid() -> None:

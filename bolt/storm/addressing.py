@@ -14,16 +14,7 @@ from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import Judged, Step, reason_of
 from kinesis_trident.bolt.storm.api import CustomGrouping, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import TASK, task_of
-from kinesis_trident.bolt.storm.components import (
-    ALL,
-    CUSTOM,
-    DIRECT,
-    FIELDS,
-    GLOBAL,
-    PARTIAL_KEY,
-    SHUFFLE,
-    Input,
-)
+from kinesis_trident.bolt.storm.components import Input
 from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
 from kinesis_trident.bolt.storm.streams import TARGET
 from kinesis_trident.bolt.tracking.tracked import Tracked
@@ -163,24 +154,25 @@ def add_task_numbers(
     `loose`: some tuples may be in no tree, so that several can be equal in all columns.
     """
     grouping, frame = one.grouping, tuples.frame
-    if grouping.kind == DIRECT:
+    move = grouping.move
+    if move.is_direct:
         return tuples.on(frame.withColumnRenamed(TARGET, TASK))
-    if grouping.kind == ALL and tracking is None:
+    if move.copies and tracking is None:
         return tuples.on(copy_to_all(frame, to.tasks))
-    if grouping.kind in {ALL, PARTIAL_KEY, CUSTOM}:
+    if move.runs_code:
         fields = [field for field in frame.schema.fields if field.name != ANCHORS]
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
         step = _step(one, to, arrow_schema(schema))
-        if grouping.kind == PARTIAL_KEY:
-            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, grouping.fields, to.tasks)
+        if move.fields:
+            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, move.fields, to.tasks)
         if tracking is None:
             return tuples.on(frame).through(BestEffortStep(step), schema, ())
         # No name has brackets, so that no two moves have one name.
         stream = f" (stream {grouping.stream})" if grouping.stream != "default" else ""
-        how = "to all of" if grouping.kind == ALL else f"by {grouping.kind} to"
+        how = "to all of" if move.copies else f"by {move.grouping.value} to"
         made = tuples if frame is tuples.frame else tuples.on(frame)
         return tracking.steps(f"{grouping.component}{stream} ({how}) {to.name}", made, (step,), schema)
-    if grouping.kind == SHUFFLE and loose:
+    if move.is_spread and loose:
         # Equal rows have equal hashes, and would all go to one task.
         return tuples.on(deal_out(frame, to.tasks))
     return tuples.on(add_hashes(frame, {TASK: None}, _keys(one, frame.schema), to.tasks))
@@ -188,7 +180,7 @@ def add_task_numbers(
 
 def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
     grouping = one.grouping
-    if grouping.kind == ALL:
+    if grouping.move.copies:
         return Replicate(to.tasks, schema)
     if grouping.custom is None:
         return ChooseLessLoaded(schema, [0] * to.tasks)
@@ -197,11 +189,8 @@ def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
 
 def _keys(one: Input, schema: StructType) -> list[str]:
     """Return the columns that decide about a row's task, which depends on the row only."""
-    if one.grouping.kind == GLOBAL:
-        return []
-    if one.grouping.kind == FIELDS:
-        return [*one.grouping.fields]
-    return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
+    names = [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
+    return one.grouping.move.keys(names)
 
 
 def _sent(

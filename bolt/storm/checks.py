@@ -19,9 +19,6 @@ from kinesis_trident.bolt.storm.api import (
     Tuple,
 )
 from kinesis_trident.bolt.storm.components import (
-    CUSTOM,
-    DIRECT,
-    FIELDS,
     AnyBolt,
     InputGrouping,
     Part,
@@ -116,7 +113,7 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
     name = declared.name
     for grouping in declared.groupings:
         stream = find_stream(f"bolt {name!r}", grouping.source, parts)
-        if stream.direct != (grouping.kind == DIRECT):
+        if stream.direct != grouping.move.is_direct:
             one, other = (
                 ("is", "Take it with direct_grouping()")
                 if stream.direct
@@ -127,7 +124,7 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
         if stream.direct:
             _check_alone(name, grouping, parts)
         _check_fields(name, grouping, stream.fields)
-        if grouping.kind == CUSTOM:
+        if grouping.move.is_custom:
             _check_custom(name, grouping)
     _check_types(declared, parts)
 
@@ -168,7 +165,7 @@ def _check_alone(name: str, grouping: InputGrouping, parts: Mapping[str, Part]) 
 
 
 def _check_fields(name: str, grouping: InputGrouping, known: StructType) -> None:
-    for field in grouping.fields:
+    for field in grouping.move.fields:
         if field not in known.fieldNames():
             msg = (
                 f"bolt {name!r} groups {grouping.title} by {field!r}, which that component does not emit; it emits "
@@ -248,11 +245,11 @@ def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
     """
     known: dict[int, tuple[str, str, str]] = {}
     for grouping in declared.groupings:
-        if grouping.kind != FIELDS:
+        if not grouping.move.is_by_fields:
             continue
         fields = parts[grouping.component].streams[grouping.stream].fields
         types = {one.name: one.dataType.simpleString() for one in fields}
-        for place, name in enumerate(grouping.fields):
+        for place, name in enumerate(grouping.move.fields):
             here = grouping.title, name, types[name]
             first = known.setdefault(place, here)
             if first[2] != here[2]:

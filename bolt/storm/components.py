@@ -9,11 +9,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.moves import Move
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt, CustomGrouping
 from kinesis_trident.bolt.storm.streams import Declared
 
-SHUFFLE, FIELDS, ALL, GLOBAL, LOCAL = "shuffle", "fields", "all", "global", "local"
-PARTIAL_KEY, DIRECT, CUSTOM = "partial key", "direct", "custom"
 AnyBolt = Bolt | BasicBolt | ArrowBolt
 
 
@@ -26,8 +25,7 @@ class InputGrouping:
     """The distribution of a stream's tuples over a bolt's tasks; `custom` chooses the tasks of a custom grouping."""
 
     component: str
-    kind: str
-    fields: tuple[str, ...] = ()
+    move: Move
     stream: str = DEFAULT_STREAM
     custom: CustomGrouping | None = None
 
@@ -103,7 +101,6 @@ class BoltPart:
     """A bolt with its inputs, its streams and its configuration; `tick`: the seconds between its tick tuples."""
 
     bolt: AnyBolt
-    parallelism: int | None
     inputs: tuple[Input, ...]
     streams: Mapping[str, Declared]
     configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -117,12 +114,14 @@ class BoltPart:
         return tuple(one.grouping.source for one in self.inputs)
 
     @property
+    def parallelism(self) -> int | None:
+        """The number of its tasks, if it is given."""
+        return self.inputs[0].grouping.move.tasks
+
+    @property
     def stays(self) -> bool:
         """True if the bolt takes its tuples where they are made."""
-        return all(
-            one.grouping.kind == LOCAL or (one.grouping.kind == SHUFFLE and self.parallelism is None)
-            for one in self.inputs
-        )
+        return all(one.grouping.move.stays for one in self.inputs)
 
 
 Part = SpoutPart | TransformPart | BoltPart

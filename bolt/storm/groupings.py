@@ -7,20 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, CustomGrouping
-from kinesis_trident.bolt.storm.components import (
-    ALL,
-    CUSTOM,
-    DIRECT,
-    FIELDS,
-    GLOBAL,
-    LOCAL,
-    PARTIAL_KEY,
-    SHUFFLE,
-    AnyBolt,
-    InputGrouping,
-)
+from kinesis_trident.bolt.storm.components import AnyBolt, InputGrouping
 from kinesis_trident.bolt.storm.unsupported import StormNames
 
 
@@ -41,7 +31,7 @@ class BoltDeclarer(StormNames):
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Spread the tuples over the tasks."""
-        return self._add(InputGrouping(component, SHUFFLE, stream=stream))
+        return self._add(component, self._move(Grouping.SHUFFLE), stream)
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Leave it to the library where the tuples go: as in Storm, this is `shuffle_grouping`."""
@@ -53,7 +43,7 @@ class BoltDeclarer(StormNames):
         Raises:
             TopologyError: there is no field.
         """
-        return self._add_keyed("fields_grouping", FIELDS, component, fields, stream)
+        return self._add_keyed("fields_grouping", Grouping.FIELDS, component, fields, stream)
 
     def partial_key_grouping(
         self, component: str, *fields: str, stream: str = DEFAULT_STREAM
@@ -63,23 +53,23 @@ class BoltDeclarer(StormNames):
         Raises:
             TopologyError: there is no field.
         """
-        return self._add_keyed("partial_key_grouping", PARTIAL_KEY, component, fields, stream)
+        return self._add_keyed("partial_key_grouping", Grouping.PARTIAL_KEY, component, fields, stream)
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send each tuple to every task."""
-        return self._add(InputGrouping(component, ALL, stream=stream))
+        return self._add(component, self._move(Grouping.ALL), stream)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send all tuples to one task."""
-        return self._add(InputGrouping(component, GLOBAL, stream=stream))
+        return self._add(component, self._move(Grouping.GLOBAL), stream)
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Keep tuples where they are made; the bolt has as many tasks as the component."""
-        return self._add(InputGrouping(component, LOCAL, stream=stream))
+        return self._add(component, self._move(Grouping.LOCAL), stream)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send each tuple to the task that the component named in `emit_direct`."""
-        return self._add(InputGrouping(component, DIRECT, stream=stream))
+        return self._add(component, self._move(Grouping.DIRECT), stream)
 
     def custom_grouping(
         self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
@@ -89,7 +79,7 @@ class BoltDeclarer(StormNames):
         Raises:
             TopologyError: `grouping` has not the methods `prepare` and `choose_tasks`, or cannot be pickled.
         """
-        return self._add(InputGrouping(component, CUSTOM, stream=stream, custom=grouping))
+        return self._add(component, self._move(Grouping.CUSTOM), stream, grouping)
 
     def add_configuration(self, name: str, value: object) -> BoltDeclarer:
         """Set an entry of the bolt's configuration, which `prepare` gets in its context.
@@ -105,7 +95,7 @@ class BoltDeclarer(StormNames):
         return self
 
     def _add_keyed(
-        self, method: str, kind: str, component: str, fields: tuple[str, ...], stream: str
+        self, method: str, kind: Grouping, component: str, fields: tuple[str, ...], stream: str
     ) -> BoltDeclarer:
         if not fields or not all(isinstance(one, str) for one in fields):
             msg = (
@@ -114,9 +104,15 @@ class BoltDeclarer(StormNames):
             )
             raise TopologyError(msg)
         check_fields(f"bolt {self.name!r}: {method}({component!r})", fields)
-        return self._add(InputGrouping(component, kind, fields, stream))
+        return self._add(component, self._move(kind, fields), stream)
 
-    def _add(self, grouping: InputGrouping) -> BoltDeclarer:
+    def _move(self, grouping: Grouping, fields: tuple[str, ...] = ()) -> Move:
+        return Move(grouping, fields, self.parallelism)
+
+    def _add(
+        self, component: str, move: Move, stream: str, custom: CustomGrouping | None = None
+    ) -> BoltDeclarer:
+        grouping = InputGrouping(component, move, stream, custom)
         if any(one.source == grouping.source for one in self.groupings):
             msg = (
                 f"bolt {self.name!r} already takes tuples of {grouping.title}. Give each stream one grouping"

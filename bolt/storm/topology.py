@@ -315,7 +315,7 @@ class TopologyBuilder(StormNames):
         if isinstance(declared.bolt, Bolt):
             for fields in given.values():
                 declared.bolt._check_input(declared.name, fields)
-        part = BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
+        part = BoltPart(declared.bolt, inputs, streams, configuration, tick)
         if part.stays and declared.parallelism is not None:
             msg = (
                 f"bolt {declared.name!r}: local_or_shuffle_grouping keeps tuples where they are made, so its "

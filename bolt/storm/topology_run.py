@@ -21,7 +21,6 @@ from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, add_tas
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, prepare, task_of
 from kinesis_trident.bolt.storm.components import (
-    SHUFFLE,
     BoltPart,
     Input,
     Part,
@@ -413,7 +412,7 @@ _NOTHING = StructType([StructField("nothing", IntegerType())])
 
 def _is_spread(one: Input, loose: set[str]) -> bool:
     """Return whether an input is shuffled, and its rows may be equal in all columns."""
-    return one.grouping.kind == SHUFFLE and one.grouping.component in loose
+    return one.grouping.move.is_spread and one.grouping.component in loose
 
 
 def _of_spout(name: str, part: SpoutPart, source: Tracked) -> Tracked:

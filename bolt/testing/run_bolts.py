@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Tuple
 from kinesis_trident.bolt.storm.components import (
-    LOCAL,
     BoltPart,
     Input,
     InputGrouping,
@@ -157,9 +157,9 @@ def _add_recorders(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, P
     for name, stream in _streams_of(parts):
         fields = parts[name].streams[stream].fields.fieldNames()
         if fields:
-            taken = Input(InputGrouping(name, LOCAL, stream=stream), fields, name=name)
+            taken = Input(InputGrouping(name, Move(Grouping.LOCAL), stream), fields, name=name)
             bolt = _Recording(recorder, str((name, stream)))
             made[f"what {name} emits to {stream}"] = BoltPart(
-                bolt, None, (taken,), {DEFAULT_STREAM: Declared(StructType())}, watches=True
+                bolt, (taken,), {DEFAULT_STREAM: Declared(StructType())}, watches=True
             )
     return made

@@ -16,6 +16,7 @@ from samples_topology import a_stream, graph_of
 
 from kinesis_trident import KinesisSpout, TopologyError, string_scheme
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.moves import Grouping
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import (
@@ -32,7 +33,6 @@ from kinesis_trident.trident import (
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
     AggregateNode,
-    Grouping,
     HintNode,
     PersistentAggregateNode,
     RepartitionNode,

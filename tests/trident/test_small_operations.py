@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, StructType
 from samples_topology import a_stream
 
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.trident import (
     Aggregator,
     CombinerAggregator,
@@ -32,7 +33,7 @@ from kinesis_trident.trident import (
     TridentTuple,
     TupleCollectionGet,
 )
-from kinesis_trident.trident.build.nodes import Grouping, Move, RepartitionNode
+from kinesis_trident.trident.build.nodes import RepartitionNode
 from kinesis_trident.trident.run.state_updates import Combined
 from kinesis_trident.trident.state import StateType
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState

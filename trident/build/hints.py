@@ -13,7 +13,6 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
 from kinesis_trident.trident.build.nodes import (
     AggregateNode,
-    Grouping,
     HintNode,
     PersistentAggregateNode,
     RepartitionNode,
@@ -134,7 +133,7 @@ class _Hints:
         if isinstance(parent, RepartitionNode):
             return _with_tasks(made, hint.tasks)
         move = parent.placed
-        if move is None or move.grouping not in (Grouping.SHUFFLE, Grouping.FIELDS):
+        if move is None or move.copies or move.is_global:
             raise TopologyError(_lost(hint.operation, _path(parent)[0]))
         return RepartitionNode(hint.operation, made.schema, (made,), replace(move, tasks=hint.tasks))
 
@@ -150,14 +149,14 @@ def _check_number(tasks: object) -> tuple[str, int]:
 def _check_grouping(name: str, above: TopologyNode, tasks: int) -> None:
     """Check that the tuples below a grouping can be in that many tasks."""
     move = above.placed
-    if move is not None and move.grouping is Grouping.GLOBAL:
+    if move is not None and move.is_global:
         if tasks > 1:
             msg = (
                 f"{name}: {above.operation} brings all tuples to one task. Omit the hint, or spread them with "
                 "shuffle() or partition_by() first"
             )
             raise TopologyError(msg)
-    elif not _has_tasks(above) and (move is None or move.grouping is Grouping.BROADCAST):
+    elif not _has_tasks(above) and (move is None or move.copies):
         raise TopologyError(_lost(name, above))
 
 

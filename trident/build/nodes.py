@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.order import ORDER, ORDER_FIELD, READ, RecordOrder
@@ -30,24 +30,6 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.options.source import SourceOptions
 
 AnyAggregator = CombinerAggregator | ReducerAggregator | Aggregator
-
-
-class Grouping(Enum):
-    """A distribution of tuples over partitions."""
-
-    SHUFFLE = "shuffle"
-    FIELDS = "partition_by"
-    GLOBAL = "global_"
-    BROADCAST = "broadcast"
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A distribution of tuples over `tasks` partitions, or over as many as the topology has by default."""
-
-    grouping: Grouping
-    fields: tuple[str, ...] = ()
-    tasks: int | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -202,7 +184,7 @@ class JoinNode(TopologyNode):
     how: str
 
     def _find_place(self) -> Move | None:
-        return Move(Grouping.FIELDS, tuple(self.schema.names[: len(self.on)]))
+        return Move.of_groups(tuple(self.schema.names[: len(self.on)]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -223,7 +205,7 @@ class AggregateNode(TopologyNode):
     tasks: int | None = None
 
     def _find_place(self) -> Move | None:
-        return TopologyNode._find_place(self) if self.keys is None else _by_keys(self.keys)
+        return TopologyNode._find_place(self) if self.keys is None else Move.of_groups(self.keys)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -265,8 +247,4 @@ class PersistentAggregateNode(UpdateNode):
     tasks: int | None = None
 
     def _find_place(self) -> Move | None:
-        return _by_keys(self.keys)
-
-
-def _by_keys(keys: tuple[str, ...]) -> Move:
-    return Move(Grouping.FIELDS, keys) if keys else Move(Grouping.GLOBAL)
+        return Move.of_groups(self.keys)

@@ -9,13 +9,14 @@ from typing import Any, Self
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.build.aggregation_nodes import function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
 from kinesis_trident.trident.build.hints import hint_node
 from kinesis_trident.trident.build.lambdas import Keep, Many, One, Peek, name_of
-from kinesis_trident.trident.build.nodes import Grouping, Move, RepartitionNode, RowNode, TopologyNode
+from kinesis_trident.trident.build.nodes import RepartitionNode, RowNode, TopologyNode
 from kinesis_trident.trident.build.user_code import check_function, check_operation
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
 from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
@@ -39,11 +40,11 @@ class Groupings(ABC):
 
     def shuffle(self) -> Self:
         """Distribute the tuples evenly."""
-        return self._repartition(Grouping.SHUFFLE)
+        return self._repartition("shuffle", Move(Grouping.SHUFFLE))
 
     def local_or_shuffle(self) -> Self:
         """Distribute the tuples evenly, as `shuffle` does: Spark knows no tasks that are near."""
-        return self._repartition(Grouping.SHUFFLE, operation="local_or_shuffle")
+        return self._repartition("local_or_shuffle", Move(Grouping.SHUFFLE))
 
     def partition_by(self, fields: Names) -> Self:
         """Bring the tuples with the same values in these fields to one partition."""
@@ -51,21 +52,21 @@ class Groupings(ABC):
         if not names:
             msg = "partition_by: there are no fields. Name some, or use global_() for one partition"
             raise TopologyError(msg)
-        if self.node.tracked and self.node.placed == Move(Grouping.BROADCAST):
+        if self.node.tracked and self.node.placed is not None and self.node.placed.copies:
             msg = (
                 "partition_by: broadcast() copies the tuples only once their records are judged, so no grouping by "
                 "fields can follow it. Omit one of the two"
             )
             raise TopologyError(msg)
-        return self._repartition(Grouping.FIELDS, names)
+        return self._repartition("partition_by", Move(Grouping.FIELDS, names))
 
     def global_(self) -> Self:
         """Bring all tuples to one partition."""
-        return self._repartition(Grouping.GLOBAL)
+        return self._repartition("global_", Move(Grouping.GLOBAL))
 
     def batch_global(self) -> Self:
         """Bring all tuples of a batch to one partition: Trident may choose another in each batch, Spark does not."""
-        return self._repartition(Grouping.GLOBAL, operation="batch_global")
+        return self._repartition("batch_global", Move(Grouping.GLOBAL))
 
     def identity_partition(self) -> Self:
         """Leave each tuple in its partition."""
@@ -73,7 +74,7 @@ class Groupings(ABC):
 
     def broadcast(self) -> Self:
         """Bring every tuple to every partition: `parallelism_hint` of them, or as many as Spark runs in parallel."""
-        return self._repartition(Grouping.BROADCAST)
+        return self._repartition("broadcast", Move(Grouping.ALL))
 
     def parallelism_hint(self, partitions: int) -> Self:
         """Run the operations since the last grouping, or since the stream branched, in that many partitions.
@@ -86,11 +87,8 @@ class Groupings(ABC):
         """
         return self._of(hint_node(self.node, partitions))
 
-    def _repartition(
-        self, grouping: Grouping, fields: tuple[str, ...] = (), operation: str | None = None
-    ) -> Self:
-        name = self._name_of(operation or grouping.value)
-        return self._of(RepartitionNode(name, self.node.schema, (self.node,), Move(grouping, fields)))
+    def _repartition(self, operation: str, move: Move) -> Self:
+        return self._of(RepartitionNode(self._name_of(operation), self.node.schema, (self.node,), move))
 
 
 class TupleOperations(Groupings):

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.moves import Move
 from kinesis_trident.trident.aggregators import CombinerAggregator, Count, FirstN, Max
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -42,8 +43,6 @@ from kinesis_trident.trident.build.first_values import check_first_value
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.nodes import (
     AnyAggregator,
-    Grouping,
-    Move,
     RepartitionNode,
     TopologyNode,
     WindowNode,
@@ -292,8 +291,7 @@ class _Plan:
 
 def _move_groups(name: str, node: TopologyNode, keys: tuple[str, ...]) -> RepartitionNode:
     """Bring each bucket, or group, to one partition."""
-    grouping = Grouping.FIELDS if keys else Grouping.GLOBAL
-    return RepartitionNode(name, node.schema, (node,), Move(grouping, keys))
+    return RepartitionNode(name, node.schema, (node,), Move.of_groups(keys))
 
 
 def _check_key(name: str, state: StateFactory, field: StructField) -> None:

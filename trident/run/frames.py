@@ -13,12 +13,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
+from kinesis_trident.bolt.moves import Move
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.nodes import Grouping, JoinNode, Move, TransformNode
+from kinesis_trident.trident.build.nodes import JoinNode, TransformNode
 from kinesis_trident.trident.errors import OperationError
 
 _COPY = "__copy"
@@ -130,13 +131,9 @@ def move_by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataF
 def repartition(frame: DataFrame, move: Move, partitions: int) -> DataFrame:
     """Distribute the rows by a grouping of the topology; over `partitions` if it sets no number."""
     partitions = move.tasks or partitions
-    if move.grouping is Grouping.SHUFFLE:
-        return frame.repartition(partitions)
-    if move.grouping is Grouping.FIELDS:
-        return frame.repartition(partitions, *move.fields)
-    if move.grouping is Grouping.GLOBAL:
-        return frame.repartition(1)
-    return broadcast(frame, partitions)
+    if move.copies:
+        return broadcast(frame, partitions)
+    return frame.repartition(1 if move.is_global else partitions, *move.fields)
 
 
 @singledispatch

@@ -23,7 +23,6 @@ from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
     AggregateNode,
-    Grouping,
     MergeNode,
     PersistentAggregateNode,
     PersistNode,
@@ -317,7 +316,7 @@ def shared_partials_of(graph: Graph, node: TopologyNode) -> dict[TopologyNode, P
 
 
 def _moves(node: TopologyNode) -> bool:
-    return isinstance(node, RepartitionNode) and node.move.grouping is not Grouping.BROADCAST
+    return isinstance(node, RepartitionNode) and not node.move.copies
 
 
 def _last_move(node: TopologyNode) -> RepartitionNode:
@@ -330,7 +329,7 @@ def _last_move(node: TopologyNode) -> RepartitionNode:
 def _broadcast(node: TopologyNode) -> RepartitionNode | None:
     """Return the last broadcast above a node: its copies are made where tracking ends; until then a record is one."""
     while node.parents:
-        if isinstance(node, RepartitionNode) and node.move.grouping is Grouping.BROADCAST:
+        if isinstance(node, RepartitionNode) and node.move.copies:
             return node
         node = node.parents[0]
     return None

@@ -13,10 +13,8 @@ from pyspark.sql.types import StructType
 from thorough import cases
 
 from kinesis_trident import ArrowBolt, BasicBolt, TopologyError, Tuple
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.bolt.storm.components import (
-    ALL,
-    LOCAL,
-    SHUFFLE,
     AnyBolt,
     BoltPart,
     InputGrouping,
@@ -78,7 +76,11 @@ def part(bolt: AnyBolt, *groupings: InputGrouping, fields: Mapping[str, str]) ->
     declared = BoltDeclarer("bolt", bolt, 2)
     declared.groupings.extend(groupings)
     inputs = inputs_of(declared, {one.source: ddl(fields[one.component]) for one in groupings})
-    return BoltPart(bolt, 2, inputs, declared_streams("bolt", bolt))
+    return BoltPart(bolt, inputs, declared_streams("bolt", bolt))
+
+
+def taken(component: str, grouping: Grouping) -> InputGrouping:
+    return InputGrouping(component, Move(grouping, tasks=2))
 
 
 def ddl(text: str) -> StructType:
@@ -92,9 +94,14 @@ def parts(one: Emits, other: Emits, check: Check) -> dict[str, Part]:
     fields = {"lines": "data binary", "one": one.fields, "other": other.fields}
     return {
         "lines": SpoutPart({}, ddl(fields["lines"])),
-        "one": part(one, InputGrouping("lines", LOCAL), fields=fields),
-        "other": part(other, InputGrouping("lines", SHUFFLE), fields=fields),
-        "check": part(check, InputGrouping("one", SHUFFLE), InputGrouping("other", ALL), fields=fields),
+        "one": part(one, taken("lines", Grouping.LOCAL), fields=fields),
+        "other": part(other, taken("lines", Grouping.SHUFFLE), fields=fields),
+        "check": part(
+            check,
+            taken("one", Grouping.SHUFFLE),
+            taken("other", Grouping.ALL),
+            fields=fields,
+        ),
     }
 
 
@@ -153,7 +160,12 @@ class Arrow(ArrowBolt):
 def test_an_arrow_bolt_gets_one_column_so_two_types_are_refused() -> None:
     def built(one: str, other: str) -> BoltPart:
         fields = {"one": one, "other": other}
-        return part(Arrow(), InputGrouping("one", SHUFFLE), InputGrouping("other", SHUFFLE), fields=fields)
+        return part(
+            Arrow(),
+            taken("one", Grouping.SHUFFLE),
+            taken("other", Grouping.SHUFFLE),
+            fields=fields,
+        )
 
     for other, said in (("v int", "emits 'v', int"), ("V string", "emits 'V', string")):
         with pytest.raises(
