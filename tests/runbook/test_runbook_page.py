@@ -27,6 +27,9 @@ ROOTS = {KinesisTridentError, BoltError, SpoutError, TrackerError, TridentError}
 
 INTERNAL = {
     "kinesis_trident.checkpoint.zookeeper.operations.Refused",
+    "kinesis_trident.common.folder.FolderError",
+    "kinesis_trident.common.folder.NoFileError",
+    "kinesis_trident.common.folder.NoFolderError",
     "kinesis_trident.spout.testing.server.SeveredError",
     "kinesis_trident.spout.testing.tokens.RefusedError",
     "kinesis_trident.trident.stores.memcached.connection.IncompleteError",
