@@ -317,9 +317,11 @@ def test_records_that_a_bolt_holds(night: Night, begin: Begin, command: Command,
 
 
 @entry("dead-letters")
-def test_records_that_were_dead_lettered(night: Night, begin: Begin, command: Command, app: str) -> None:
+def test_records_that_were_dead_lettered(
+    night: Night, begin: Begin, command: Command, app: str, tmp_path: Path
+) -> None:
     kinesis = filled()
-    query = begin(kinesis, retryLimit="0")
+    query = begin(kinesis, retryLimit="0", onExhausted="deadLetter", deadLetter=str(tmp_path))
     query.batch(failing=[1])
     query.planned()
     query.rows()
@@ -335,6 +337,17 @@ def test_records_that_were_dead_lettered(night: Night, begin: Begin, command: Co
     query.plan()
     assert "was delivered again" in command("status", app)[1]
     assert command("dead-letters", app, "replay", "--all")[0] == 1
+    # More letters than ZooKeeper lists, none of which are of neighbours.
+    failing = list(range(100, 150, 2))
+    kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(100, 150)])
+    query.batch(failing)
+    query.batch()
+    assert query.plan() is None
+    assert command("dead-letters", app, "replay", "--all")[0] == 1
+    assert f"replay --from {tmp_path}" in " ".join(command("status", app)[1].split())
+    night.tries("`--from FOLDER` in place of `--all`")
+    assert command("dead-letters", app, "replay", "--from", str(tmp_path))[0] == 0
+    assert numbers(query.batch()) == failing
 
 
 @entry("rejected-requests")

@@ -283,7 +283,8 @@ def test_a_key_that_is_gone(
     assert command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A, "--yes")[0] == 0
     night.tries("`kinesis-trident checkpoints APP set 'AT_TIMESTAMP <time>' --shard ID`")
     when = f"AT_TIMESTAMP {changed.isoformat()}"
-    assert command("checkpoints", app, "set", when, "--shard", A, "--yes")[0] == 0
+    night.tries("the ID is `stream/shardId-...`")
+    assert command("checkpoints", app, "set", when, "--shard", f"orders/{A}", "--yes")[0] == 0
     # The key of the newer records is there.
     server.clear()
     assert numbers(start(checkpoint=query.checkpoint).drain()) == [3]
