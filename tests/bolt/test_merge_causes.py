@@ -234,12 +234,12 @@ def test_a_record_that_the_table_refuses_when_it_is_merged_fails_alone(
         order_by="version",
         bytes_by_driver=by_driver,
     )
-    failed = set(outcomes.message_ids)
-    assert failed == {f"m{place}" for place, _ in bad}, outcomes.message_ids
+    failed = set(outcomes.failures)
+    assert failed == {f"m{place}" for place, _ in bad}, outcomes.failures
     found = {row[:2] for row in rows_of(engine)} - {("taken", 1), ("k7", 1)}
     # The older row of k5 took the place of those that failed.
     assert found == {(f"k{number}", 2) for number in range(40)}
-    assert all(outcomes.message_ids.values())
+    assert all(map(str, outcomes.failures.values()))
 
 
 CHECKED = (
@@ -267,7 +267,7 @@ def test_of_each_key_the_newest_row_stays_that_the_table_takes(engine: sa.Engine
             # The second attempt takes the first one back.
             for _ in range(2):
                 merge(orders(*rows, tasks=2), outcomes := Outcomes(1, "job", txid), database)
-            refused = {int(name[1:]) for name in outcomes.message_ids}
+            refused = {int(name[1:]) for name in outcomes.failures}
             for place in refused:
                 assert rows[place][2] < 0
             for key in {name for name, _, _ in rows}:
@@ -302,7 +302,7 @@ def statements_of(engine: sa.Engine, database: str, rows: list[tuple[str, int, f
     outcomes = Outcomes(1, "job", 1)
     merge(orders(*rows), outcomes, database)
     sa.event.remove(sa.Engine, "before_cursor_execute", ask)
-    assert len(outcomes.message_ids) == sum(amount < 0 for _, _, amount in rows)
+    assert len(outcomes.failures) == sum(amount < 0 for _, _, amount in rows)
     return len(asked)
 
 
