@@ -93,6 +93,11 @@ class Outcomes:
         known = self._failed.get(message_id)
         self._failed[message_id] = failure if known is None else join(known, failure)
 
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Send back the records, by `messageId`, that a table does not take."""
+        for message_id, reason in reasons.items():
+            self._fail(message_id, Failure.said(reason))
+
     def __len__(self) -> int:
         return len(self._failed)
 

@@ -89,9 +89,19 @@ class Reliable:
         `batch_retries`, if given here, overrides that of `start`.
 
         Raises:
-            OperatorError: `write` takes neither two nor three arguments.
+            OperatorError: `write` takes neither two nor three arguments; or it takes `outcomes`, and a column of the
+                rows is called as the one that names their records.
         """
-        return ReliableSink(self, _Writer(write), batch_retries)
+        writer = _Writer(write)
+        if writer.with_outcomes and self.steps:
+            own = [name for name in self.steps[-1].schema.names if name.lower() == MESSAGE_ID.lower()]
+            if own:
+                msg = (
+                    f"map makes a column {own[0]!r}, and the rows for {writer.name} have one of this name, which says "
+                    "what record a row is. Give yours another name"
+                )
+                raise OperatorError(msg)
+        return ReliableSink(self, writer, batch_retries)
 
 
 class _Writer:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 from meanwhile import DEEDS
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from who_writes import callers, writers
 
+from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, Kind
 from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
 from kinesis_trident.spout.options.table import Option, other_options
+from kinesis_trident.spout.sink.columns import TAKEN as KINESIS_COLUMNS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -145,6 +151,54 @@ MEANWHILE_TABLE = DocTable(
     "end of meanwhile",
     ("another writer", "Delta: the batch", "Iceberg: the batch"),
     [deed.row() for deed in DEEDS],
+)
+
+SQL_WORDS = {
+    str: "text",
+    UUID: "UUID",
+    bool: "boolean",
+    int: "whole number",
+    float: "float",
+    Decimal: "decimal",
+    datetime.date: "date",
+    datetime.datetime: "timestamp",
+    bytes: "bytes",
+}
+"""The Python types of the values of a database's columns."""
+
+
+def kind_row(of: type[DataType], kind: Kind) -> tuple[str, str, str, str, str]:
+    """Return the name of a type, and what the sinks take of it."""
+    made = {ArrayType: "array", MapType: "map", StructType: "struct", DecimalType: "decimal"}.get(
+        of
+    ) or of().simpleString()
+    poison = kind.poison.words if kind.poison else ""
+    if kind.strict:
+        poison = f"{NOT_FINITE.words}, where it counts"
+    elif not kind.sql:
+        poison = "as for what is in it"
+    taken = [name for name, types in KINESIS_COLUMNS.items() if of in types]
+    return (
+        f"`{made}`",
+        "yes" * kind.partitions,
+        ", ".join(SQL_WORDS[one] for one in kind.sql) or "none",
+        quoted(taken) or "none",
+        poison,
+    )
+
+
+KINDS_TABLE = DocTable(
+    "sinks.md",
+    "types: rendered from bolt/sinks/kinds.py",
+    "end of types",
+    (
+        "type",
+        "`partition_by`",
+        "`merge_into`: columns that take it",
+        "Kinesis: as column",
+        "a row fails alone if its value is",
+    ),
+    [kind_row(of, kind) for of, kind in KINDS.items()],
 )
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {

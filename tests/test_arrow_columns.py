@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from kinesis_trident.common.arrow_columns import (
     booleans,
     column_of,
+    find_invalid_texts,
     numbers,
     repeated,
     texts,
@@ -121,3 +122,22 @@ def test_a_column_of_values_is_that_of_arrow_and_so_is_its_error(
     # As texts: NaN is not equal to itself.
     assert [repr(value) for value in column.to_pylist()] == [repr(value) for value in expected.to_pylist()]
     assert column.null_count == expected.null_count
+
+
+@given(st.lists(st.none() | st.binary(max_size=4), max_size=9), st.integers(0, 3))
+def test_texts_that_are_none_are_those_that_python_cannot_decode(
+    values: list[bytes | None], skipped: int
+) -> None:
+    content = pa.array(values, pa.binary())
+    column = pa.Array.from_buffers(pa.string(), len(values), content.buffers())
+    expected = []
+    for value in values:
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError:
+            expected.append(True)
+        else:
+            expected.append(False)
+    found = find_invalid_texts(column.slice(skipped))
+    assert (found is None) == (not any(expected[skipped:]))
+    assert found is None or found.tolist() == expected[skipped:]

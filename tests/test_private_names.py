@@ -196,3 +196,15 @@ def test_a_call_after_the_connection_is_closed_ends_without_kazoos_private_call_
     client.stop()
     with pytest.raises(CheckpointError, match="was closed before /a was answered"):
         Session(client, 20).commit([Create("/a")])
+
+
+# pyiceberg.
+
+
+def test_the_options_of_files_are_those_of_the_properties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/bolt/test_iceberg.py` writes by them, and without them."""
+    found = private_names.parquet_options({"write.parquet.compression-codec": "gzip"})
+    assert (found["compression"], found["data_page_size"]) == ("gzip", 1 << 20)
+    monkeypatch.setattr(private_names, "using", absent)
+    with pytest.raises(MissingNameError):
+        private_names.parquet_options({})

@@ -284,3 +284,14 @@ def test_nobody_asks_how_the_text_of_a_failure_begins() -> None:
         if any(isinstance(one, ast.Constant) and one.value in words for one in node.args)
     ]
     assert asked == []
+
+
+def test_sinks_have_one_table_of_types() -> None:
+    """Its rows are classes of Spark: a table beside it would begin with the names of types."""
+    names = {"bigint", "tinyint", "timestamp_ntz", "boolean", "decimal"}
+    assert [
+        f"{path}:{node.lineno}"
+        for path, tree in trees("bolt/sinks").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in names
+    ] == []

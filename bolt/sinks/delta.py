@@ -29,15 +29,15 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
+from kinesis_trident.bolt.sinks.kinds import refuse_partitions
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
-    WRITTEN,
     FileWriter,
     Partition,
-    bounds_of,
-    make_nullable,
-    refuse_other_columns,
-    refuse_partitions,
+    columns_of_new,
+    fit_into,
+    partition_values,
+    write_files,
 )
 from kinesis_trident.checkpoint.model.layout import Layout, name_of_home
 
@@ -76,11 +76,10 @@ def compute_stats(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any
             continue
         nulls[name] = sum(one.null_count for one in stats)
         # A group of nulls alone has none.
-        bounds = [bounds_of(one) for one in stats if one.num_values > 0]
-        known = [one for one in bounds if one is not None]
-        if len(known) < len(bounds) or not known:
+        known = [one for one in stats if one.num_values > 0]
+        if not known or not all(one.has_min_max for one in known):
             continue
-        low, high = min(low for low, _ in known), max(high for _, high in known)
+        low, high = min(one.min for one in known), max(one.max for one in known)
         if _is_comparable(low) and _is_comparable(high):
             # The last millisecond of 9999 cannot be rounded up.
             with suppress(OverflowError):
@@ -118,7 +117,7 @@ def write_delta(
     """Write the rows of a batch into a Delta table; what an earlier attempt at this batch has written is replaced.
 
         def write(df, txid, outcomes):
-            write_delta(df.select("order_id", "amount"), outcomes, "s3://my-bucket/orders")
+            write_delta(df, outcomes, "s3://my-bucket/orders")
 
     The executors write Parquet files below the table's folder, and the driver adds them to the table in one commit. The
     table is created if it does not exist. Columns that the rows lack become null.
@@ -149,14 +148,24 @@ def write_delta(
     with _errors_name(table):
         found = _open_or_create(deltalake, df, table, list(partition_by), options)
         _refuse_unsuitable(found, table)
-        refuse_other_columns(df.schema, _schema_of(found), f"the Delta table {table}")
+        schema = pa.schema(found.schema())
         target, batch = _DeltaTarget(deltalake, table, options), outcomes.batch
+        fitting = fit_into(df.schema, _schema_of(found), target.where)
         relied = target.relied(found)
         # Before the executors write for nothing.
         batch.meet(target.mark(found, batch), target.where)
-        partitions = [Partition(column) for column in relied.partitions]
-        writer = FileWriter(folder, batch.folder, pa.schema(found.schema()), partitions, leaves_out=True)
-        add(target, batch, relied, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
+        writer = FileWriter(
+            table=folder,
+            folder=batch.folder,
+            schema=schema,
+            fitting=fitting,
+            partition_by=[Partition((schema.names.index(column),)) for column in relied.partitions],
+            leaves_out=True,
+            options={},
+        )
+        files, refused = write_files(df, writer, target.where)
+        add(target, batch, relied, files)
+        outcomes.refuse(refused)
 
 
 def _import_deltalake() -> Any:
@@ -194,26 +203,26 @@ def _open_or_create(
     try:
         found = deltalake.DeltaTable(table, storage_options=options)
     except TableNotFoundError:
-        refuse_partitions(df.schema, partition_by, f"the Delta table {table}")
+        columns = columns_of_new(df.schema, partition_by, f"the Delta table {table}")
         # Another application may create it at the same time.
         with suppress(deltalake.exceptions.CommitFailedError):
             deltalake.DeltaTable.create(
                 table,
                 # A schema of Spark is written as one of Delta is.
-                schema=deltalake.Schema.from_json(make_nullable(df.schema).json()),
+                schema=deltalake.Schema.from_json(columns.json()),
                 mode="ignore",
                 partition_by=partition_by,
                 storage_options=options,
             )
         found = deltalake.DeltaTable(table, storage_options=options)
-    columns = found.metadata().partition_columns
-    if partition_by and columns != partition_by:
+    existing = found.metadata().partition_columns
+    if partition_by and existing != partition_by:
         msg = (
-            f"the Delta table {table} is partitioned by {columns or 'nothing'}, not by {partition_by}. Leave out "
+            f"the Delta table {table} is partitioned by {existing or 'nothing'}, not by {partition_by}. Leave out "
             "partition_by"
         )
         raise SinkError(msg)
-    refuse_partitions(_schema_of(found), columns, f"the Delta table {table}")
+    refuse_partitions(_schema_of(found), existing, f"the Delta table {table}")
     return found
 
 
@@ -336,9 +345,7 @@ class _DeltaTarget:
             AddAction(
                 path=file["path"],
                 size=file["size"],
-                partition_values=dict(
-                    zip(columns, map(partition_text, json.loads(file["partition"])), strict=True)
-                ),
+                partition_values=dict(zip(columns, map(partition_text, partition_values(file)), strict=True)),
                 modification_time=now,
                 data_change=True,
                 stats=json.dumps(compute_stats(pq.read_metadata(pa.BufferReader(file["footer"])), schema)),

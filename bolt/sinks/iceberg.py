@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import date
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -27,25 +26,24 @@ from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
-    WRITTEN,
     FileWriter,
     Partition,
-    bounds_of,
-    make_nullable,
-    refuse_other_columns,
-    refuse_partitions,
+    columns_of_new,
+    fit_into,
+    partition_values,
+    write_files,
 )
 from kinesis_trident.common.arrow_schemas import arrow_schema
+from kinesis_trident.common.private_names import MissingNameError, parquet_options
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-_UNITS = {"identity": None, "year": "Y", "month": "M", "day": "D", "hour": "h"}
-"""By the transform of a partition: see `Partition.unit`."""
-
-_EPOCH = date(1970, 1, 1)
+_UNITS = {"identity": "", "void": None, "year": "Y", "month": "M", "day": "D", "hour": "h"}
+"""By the transform of a partition: see `Partition.unit`. Those of pyiceberg for columns of Arrow need a package more,
+which executors do not have."""
 
 
 def write_iceberg(
@@ -60,7 +58,7 @@ def write_iceberg(
     """Write the rows of a batch into an Iceberg table; what an earlier attempt at this batch has written is replaced.
 
         def write(df, txid, outcomes):
-            write_iceberg(df.select("order_id", "amount"), outcomes, "shop.orders", catalog={"type": "glue"})
+            write_iceberg(df, outcomes, "shop.orders", catalog={"type": "glue"})
 
     The executors write Parquet files below the table's location, and the driver adds them to the table in one commit.
     The table is created if it does not exist; its namespace must. Columns that the rows lack become null.
@@ -87,16 +85,25 @@ def write_iceberg(
         target, batch = _IcebergTarget(opened, table, found.location()), outcomes.batch
         relied = target.relied(found)
         schema = _arrow_schema(found)
-        refuse_other_columns(df.schema, _spark_schema(schema), where)
+        fitting = fit_into(_as_stored(df.schema), _spark_schema(schema), where)
         # Before the executors write for nothing.
         batch.meet(target.mark(found, batch), where)
-        partitions = _partitions(found, where)
         # A location is no URI: its characters stand for themselves.
         place = files_at or (
             quote(found.location(), safe=":/") if "://" in found.location() else found.location()
         )
-        writer = FileWriter(place, f"data/{batch.folder}", schema, partitions, leaves_out=False)
-        add(target, batch, relied, [row.asDict() for row in df.mapInArrow(writer, WRITTEN).collect()])
+        writer = FileWriter(
+            table=place,
+            folder=f"data/{batch.folder}",
+            schema=schema,
+            fitting=fitting,
+            partition_by=_partitions(found, where),
+            leaves_out=False,
+            options=_options(found),
+        )
+        files, refused = write_files(df, writer, where)
+        add(target, batch, relied, files)
+        outcomes.refuse(refused)
 
 
 def _open(catalog: str | Mapping[str, str] | Catalog) -> Catalog:
@@ -133,8 +140,7 @@ def _load_or_create(catalog: Catalog, df: DataFrame, name: str, partition_by: li
     try:
         found = catalog.load_table(name)
     except NoSuchTableError:
-        refuse_partitions(df.schema, partition_by, where)
-        schema = arrow_schema(make_nullable(df.schema))
+        schema = arrow_schema(columns_of_new(df.schema, partition_by, where))
         # Another application may create it at the same time.
         with (
             suppress(TableAlreadyExistsError, CommitFailedException),
@@ -154,17 +160,23 @@ def _load_or_create(catalog: Catalog, df: DataFrame, name: str, partition_by: li
 
 
 def _partitions(found: Table, where: str) -> list[Partition]:
+    from pyiceberg.schema import build_position_accessors
+
+    accessors = build_position_accessors(found.schema())
     partitions = []
     for field in found.spec().fields:
         if str(field.transform) not in _UNITS:
             msg = (
                 f"write_iceberg cannot write to {where}, which is partitioned by {field.transform} of a column. "
-                f"Partition it by columns, or by one of {', '.join(list(_UNITS)[1:])}"
+                f"Partition it by columns, or by the year, month, day or hour of a time"
             )
             raise SinkError(msg)
-        partitions.append(
-            Partition(found.schema().find_field(field.source_id).name, _UNITS[str(field.transform)])
-        )
+        # The column of one that was taken back may be gone.
+        accessor, place = accessors.get(field.source_id), []
+        while accessor is not None:
+            place.append(accessor.position)
+            accessor = accessor.inner
+        partitions.append(Partition(tuple(place), _UNITS[str(field.transform)]))
     return partitions
 
 
@@ -177,6 +189,27 @@ def _arrow_schema(found: Table) -> Any:
 
 def _spark_schema(schema: Any) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _as_stored(rows: StructType) -> StructType:
+    """Return the columns of rows as Iceberg has them: its least whole number is an int."""
+
+    def stored(found: dict[str, Any]) -> dict[str, Any]:
+        kinds = ("type", "elementType", "keyType", "valueType")
+        return found | {kind: "integer" for kind in kinds if found.get(kind) in ("byte", "short")}
+
+    return StructType.fromJson(json.loads(rows.json(), object_hook=stored))
+
+
+def _options(found: Table) -> dict[str, Any]:
+    """Return the options of pyarrow's writer that the table's properties `write.parquet.*` say."""
+    from pyiceberg.table import TableProperties
+    from pyiceberg.utils.properties import property_as_int
+
+    rows = property_as_int(found.properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
+    with suppress(MissingNameError):
+        return {**parquet_options(found.properties), "row_group_size": rows}
+    return {"row_group_size": rows}
 
 
 class _LostCommitError(Exception):
@@ -313,15 +346,12 @@ def _data_file(found: Table, place: str, file: Mapping[str, Any]) -> DataFile:
     footer = pq.read_metadata(pa.BufferReader(file["footer"]))
     ids = iceberg_files.parquet_path_to_id_mapping(schema)
     plan = iceberg_files.compute_statistics_plan(schema, found.properties)
-    counts = iceberg_files.MetricsMode(iceberg_files.MetricModeTypes.COUNTS)
-    for name in _columns_without_bounds(footer):
-        plan[ids[name]] = replace(plan[ids[name]], mode=counts)
     statistics = iceberg_files.data_file_statistics_from_parquet_metadata(footer, plan, ids)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{place}/{file['path']}",
         file_format=FileFormat.PARQUET,
-        partition=Record(*_partition_values(found, json.loads(file["partition"]))),
+        partition=Record(*_partition_record(found, partition_values(file))),
         file_size_in_bytes=file["size"],
         sort_order_id=None,
         spec_id=found.spec().spec_id,
@@ -331,25 +361,11 @@ def _data_file(found: Table, place: str, file: Mapping[str, Any]) -> DataFile:
     )
 
 
-def _columns_without_bounds(footer: pq.FileMetaData) -> set[str]:
-    """Return the columns, by path, of which Python cannot hold the least or the greatest value."""
-    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
-    return {
-        column.path_in_schema
-        for column in columns
-        if column.is_stats_set and column.statistics.has_min_max and bounds_of(column.statistics) is None
-    }
-
-
-def _partition_values(found: Table, values: Sequence[Any]) -> list[Any]:
+def _partition_record(found: Table, values: Sequence[Any]) -> list[Any]:
     """Return partition values as Iceberg stores them: a day is a number."""
-    from pyiceberg.types import DateType
+    from pyiceberg.partitioning import partition_record_value
 
-    kinds = [found.schema().find_type(field.source_id) for field in found.spec().fields]
     return [
-        (date.fromisoformat(value) - _EPOCH).days
-        if isinstance(kind, DateType) and isinstance(value, str)
-        else value
-        for kind, value in zip(kinds, values, strict=True)
+        value if value is None else partition_record_value(field, value, found.schema())
+        for field, value in zip(found.spec().fields, values, strict=True)
     ]

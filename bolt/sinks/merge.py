@@ -7,42 +7,41 @@ name of its own, so what a cancelled or repeated attempt of it has loaded counts
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from kinesis_trident.bolt.errors import SinkError, TargetAwayError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.fence import begin_fenced, bound_waits, describe, sink_error
+from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit
+from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison
 from kinesis_trident.bolt.sinks.merge_rows import ChangedMeanwhileError, Merging
-from kinesis_trident.bolt.sinks.merge_tables import MESSAGE_ID, MergeTables, load_rows, marks_of, open_tables
+from kinesis_trident.bolt.sinks.merge_tables import MergeTables, load_rows, marks_of, open_tables
+from kinesis_trident.common.arrow_schemas import arrow_schema
+from kinesis_trident.common.arrow_streams import from_stream, to_stream
 from kinesis_trident.common.database import Cause, cause_of, engine_of, is_mysql
 
 _TRIES = 10
 """Transactions, each of which gave way to another writer of the table."""
 
-_DAY = 24 * 3600 * 1_000_000
-"""In microseconds."""
-
 _AT_ONCE = 10_000
 """Rows in one call of the database's driver."""
 
-_LOADED = (
-    StructType()
-    .add("load", StringType())
-    .add("rows", LongType())
-    .add("arrow", BinaryType())
-    .add("ids", ArrayType(StringType()))
-    .add("reasons", ArrayType(StringType()))
+_LOADED = StructType(
+    [
+        StructField("load", StringType()),
+        StructField("rows", LongType()),
+        StructField("arrow", BinaryType()),
+        *UNFIT,
+    ]
 )
 """The row that a task gives instead of its own: a load, or rows as an Arrow stream; and the records that do not fit."""
 
@@ -94,16 +93,10 @@ def merge_into(
     engine = _engine(address)
     with _telling(engine):
         tables = open_tables(engine, table, outcomes.application, df.schema, keys, order)
-    loader = _Loader(address, tables, outcomes.batch, bytes_by_driver)
+    fitting = _fitting(tables, df.schema, address)
+    loader = _Loader(address, tables, fitting, outcomes.batch, bytes_by_driver)
     loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
-    _MergeSink(engine, tables, timeout).write(loader, outcomes, loaded)
-
-
-def _nameless(table: str, reason: str) -> str:
-    return (
-        f"a row does not fit into table {table}: {reason}. Keep the column {MESSAGE_ID!r} in the rows: then such "
-        "records fail alone. It need not be in the table"
-    )
+    outcomes.refuse(_MergeSink(engine, tables, timeout).write(loader, outcomes, loaded, df.schema))
 
 
 def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
@@ -129,17 +122,28 @@ class _MergeSink:
     tables: MergeTables
     timeout: float
 
-    def write(self, loader: _Loader, outcomes: Outcomes, loaded: Sequence[_Loaded]) -> None:
-        """Merge what the tasks have loaded, and the rows that they gave."""
-        refused = {k: v for one in loaded for k, v in zip(one.ids, one.reasons, strict=True)}
+    def write(
+        self, loader: _Loader, outcomes: Outcomes, loaded: Sequence[_Loaded], schema: StructType
+    ) -> dict[str, str]:
+        """Merge what the tasks have loaded, and the rows that they gave; return the reasons of the others."""
+        unfit = Unfit()
+        for one in loaded:
+            unfit.add(one.ids, one.reasons)
+        unfit.refuse_nameless(schema, self.where)
         loads = {one.load: one.rows for one in loaded if one.load is not None}
 
+        refused: dict[str, str] = {}
+
         def load(connection: sa.Connection) -> str | None:
-            name = uuid.uuid4().hex
+            name, more = uuid.uuid4().hex, Unfit()
             for one in loaded:
                 if one.arrow is not None:
-                    for batch in pa.ipc.open_stream(one.arrow):
-                        refused.update(loader.load(connection, name, batch)[1])
+                    for batch in from_stream(one.arrow).to_batches():
+                        loader.load(connection, name, batch, more)
+            more.refuse_nameless(schema, self.where)
+            # The try before was taken back, with what was refused in it.
+            refused.clear()
+            refused.update(more.reasons)
             return name if any(one.arrow for one in loaded) else None
 
         try:
@@ -154,16 +158,13 @@ class _MergeSink:
                         bound_waits(connection, self.timeout)
                         self.tables.refuse_changes(connection)
                         found = Merging(connection, self.tables, outcomes.batch).merge(loads, load)
-                        self._refuse_nameless(found)
+                        more = Unfit()
+                        more.add(found.keys(), found.values())
+                        more.refuse_nameless(schema, self.where)
+                        refused.update(more.reasons)
         except ChangedMeanwhileError as error:
             raise TargetAwayError(str(error)) from None
-        refused.update((name, reason) for name, reason in found.items() if name is not None)
-        for reason in set(refused.values()):
-            outcomes.fail([name for name, why in refused.items() if why == reason], reason)
-
-    def _refuse_nameless(self, refused: Mapping[str | None, str]) -> None:
-        if None in refused:
-            raise SinkError(_nameless(self.tables.target.fullname, refused[None]))
+        return refused | unfit.reasons
 
     @property
     def where(self) -> str:
@@ -198,86 +199,65 @@ def _engine(url: sa.URL) -> sa.Engine:
         raise SinkError(msg) from error
 
 
+def _fitting(tables: MergeTables, schema: StructType, url: sa.URL) -> Fitting:
+    """Return which rows a table takes."""
+    strict: dict[str, Poison] = {}
+    if is_mysql(url):
+        strict = dict.fromkeys(tables.columns, NOT_FINITE)
+    elif url.get_backend_name() == "sqlite":
+        # It takes a NaN for null.
+        strict = dict.fromkeys(tables.columns, NAN)
+    # To PostgreSQL a NaN is newer than each number: it would hide every later row of its key.
+    strict.update(dict.fromkeys((*tables.key, *tables.order_by), NOT_FINITE))
+    return Fitting.of(schema, tables.columns, tables.required, strict)
+
+
 @dataclass(frozen=True)
 class _Loader:
     """Loads the rows of a task, or gives them to the driver; for `mapInArrow` with the schema `_LOADED`."""
 
     url: sa.URL
     tables: MergeTables
+    fitting: Fitting
     attempt: Batch
     bytes_by_driver: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row: where the task's rows are."""
-        refused: dict[str, str] = {}
+        unfit = Unfit()
         few: list[pa.RecordBatch] = []
         for batch in batches:
-            few.append(self._fitting(batch, refused))
+            few.append(self.fitting.fit(batch, unfit))
             if sum(one.nbytes for one in few) > self.bytes_by_driver:
-                load, rows = self._load_all(few, batches, refused)
-                yield _loaded(load, rows, None, refused)
+                load, rows = self._load_all(few, batches, unfit)
+                yield _loaded(load, rows, None, unfit)
                 return
         few = [batch for batch in few if batch.num_rows]
-        yield _loaded(None, sum(one.num_rows for one in few), _stream(few) if few else None, refused)
+        yield _loaded(None, sum(one.num_rows for one in few), to_stream(few) if few else None, unfit)
 
     def _load_all(
-        self, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch], refused: dict[str, str]
+        self, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch], unfit: Unfit
     ) -> tuple[str, int]:
         name, rows = uuid.uuid4().hex, 0
         engine = _engine(self.url)
         with _telling(engine), engine.begin() as connection:
             for batch in first:
-                rows += self._count(connection, name, batch, refused)
+                rows += self.load(connection, name, batch, unfit)
             for batch in rest:
-                rows += self._count(connection, name, self._fitting(batch, refused), refused)
+                rows += self.load(connection, name, self.fitting.fit(batch, unfit), unfit)
         return name, rows
 
-    def _count(
-        self, connection: sa.Connection, name: str, batch: pa.RecordBatch, refused: dict[str, str]
-    ) -> int:
-        count, more = self.load(connection, name, batch)
-        refused.update(more)
-        return count
-
-    def load(self, connection: sa.Connection, name: str, batch: pa.RecordBatch) -> tuple[int, dict[str, str]]:
-        """Insert rows; return how many, and the records that the database does not take, with its reasons."""
+    def load(self, connection: sa.Connection, name: str, batch: pa.RecordBatch, unfit: Unfit) -> int:
+        """Insert rows; return how many. Those that the database does not take are added to `unfit`."""
         marks = marks_of(self.attempt, name)
-        rows, refused = self._as_values(batch), dict[str, str]()
+        rows, refused = self._as_values(batch), dict[int, str]()
         for start in range(0, batch.num_rows, _AT_ONCE):
             part = rows.slice(start, _AT_ONCE)
-            for place, reason in load_rows(connection, self.tables.batch, part, marks).items():
-                refused[self._message_id(batch, start + place, reason)] = reason
-        return batch.num_rows - len(refused), refused
-
-    def _fitting(self, batch: pa.RecordBatch, refused: dict[str, str]) -> pa.RecordBatch:
-        """Return the rows without those that cannot be merged, which are added to `refused`."""
-        fits = None
-        for name, is_wrong, what in self._checks(batch):
-            if not pc.any(is_wrong).as_py():
-                continue
-            for place in pc.indices_nonzero(is_wrong).to_pylist():
-                reason = f"column {name!r} is {what}"
-                refused[self._message_id(batch, place, reason)] = reason
-            right = pc.invert(is_wrong)
-            fits = right if fits is None else pc.and_(fits, right)
-        return batch if fits is None else batch.filter(fits)
-
-    def _checks(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array, str]]:
-        for name in self.tables.required:
-            yield name, pc.is_null(batch[name]), "null"
-        for name in self.tables.columns:
-            if pa.types.is_timestamp(batch[name].type) or pa.types.is_date(batch[name].type):
-                yield name, _is_outside_of_calendar(batch[name]), "no time of the years 1 to 9999"
-        if is_mysql(self.url):
-            for name in self.tables.columns:
-                if pa.types.is_floating(batch[name].type):
-                    finite = pc.fill_null(pc.is_finite(batch[name]), fill_value=True)
-                    yield name, pc.invert(finite), "no finite number"
-
-    def _message_id(self, batch: pa.RecordBatch, place: int, reason: str) -> str:
-        if MESSAGE_ID not in batch.schema.names:
-            raise SinkError(_nameless(self.tables.target.fullname, reason))
-        return str(batch[MESSAGE_ID][place].as_py())
+            found = load_rows(connection, self.tables.batch, part, marks)
+            refused.update((start + place, reason) for place, reason in found.items())
+        unfit.add_places(self.fitting.ids_of(batch), refused)
+        count: int = batch.num_rows - len(refused)
+        return count
 
     def _as_values(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that are written; times are in UTC, without a zone where the table has none."""
@@ -289,41 +269,12 @@ class _Loader:
                 has_zone = getattr(self.tables.target.c[name].type, "timezone", False)
                 array = array.cast(pa.timestamp("us", "UTC" if has_zone else None))
             arrays.append(array)
-        if MESSAGE_ID in batch.schema.names:
-            arrays.append(batch[MESSAGE_ID].cast(pa.string()))
+        if self.fitting.has_ids:
+            arrays.append(self.fitting.ids_of(batch))
             columns = [*columns, "kt_id"]
         return pa.RecordBatch.from_arrays(arrays, columns)
 
 
-def _is_outside_of_calendar(times: pa.Array) -> pa.Array:
-    """Return which times databases and Python do not have: milliseconds, say, that were taken for seconds."""
-    first, last = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
-    if pa.types.is_date(times.type):
-        numbers = times.cast(pa.int32())
-    else:
-        numbers, first, last = times.cast(pa.int64()), first * _DAY, (last + 1) * _DAY - 1
-    outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
-    return pc.fill_null(outside, fill_value=False)
-
-
-def _stream(batches: Sequence[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    result: bytes = sink.getvalue().to_pybytes()
-    return result
-
-
-def _loaded(load: str | None, rows: int, arrow: bytes | None, refused: dict[str, str]) -> pa.RecordBatch:
-    texts = pa.list_(pa.string())
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([load], pa.string()),
-            pa.array([rows], pa.int64()),
-            pa.array([arrow], pa.binary()),
-            pa.array([list(refused)], texts),
-            pa.array([list(refused.values())], texts),
-        ],
-        names=["load", "rows", "arrow", "ids", "reasons"],
-    )
+def _loaded(load: str | None, rows: int, arrow: bytes | None, unfit: Unfit) -> pa.RecordBatch:
+    row = {"load": load, "rows": rows, "arrow": arrow, **unfit.columns()}
+    return pa.RecordBatch.from_pylist([row], arrow_schema(_LOADED))

@@ -11,15 +11,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow.csv import WriteOptions, write_csv
 from pyspark.sql.types import (
+    BooleanType,
     DataType,
     DecimalType,
     DoubleType,
@@ -35,11 +33,10 @@ from kinesis_trident.bolt.errors import SinkError, TableChangedError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.sinks.fence import describe, make_table
 from kinesis_trident.bolt.sinks.halves import savepoint, write_in_halves
+from kinesis_trident.bolt.sinks.kinds import kind_of
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.common.database import Cause, cause_of
-
-MESSAGE_ID = "messageId"
-"""The column by which single records fail; it is written only into a table that has it too."""
+from kinesis_trident.spout.reader.rows import MESSAGE_ID
 
 INSERTED, UPDATED = "inserted", "updated"
 """What was done with a merged row, in place of the name of its load."""
@@ -59,47 +56,17 @@ _NAME_BYTES = 38
 _OURS = "kt_"
 _BEFORE = "kt_before_"
 
-_WHOLE, _BROKEN = (int, Decimal), (float, Decimal)
-_FITTING: dict[str, tuple[type, ...]] = {
-    "string": (str, UUID),
-    "tinyint": _WHOLE,
-    "smallint": _WHOLE,
-    "int": _WHOLE,
-    "bigint": _WHOLE,
-    "decimal": (Decimal,),
-    "float": _BROKEN,
-    "double": _BROKEN,
-    "boolean": (bool,),
-    "date": (date,),
-    "timestamp": (datetime,),
-    "timestamp_ntz": (datetime,),
-    "binary": (bytes,),
-}
-"""By Spark's type: the Python types of the values of a database's columns that take it."""
-
+# The default collations of MySQL compare "a" equal to "A", and its indexes need a length.
 _TEXT_OF_MYSQL = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-_NEW: dict[str, Any] = {
-    # The default collations of MySQL compare "a" equal to "A".
-    "string": sa.Text().with_variant(mysql.LONGTEXT(**_TEXT_OF_MYSQL), "mysql", "mariadb"),
-    "tinyint": sa.SmallInteger(),
-    "smallint": sa.SmallInteger(),
-    "int": sa.Integer(),
-    "bigint": sa.BigInteger(),
-    "float": sa.Double(),
-    "double": sa.Double(),
-    "boolean": sa.Boolean(),
-    "date": sa.Date(),
-    "timestamp": sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"),
-    "timestamp_ntz": sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"),
-    "binary": sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
+_OF_MYSQL: dict[tuple[str, bool], Any] = {
+    ("Text", False): mysql.LONGTEXT(**_TEXT_OF_MYSQL),
+    ("Text", True): mysql.VARCHAR(255, **_TEXT_OF_MYSQL),
+    ("LargeBinary", False): mysql.LONGBLOB(),
+    ("LargeBinary", True): mysql.VARBINARY(255),
+    ("DateTime", False): mysql.DATETIME(fsp=6),
+    ("DateTime", True): mysql.DATETIME(fsp=6),
 }
-"""By Spark's type: the type of a column of a table that is created."""
-
-_NEW_KEY: dict[str, Any] = {
-    # An index of MySQL needs a length.
-    "string": sa.Text().with_variant(mysql.VARCHAR(255, **_TEXT_OF_MYSQL), "mysql", "mariadb"),
-    "binary": sa.LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb"),
-}
+"""The columns that MySQL has in place of SQLAlchemy's, also in a key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,12 +233,9 @@ def _new_table(
 ) -> sa.Table:
     columns = []
     for field in schema.fields:
-        kind = field.dataType.simpleString().partition("(")[0]
         if field.name == MESSAGE_ID and field.name not in (*key, *order_by):
             continue
-        type_: Any = (_NEW_KEY if field.name in key else {}).get(kind) or _NEW.get(kind)
-        if isinstance(field.dataType, DecimalType):
-            type_ = sa.Numeric(field.dataType.precision, field.dataType.scale)
+        type_ = _new_type(field.dataType, is_key=field.name in key)
         if type_ is None:
             msg = (
                 f"{where} cannot be created: the column {field.name!r} is {field.dataType.simpleString()}. Turn it "
@@ -290,6 +254,19 @@ def _new_table(
     return sa.Table(
         name, sa.MetaData(), *columns, schema=folder, mysql_engine="InnoDB", mariadb_engine="InnoDB"
     )
+
+
+def _new_type(of: DataType, *, is_key: bool) -> Any:
+    """Return the type of a new column; None if a database has no such."""
+    kind = kind_of(of)
+    if kind is None or not kind.new:
+        return None
+    if isinstance(of, DecimalType):
+        return sa.Numeric(of.precision, of.scale)
+    has_zone = {"timezone": True} if isinstance(of, TimestampType) else {}
+    made = getattr(sa, kind.new)(**has_zone)
+    theirs = _OF_MYSQL.get((kind.new, is_key))
+    return made if theirs is None else made.with_variant(theirs, "mysql", "mariadb")
 
 
 def _refuse_missing(names: set[str], key: Sequence[str], order_by: Sequence[str]) -> None:
@@ -313,7 +290,7 @@ def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[
             wrong.append(f"column {name!r} begins with kt_, as those of merge_into itself do")
         elif name not in target.c:
             wrong.append(f"column {name!r} is {kind}, in the table missing")
-        elif not _fits(kind, target.c[name].type):
+        elif not _fits(schema[name].dataType, target.c[name].type):
             wrong.append(f"column {name!r} is {kind}, in the table {target.c[name].type!r}")
     wrong += [
         f"column {column.name!r} of the table must not be null, and the rows do not have it"
@@ -328,17 +305,18 @@ def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[
         raise SinkError(msg)
 
 
-def _fits(kind: str, column: Any) -> bool:
+def _fits(of: DataType, column: Any) -> bool:
     """Return whether a column takes values of one of Spark's types."""
     try:
         python_type = column.python_type
     except NotImplementedError:
         return False
-    if kind == "timestamp_ntz" and getattr(column, "timezone", False):
+    if isinstance(of, TimestampNTZType) and getattr(column, "timezone", False):
         return False
-    if kind == "boolean" and isinstance(column, mysql.TINYINT):
+    if isinstance(of, BooleanType) and isinstance(column, mysql.TINYINT):
         return True
-    return python_type in _FITTING.get(kind.partition("(")[0], ())
+    kind = kind_of(of)
+    return kind is not None and python_type in kind.sql
 
 
 def _refuse_rounding(

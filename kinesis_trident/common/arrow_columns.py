@@ -59,6 +59,24 @@ def values_of(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(content, kind, len(column), column.offset * kind.itemsize)
 
 
+def find_invalid_texts(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Return which texts of a column are not valid UTF-8, as Spark and Arrow let them be; None if all are valid."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        # Arrow names only the first one.
+        return np.fromiter(map(_is_invalid_text, column.cast(pa.large_binary()).to_pylist()), np.bool_)
+    return None
+
+
+def _is_invalid_text(value: bytes | None) -> bool:
+    try:
+        str(value or b"", "utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return Python values as a column, as `pyarrow.array` does: plain ones without pandas.
 

@@ -13,6 +13,7 @@ rests on a name of this module. `tests/test_private_names.py` touches each one, 
 | `free_rows` | Spark frees held rows when it collects its own garbage |
 | `is_below_jvm` | `stop()` waits until Spark is between two triggers |
 | `send_request` | kazoo reads nodes one by one, and builds a transaction for each multi |
+| `parquet_options` | `write_iceberg` writes by pyarrow's defaults, not by a table's `write.parquet.*` |
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import logging
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -296,3 +297,14 @@ def send_request(client: Any, request: Any) -> Any:
         call, result = client._call, client.handler.async_result()
     call(request, result)
     return result
+
+
+# pyiceberg.
+
+
+def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of pyarrow's writer of Parquet for the properties of an Iceberg table."""
+    with using("pyiceberg", "_get_parquet_writer_kwargs", "a table's write.parquet.* have no effect"):
+        from pyiceberg.io.pyarrow import _get_parquet_writer_kwargs
+
+        return {**_get_parquet_writer_kwargs(dict(properties))}

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, CharType, DataType, StringType, StructType, VarcharType
 
+from kinesis_trident.common.arrow_columns import find_invalid_texts
 from kinesis_trident.spout.errors import WriteError
 from kinesis_trident.spout.kinesis.put_entries import Column, Entries
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES
@@ -35,12 +36,14 @@ _SLICE = 2000
 """The most rows that are Python objects at a time."""
 
 _TEXT = (StringType, VarcharType, CharType)
-_TAKEN: dict[str, tuple[type[DataType], ...]] = {
+TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "data": (BinaryType, *_TEXT),
     "partitionKey": _TEXT,
     "explicitHashKey": _TEXT,
     STREAM_COLUMN: _TEXT,
 }
+"""The types of each column that is written."""
+
 _TYPES = {
     "data": "binary or string",
     "partitionKey": "string",
@@ -67,7 +70,7 @@ class WriteColumns:
         Raises:
             WriteError: naming all columns that are missing, duplicate, of a wrong type, or unknown.
         """
-        names = {name.lower(): name for name in _TAKEN}
+        names = {name.lower(): name for name in TAKEN}
         found: dict[str, int] = {}
         wrong = []
         for index, column in enumerate(schema.fields):
@@ -79,7 +82,7 @@ class WriteColumns:
                 wrong.append(f"column {name} is duplicate")
             else:
                 found[name] = index
-                if not isinstance(column.dataType, _TAKEN[name]):
+                if not isinstance(column.dataType, TAKEN[name]):
                     wrong.append(f"column {name} is {column.dataType.simpleString()}, not {_TYPES[name]}")
         if "data" not in found:
             wrong.append("column data (binary or string) is missing")
@@ -121,6 +124,7 @@ def streams_of(
             )
             raise WriteError(msg)
         column = column.fill_null(default)
+    _check_texts(STREAM_COLUMN, column)
     names = column.dictionary_encode()
     codes = names.indices.to_numpy()
     found = [_check_stream(name) for name in names.dictionary.to_pylist()]
@@ -169,7 +173,10 @@ def entries_of(
         if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
             data = data.cast(pa.large_binary())
         keys = _keys(part, columns, is_auto, rng)
+        _check_texts("partitionKey", keys)
         hashes = None if columns.explicit_hash_key is None else part.column(columns.explicit_hash_key)
+        if hashes is not None:
+            _check_texts("explicitHashKey", hashes)
         sizes = _lengths(data) + _lengths(keys)
         entries = Entries(_objects(data), _objects(keys), sizes, None if hashes is None else _objects(hashes))
         for row in np.flatnonzero(_find_unsure(data, keys, sizes, hashes)).tolist():
@@ -219,6 +226,17 @@ def _lengths(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
         pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     )
     return found
+
+
+def _check_texts(name: str, column: pa.Array) -> None:
+    wrong = find_invalid_texts(column)
+    if wrong is not None:
+        value = column.cast(pa.large_binary())[int(np.argmax(wrong))].as_py()
+        msg = (
+            f"the column {name} is no valid UTF-8 in {np.count_nonzero(wrong)} rows, the first has {value[:64]!r}. "
+            f"Filter out such rows, which is_valid_utf8({name!r}) finds"
+        )
+        raise WriteError(msg)
 
 
 def _find_unsure(

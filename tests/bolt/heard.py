@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinesis_trident import Outcomes
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.reports import Reports
 
@@ -29,3 +30,8 @@ class Heard:
     def failed(self) -> dict[int, str]:
         """Return what failed, by ordinal."""
         return {n: why for failed in self.reports.values() for n, why in told_by(failed).items()}
+
+
+def told(outcomes: Outcomes) -> dict[str, str]:
+    """Return the reasons of the records that a sink refused."""
+    return {message_id: str(failure) for message_id, failure in outcomes.failures.items()}

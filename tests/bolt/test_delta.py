@@ -18,13 +18,16 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from heard import told
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 
 from kinesis_trident import Outcomes, write_delta
 from kinesis_trident.bolt.errors import SinkError, TableChangedError, TwiceError
 from kinesis_trident.testing import EmbeddedKinesis
 
 ORDERS = "order_id string, amount double"
+LAST = "timestamp'9999-12-31 23:59:59.999999Z'"
 
 
 @pytest.fixture
@@ -112,14 +115,48 @@ def test_readers_find_each_value(spark: SparkSession, table: str) -> None:
     assert DeltaTable(table).metadata().partition_columns == ["kind", "day"]
 
 
-def test_times_that_python_does_not_have_are_written(spark: SparkSession, table: str) -> None:
-    """Milliseconds taken for seconds, and an end of all times."""
-    for txid, at in enumerate(
-        ("timestamp_seconds(1767225600000)", "timestamp'9999-12-31 23:59:59.999999Z'"), 1
-    ):
-        write_delta(orders(spark, "a").selectExpr("*", f"{at} AS at"), batch(txid), table)
-    read = DeltaTable(table).to_pyarrow_table()
-    assert sorted(read["at"].cast(pa.int64()).to_pylist()) == [253402300799999999, 1767225600000000000]
+def test_the_last_time_of_the_calendar_is_written(spark: SparkSession, table: str) -> None:
+    """Of its milliseconds there is none that is not less."""
+    write_delta(orders(spark, "a").selectExpr("*", f"{LAST} AS at"), batch(1), table)
+    assert DeltaTable(table).to_pyarrow_table()["at"].cast(pa.int64()).to_pylist() == [253402300799999999]
+
+
+def test_a_record_that_readers_cannot_read_fails_alone(spark: SparkSession, table: str) -> None:
+    """Milliseconds taken for seconds, also as a partition; what no text is; and a null where there is none."""
+    rows = spark.sql(
+        f"""SELECT * FROM VALUES ('m0', 'a', {LAST}, date'2026-01-01', array('x')),
+        ('m1', 'b', timestamp_seconds(1767225600000), date'2026-01-01', array('x')),
+        ('m2', 'c', {LAST}, date_add(date'2026-01-01', 10000000), array('x')),
+        ('m3', 'd', {LAST}, date'2026-01-01', array('x', CAST(x'ff' AS STRING))),
+        ('m4', CAST(x'c3' AS STRING), {LAST}, date'2026-01-01', array('x')),
+        ('m5', 'f', {LAST}, CAST(null AS date), null) AS t(messageId, order_id, at, day, many)"""
+    )
+    outcomes = batch(1)
+    write_delta(rows, outcomes, table, partition_by=["day", "order_id"])
+    assert told(outcomes) == {
+        "m1": "column 'at' is no time of the years 1 to 9999",
+        "m2": "column 'day' is no time of the years 1 to 9999",
+        "m3": "column 'many' is no valid UTF-8",
+        "m4": "column 'order_id' is no valid UTF-8",
+    }
+    assert sorted(row["order_id"] for row in DeltaTable(table).to_pyarrow_table().to_pylist()) == ["a", "f"]
+    with pytest.raises(SinkError, match=r"'at' is no time of .* Keep the column 'messageId' in the rows"):
+        write_delta(rows.drop("messageId").where("order_id = 'b'"), batch(2), table)
+    with pytest.raises(SinkError, match=r"'at' is no time of .* Its messageId is null, as outer joins make"):
+        write_delta(
+            rows.where("order_id = 'b'").withColumn("messageId", lit(None).cast("string")), batch(2), table
+        )
+    assert names_in(table) == ["a", "f"]
+
+
+def test_the_message_id_is_written_only_into_a_table_that_has_it(spark: SparkSession, table: str) -> None:
+    rows = orders(spark, "a").selectExpr("'m0' messageId", "*")
+    write_delta(rows, batch(1), table)
+    assert DeltaTable(table).to_pyarrow_table().column_names == ["order_id", "amount"]
+    fields = [Field("messageId", "string"), NAME, AMOUNT]
+    DeltaTable.create(f"{table}-2", Schema(fields))
+    write_delta(rows, batch(1), f"{table}-2")
+    assert DeltaTable(f"{table}-2").to_pyarrow_table()["messageId"].to_pylist() == ["m0"]
 
 
 def test_columns_that_the_rows_lack_are_null(spark: SparkSession, table: str) -> None:
@@ -195,7 +232,7 @@ def test_a_table_with_a_constraint_is_refused(spark: SparkSession, table: str) -
 
 def test_a_null_in_a_column_that_has_none_adds_nothing(spark: SparkSession, table: str) -> None:
     DeltaTable.create(table, Schema([Field("order_id", "string", nullable=False), AMOUNT]))
-    with pytest.raises(Exception, match="column 'order_id' of the table must not be null"):
+    with pytest.raises(SinkError, match=r"column 'order_id' is null\. Keep the column 'messageId'"):
         write_delta(spark.createDataFrame([(None, 1.0)], ORDERS), batch(1), table)
     with pytest.raises(
         SinkError, match="column 'order_id' of the table must not be null, and the rows do not have it"

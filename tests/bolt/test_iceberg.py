@@ -14,7 +14,9 @@ from typing import Any
 
 import boto3
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from heard import told
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -24,10 +26,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DoubleType, NestedField, StringType, TimestamptzType
 from pyspark.sql import DataFrame, SparkSession
+from test_private_names import absent
 
 from kinesis_trident import Outcomes, write_iceberg
 from kinesis_trident.bolt.errors import SinkError, StaleBatchError, TableChangedError
 from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.common import private_names
 from kinesis_trident.testing import EmbeddedKinesis
 
 ORDERS = "order_id string, amount double"
@@ -176,13 +180,59 @@ def test_the_characters_of_a_location_stand_for_themselves(
     assert names_in(catalog) == ["a"]
 
 
-def test_times_that_python_does_not_have_are_written(spark: SparkSession, catalog: Catalog) -> None:
-    """Milliseconds taken for seconds; of the other columns a file has its bounds."""
-    write(orders(spark, "a").selectExpr("*", "timestamp_seconds(1767225600000) AS at"), batch(1), catalog)
+def test_a_record_that_readers_cannot_read_fails_alone(spark: SparkSession, catalog: Catalog) -> None:
+    """Milliseconds taken for seconds, and what no text is: also within a column."""
+    rows = spark.sql(
+        """SELECT * FROM VALUES ('m0', 'a', timestamp_seconds(0), 'x'),
+        ('m1', 'b', timestamp_seconds(1767225600000), 'x'),
+        ('m2', 'c', timestamp_seconds(0), CAST(x'ff' AS STRING)) AS t(messageId, order_id, at, deep)"""
+    ).selectExpr("messageId", "order_id", "at", "struct(deep AS city) AS deep")
+    outcomes = batch(1)
+    write(rows, outcomes, catalog)
+    assert told(outcomes) == {
+        "m1": "column 'at' is no time of the years 1 to 9999",
+        "m2": "column 'deep.city' is no valid UTF-8",
+    }
     found = catalog.load_table(TABLE)
-    assert found.scan().to_arrow()["at"].cast(pa.int64()).to_pylist() == [1767225600000000000]
-    (file,) = (task.file for task in found.scan().plan_files())
-    assert file.lower_bounds.keys() == {1, 2}
+    assert found.scan().to_arrow().to_pylist() == [
+        {"order_id": "a", "at": datetime(1970, 1, 1, tzinfo=UTC), "deep": {"city": "x"}}
+    ]
+    with pytest.raises(SinkError, match=r"'at' is no time of .* Keep the column 'messageId' in the rows"):
+        write(rows.drop("messageId").where("order_id = 'b'"), batch(2), catalog)
+
+
+def test_the_least_whole_number_of_iceberg_takes_lesser_ones(spark: SparkSession, catalog: Catalog) -> None:
+    rows = spark.sql("SELECT 'a' order_id, 1Y tiny, 2S small, struct(3Y AS byte) deep")
+    for txid in (1, 2):
+        write(rows, batch(txid), catalog)
+    read = catalog.load_table(TABLE).scan().to_arrow().to_pylist()
+    assert read == [{"order_id": "a", "tiny": 1, "small": 2, "deep": {"byte": 3}}] * 2
+
+
+def test_the_properties_of_a_table_say_how_its_files_are_written(
+    spark: SparkSession, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"compression-codec": "gzip", "row-group-limit": "2", "dict-size-bytes": "1"}
+    schema = Schema(
+        NestedField(1, "order_id", StringType(), required=False),
+        NestedField(2, "amount", DoubleType(), required=False),
+    )
+    catalog.create_table(
+        TABLE, schema, properties={f"write.parquet.{key}": value for key, value in given.items()}
+    )
+
+    def footer() -> pq.FileMetaData:
+        (task,) = catalog.load_table(TABLE).scan().plan_files()
+        return pq.read_metadata(task.file.file_path.removeprefix("file://"))
+
+    write(orders(spark, "a", "b", "c"), batch(1), catalog)
+    assert [footer().row_group(at).num_rows for at in range(footer().num_row_groups)] == [2, 1]
+    assert footer().row_group(0).column(0).compression == "GZIP"
+    # Without the private name of pyiceberg the files are as good.
+    monkeypatch.setattr(private_names, "using", absent)
+    write(orders(spark, "d"), batch(1, epoch=2), catalog)
+    assert footer().row_group(0).column(0).compression == "SNAPPY"
+    assert names_in(catalog) == ["d"]
 
 
 def test_columns_that_the_rows_lack_are_null(spark: SparkSession, catalog: Catalog) -> None:
@@ -225,7 +275,7 @@ def test_what_a_table_cannot_be_is_refused(spark: SparkSession, catalog: Catalog
 def test_a_null_in_a_column_that_has_none_adds_nothing(spark: SparkSession, catalog: Catalog) -> None:
     name = NestedField(1, "order_id", StringType(), required=True)
     catalog.create_table(TABLE, Schema(name, NestedField(2, "amount", DoubleType(), required=False)))
-    with pytest.raises(Exception, match="column 'order_id' of the table must not be null"):
+    with pytest.raises(SinkError, match=r"column 'order_id' is null\. Keep the column 'messageId'"):
         write(spark.createDataFrame([(None, 1.0)], ORDERS), batch(1), catalog)
     with pytest.raises(SinkError, match="'order_id' of the table must not be null, and the rows do not have"):
         write(orders(spark, "a").select("amount"), batch(1), catalog)

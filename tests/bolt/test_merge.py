@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from heard import told
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructType
@@ -416,13 +417,49 @@ def test_a_record_that_the_table_cannot_hold_fails_alone(
             "m2": "column 'amount' is null",
         }
     with pytest.raises(
-        Exception, match=r"column 'order_id' is null\. Keep the column 'messageId' in the rows"
+        SinkError, match=r"column 'order_id' is null\. Keep the column 'messageId' in the rows"
     ):
         merge(orders(spark, *rows).drop("messageId"), batch(3), database)
+    with pytest.raises(SinkError, match=r"column 'order_id' is null\. Its messageId is null, as outer joins"):
+        merge(
+            orders(spark, *rows).selectExpr("nullif(messageId, 'm0') messageId", "* except (messageId)"),
+            batch(3),
+            database,
+        )
 
 
-def told(outcomes: Outcomes) -> dict[str, str]:
-    return {message_id: str(failure) for message_id, failure in outcomes.failures.items()}
+@SERVERS
+def test_a_row_that_the_database_refuses_and_no_record_names_is_told_before_the_commit(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE orders (order_id VARCHAR(3) PRIMARY KEY, version INT, amount REAL)"
+        )
+    rows = orders(spark, ("c", 1, 1.0), ("long", 1, 1.0)).selectExpr(
+        "nullif(messageId, 'm1') messageId", "* except (messageId)"
+    )
+    for txid, by_driver in enumerate((1 << 20, 0), 1):
+        outcomes = batch(txid)
+        with pytest.raises(
+            SinkError, match=r"(?s)too long.* Its messageId is null, as outer joins make them"
+        ):
+            merge(rows, outcomes, database, bytes_by_driver=by_driver)
+        assert (rows_of(engine), len(outcomes)) == ([], 0)
+
+
+def test_a_number_that_orders_nothing_hides_no_later_row(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    """To PostgreSQL a NaN is newer than each number."""
+    frame = "messageId string, order_id string, version double"
+    for txid, version in enumerate((1.0, float("nan"), float("inf"), 2.0), 1):
+        outcomes = batch(txid)
+        rows = spark.createDataFrame([("m", "a", version)], frame)
+        merge(rows, outcomes, database)
+        is_right = version in (1.0, 2.0)
+        assert told(outcomes) == ({} if is_right else {"m": "column 'version' is no finite number"})
+    assert rows_of(engine, "order_id, version") == [("a", 2.0)]
 
 
 def test_a_time_beyond_the_calendar_fails_alone(
@@ -437,19 +474,22 @@ def test_a_time_beyond_the_calendar_fails_alone(
     outcomes = batch(1)
     merge(rows.selectExpr("*", *times), outcomes, database)
     assert told(outcomes) == {
-        "m1": "column 'day' is no time of the years 1 to 9999",
-        "m2": "column 'day' is no time of the years 1 to 9999",
+        "m1": "column 'at' is no time of the years 1 to 9999",
+        "m2": "column 'at' is no time of the years 1 to 9999",
     }
     assert rows_of(engine, "order_id") == [("a",)]
 
 
-@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    ("database", "said"), [("mariadb", "finite number"), ("sqlite", "number")], indirect=["database"]
+)
 def test_a_number_that_is_none_fails_alone_where_the_database_has_no_such(
-    spark: SparkSession, engine: sa.Engine, database: str
+    spark: SparkSession, engine: sa.Engine, database: str, said: str
 ) -> None:
+    """SQLite would take it for null."""
     outcomes = batch(1)
     merge(orders(spark, ("a", 1, float("nan")), ("b", 1, 1.0), ("c", 1, None)), outcomes, database)
-    assert told(outcomes) == {"m0": "column 'amount' is no finite number"}
+    assert told(outcomes) == {"m0": f"column 'amount' is no {said}"}
     assert rows_of(engine) == [("b", 1, 1.0), ("c", 1, None)]
 
 

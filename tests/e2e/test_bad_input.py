@@ -367,6 +367,15 @@ def test_functions_of_the_wrong_arity_are_refused_when_they_are_given(stage: Sta
         stream.for_each_batch(lambda rows: None)
 
 
+def test_a_column_of_the_name_of_ours_is_refused_when_the_batch_function_is_given(stage: Stage) -> None:
+    for name in ("messageId", "MessageID"):
+        mapped = reliable(stage.load()).map(lambda record: ("a", "b"), f"id string, {name} string")
+        with pytest.raises(OperatorError, match=rf"map makes a column '{name}', .*Give yours another name"):
+            mapped.for_each_batch(lambda df, txid, outcomes: None)
+        # Without outcomes the rows have no other of this name.
+        mapped.for_each_batch(lambda df, txid: None)
+
+
 def test_only_the_stream_itself_can_be_tracked(stage: Stage) -> None:
     with pytest.raises(NotBareStreamError, match="a function that returns None drops the record"):
         reliable(stage.load().where("partitionKey = 'a'"))

@@ -1,0 +1,228 @@
+"""The types that sinks take: one row each, with what the sinks need to know of it and the values that nobody can read.
+
+What a row holds is decided in columns of Arrow, before anything is written: Spark and Arrow let values be that Python,
+databases and other readers do not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from kinesis_trident.bolt.errors import SinkError
+from kinesis_trident.common.arrow_columns import find_invalid_texts, values_of
+from kinesis_trident.common.instants import find_outside_calendar
+
+Mask = npt.NDArray[np.bool_]
+Find = Callable[[pa.Array], Mask | None]
+"""Returns which values of a column are wrong, or None if none is: nearly all columns are right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """Values of a type with which a row fails alone.
+
+    Attributes:
+        words: what such a value is.
+        find: finds them.
+    """
+
+    words: str
+    find: Find
+
+
+def _find_infinite(column: pa.Array) -> Mask | None:
+    return _find_others(pc.is_finite(column))
+
+
+def _find_nan(column: pa.Array) -> Mask | None:
+    return _find_others(pc.invert(pc.is_nan(column)))
+
+
+def _find_others(right: pa.Array) -> Mask | None:
+    return None if right.true_count + right.null_count == len(right) else ~values_of(right.fill_null(True))
+
+
+NO_TEXT = Poison("no valid UTF-8", find_invalid_texts)
+NO_TIME = Poison("no time of the years 1 to 9999", find_outside_calendar)
+NOT_FINITE = Poison("no finite number", _find_infinite)
+NAN = Poison("no number", _find_nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A type of Spark's columns.
+
+    Attributes:
+        sql: the Python types of the values of a database's columns that take it; none if a database has no such.
+        new: the column of a new table of a database, by its name in SQLAlchemy.
+        partitions: a new table can be partitioned by its values.
+        poison: values with which a row fails alone, in every sink.
+        strict: values with which a row fails alone in some columns: see `checks_of`.
+    """
+
+    sql: tuple[type, ...] = ()
+    new: str = ""
+    partitions: bool = False
+    poison: Poison | None = None
+    strict: bool = False
+
+
+_WHOLE, _BROKEN = (int, Decimal), (float, Decimal)
+
+KINDS: Mapping[type[T.DataType], Kind] = {
+    T.StringType: Kind(sql=(str, UUID), new="Text", partitions=True, poison=NO_TEXT),
+    T.BooleanType: Kind(sql=(bool,), new="Boolean", partitions=True),
+    T.ByteType: Kind(sql=_WHOLE, new="SmallInteger", partitions=True),
+    T.ShortType: Kind(sql=_WHOLE, new="SmallInteger", partitions=True),
+    T.IntegerType: Kind(sql=_WHOLE, new="Integer", partitions=True),
+    T.LongType: Kind(sql=_WHOLE, new="BigInteger", partitions=True),
+    T.DecimalType: Kind(sql=(Decimal,), new="Numeric"),
+    T.FloatType: Kind(sql=_BROKEN, new="Double", strict=True),
+    T.DoubleType: Kind(sql=_BROKEN, new="Double", strict=True),
+    T.DateType: Kind(sql=(date,), new="Date", partitions=True, poison=NO_TIME),
+    T.TimestampType: Kind(sql=(datetime,), new="DateTime", poison=NO_TIME),
+    T.TimestampNTZType: Kind(sql=(datetime,), new="DateTime", poison=NO_TIME),
+    T.BinaryType: Kind(sql=(bytes,), new="LargeBinary"),
+    # What is in these is checked as it is outside of them.
+    T.ArrayType: Kind(),
+    T.MapType: Kind(),
+    T.StructType: Kind(),
+}
+"""All types that a sink takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCheck:
+    """Finds the rows whose value of a column is wrong, also where it is within the column's values.
+
+    Attributes:
+        column: its name.
+        name: the same, with the names of the fields that lead to the value.
+        poison: the values.
+        path: of the value: the number of a field, or None for the elements of an array or a map.
+    """
+
+    column: str
+    name: str
+    poison: Poison
+    path: tuple[int | None, ...] = ()
+
+    def __call__(self, column: pa.Array) -> Mask | None:
+        """Return which rows are wrong; None if none is."""
+        return _find_within(column, self.path, self.poison.find)
+
+
+def _find_within(column: pa.Array, path: Sequence[int | None], find: Find) -> Mask | None:
+    if not path:
+        return find(column)
+    if path[0] is not None:
+        return _find_within(pc.struct_field(column, path[0]), path[1:], find)
+    if pa.types.is_map(column.type):
+        # Arrow has no other way to the entries of a part of a map.
+        entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        column = column.cast(pa.list_(entry))
+    found = _find_within(pc.list_flatten(column), path[1:], find)
+    if found is None:
+        return None
+    lengths = values_of(pc.list_value_length(column).fill_null(0))
+    wrong = np.zeros(len(column), np.bool_)
+    wrong[np.repeat(np.arange(len(column)), lengths)[found]] = True
+    return wrong
+
+
+def checks_of(
+    schema: T.StructType, columns: Collection[str], strict: Mapping[str, Poison]
+) -> list[ColumnCheck]:
+    """Return the checks of the columns that a sink writes.
+
+    Args:
+        schema: of the rows.
+        columns: those that are written.
+        strict: values that a float must not have there, such as where it decides which row is newer.
+    """
+    found: list[ColumnCheck] = []
+    for field in schema.fields:
+        if field.name in columns:
+            found += (
+                ColumnCheck(field.name, name, poison, path)
+                for name, poison, path in _poisons_within(field.name, field.dataType, ())
+            )
+            if field.name in strict and (kind := kind_of(field.dataType)) and kind.strict:
+                found.append(ColumnCheck(field.name, field.name, strict[field.name]))
+    return found
+
+
+def _poisons_within(
+    name: str, of: T.DataType, path: tuple[int | None, ...]
+) -> Iterator[tuple[str, Poison, tuple[int | None, ...]]]:
+    kind = kind_of(of)
+    if kind is not None and kind.poison is not None:
+        yield name, kind.poison, path
+    for inner, place, found in _parts(name, of):
+        yield from _poisons_within(inner, found, (*path, *place))
+
+
+def _parts(name: str, of: T.DataType) -> Iterator[tuple[str, tuple[int | None, ...], T.DataType]]:
+    """Yield the types that one consists of, each with its name and the way to it."""
+    match of:
+        case T.StructType():
+            for place, field in enumerate(of.fields):
+                yield f"{name}.{field.name}", (place,), field.dataType
+        case T.ArrayType():
+            yield name, (None,), of.elementType
+        case T.MapType():
+            yield name, (None, 0), of.keyType
+            yield name, (None, 1), of.valueType
+
+
+def kind_of(of: T.DataType) -> Kind | None:
+    """Return what sinks know of a type; None for one that no sink takes."""
+    return KINDS.get(type(of))
+
+
+def refuse_types(schema: T.StructType, where: str) -> None:
+    """Refuse columns of a type that no table of files has.
+
+    Raises:
+        SinkError: it names them.
+    """
+    if unknown := [one for field in schema.fields for one in _find_unknown(field.name, field.dataType)]:
+        msg = f"{where} cannot have the rows: {'; '.join(unknown)}. Cast them, for example to text, or leave them out"
+        raise SinkError(msg)
+
+
+def _find_unknown(name: str, of: T.DataType) -> Iterator[str]:
+    if kind_of(of) is None:
+        yield f"column {name!r} is {of.simpleString()}"
+    for inner, _, found in _parts(name, of):
+        yield from _find_unknown(inner, found)
+
+
+def refuse_partitions(schema: T.StructType, columns: Sequence[str], where: str) -> None:
+    """Refuse columns by whose values a table cannot be partitioned.
+
+    Raises:
+        SinkError: one is missing, or has another type than text, a whole number, a boolean or a date.
+    """
+    types = {field.name: field.dataType for field in schema.fields}
+    for name in columns:
+        kind = kind_of(types[name]) if name in types else None
+        if kind is None or not kind.partitions:
+            is_what = (
+                f"has the type {types[name].simpleString()}" if name in types else "is not among the columns"
+            )
+            msg = (
+                f"{where} cannot be partitioned by {name!r}, which {is_what}. Partition by text, whole "
+                "numbers, booleans or dates"
+            )
+            raise SinkError(msg)
