@@ -15,7 +15,7 @@ from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from who_writes import callers, writers
 
-from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, Kind
+from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind
 from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
@@ -167,7 +167,7 @@ SQL_WORDS = {
 """The Python types of the values of a database's columns."""
 
 
-def kind_row(of: type[DataType], kind: Kind) -> tuple[str, str, str, str, str]:
+def kind_row(of: type[DataType], kind: ColumnKind) -> tuple[str, str, str, str, str]:
     """Return the name of a type, and what the sinks take of it."""
     made = {ArrayType: "array", MapType: "map", StructType: "struct", DecimalType: "decimal"}.get(
         of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.sinks.kinds import ColumnCheck, Mask, Poison, checks_of
+from kinesis_trident.bolt.sinks.kinds import ColumnCheck, Mask
 from kinesis_trident.common.arrow_columns import booleans, find_invalid_texts, values_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
 
@@ -91,17 +91,6 @@ class Fitting:
     required: Sequence[str]
     checks: Sequence[ColumnCheck]
     has_ids: bool
-
-    @classmethod
-    def of(
-        cls,
-        schema: StructType,
-        columns: Collection[str],
-        required: Iterable[str],
-        strict: Mapping[str, Poison],
-    ) -> Fitting:
-        """Return the rule for rows of a schema; `strict` is that of `checks_of`."""
-        return cls(tuple(required), tuple(checks_of(schema, columns, strict)), has_ids(schema))
 
     def fit(self, batch: pa.RecordBatch, unfit: Unfit) -> pa.RecordBatch:
         """Return the rows of a batch that fit; the others are added to `unfit`, with all rows of their records."""

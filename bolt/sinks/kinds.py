@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 import numpy as np
@@ -52,14 +53,25 @@ def _find_others(right: pa.Array) -> Mask | None:
     return None if right.true_count + right.null_count == len(right) else ~values_of(right.fill_null(True))
 
 
+def _find_null(column: pa.Array) -> Mask | None:
+    return values_of(column.is_null()) if column.null_count else None
+
+
+def _find_null_field(place: int, column: pa.Array) -> Mask | None:
+    """Return which values have a null in a field, those aside that are null themselves."""
+    found = _find_null(pc.struct_field(column, place))
+    return None if found is None else found & values_of(column.is_valid())
+
+
 NO_TEXT = Poison("no valid UTF-8", find_invalid_texts)
 NO_TIME = Poison("no time of the years 1 to 9999", find_outside_calendar)
 NOT_FINITE = Poison("no finite number", _find_infinite)
 NAN = Poison("no number", _find_nan)
+NULL = Poison("null", _find_null)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ColumnKind:
     """A type of Spark's columns.
 
     Attributes:
@@ -79,24 +91,24 @@ class Kind:
 
 _WHOLE, _BROKEN = (int, Decimal), (float, Decimal)
 
-KINDS: Mapping[type[T.DataType], Kind] = {
-    T.StringType: Kind(sql=(str, UUID), new="Text", partitions=True, poison=NO_TEXT),
-    T.BooleanType: Kind(sql=(bool,), new="Boolean", partitions=True),
-    T.ByteType: Kind(sql=_WHOLE, new="SmallInteger", partitions=True),
-    T.ShortType: Kind(sql=_WHOLE, new="SmallInteger", partitions=True),
-    T.IntegerType: Kind(sql=_WHOLE, new="Integer", partitions=True),
-    T.LongType: Kind(sql=_WHOLE, new="BigInteger", partitions=True),
-    T.DecimalType: Kind(sql=(Decimal,), new="Numeric"),
-    T.FloatType: Kind(sql=_BROKEN, new="Double", strict=True),
-    T.DoubleType: Kind(sql=_BROKEN, new="Double", strict=True),
-    T.DateType: Kind(sql=(date,), new="Date", partitions=True, poison=NO_TIME),
-    T.TimestampType: Kind(sql=(datetime,), new="DateTime", poison=NO_TIME),
-    T.TimestampNTZType: Kind(sql=(datetime,), new="DateTime", poison=NO_TIME),
-    T.BinaryType: Kind(sql=(bytes,), new="LargeBinary"),
+KINDS: Mapping[type[T.DataType], ColumnKind] = {
+    T.StringType: ColumnKind(sql=(str, UUID), new="Text", partitions=True, poison=NO_TEXT),
+    T.BooleanType: ColumnKind(sql=(bool,), new="Boolean", partitions=True),
+    T.ByteType: ColumnKind(sql=_WHOLE, new="SmallInteger", partitions=True),
+    T.ShortType: ColumnKind(sql=_WHOLE, new="SmallInteger", partitions=True),
+    T.IntegerType: ColumnKind(sql=_WHOLE, new="Integer", partitions=True),
+    T.LongType: ColumnKind(sql=_WHOLE, new="BigInteger", partitions=True),
+    T.DecimalType: ColumnKind(sql=(Decimal,), new="Numeric"),
+    T.FloatType: ColumnKind(sql=_BROKEN, new="Double", strict=True),
+    T.DoubleType: ColumnKind(sql=_BROKEN, new="Double", strict=True),
+    T.DateType: ColumnKind(sql=(date,), new="Date", partitions=True, poison=NO_TIME),
+    T.TimestampType: ColumnKind(sql=(datetime,), new="DateTime", poison=NO_TIME),
+    T.TimestampNTZType: ColumnKind(sql=(datetime,), new="DateTime", poison=NO_TIME),
+    T.BinaryType: ColumnKind(sql=(bytes,), new="LargeBinary"),
     # What is in these is checked as it is outside of them.
-    T.ArrayType: Kind(),
-    T.MapType: Kind(),
-    T.StructType: Kind(),
+    T.ArrayType: ColumnKind(),
+    T.MapType: ColumnKind(),
+    T.StructType: ColumnKind(),
 }
 """All types that a sink takes."""
 
@@ -146,7 +158,7 @@ def checks_of(
     """Return the checks of the columns that a sink writes.
 
     Args:
-        schema: of the rows.
+        schema: of the table, which says what must not be null within a column.
         columns: those that are written.
         strict: values that a float must not have there, such as where it decides which row is newer.
     """
@@ -168,6 +180,15 @@ def _poisons_within(
     kind = kind_of(of)
     if kind is not None and kind.poison is not None:
         yield name, kind.poison, path
+    match of:
+        case T.StructType():
+            for number, field in enumerate(of.fields):
+                if not field.nullable:
+                    yield f"{name}.{field.name}", Poison(NULL.words, partial(_find_null_field, number)), path
+        case T.ArrayType(containsNull=False):
+            yield name, NULL, (*path, None)
+        case T.MapType(valueContainsNull=False):
+            yield name, NULL, (*path, None, 1)
     for inner, place, found in _parts(name, of):
         yield from _poisons_within(inner, found, (*path, *place))
 
@@ -185,7 +206,7 @@ def _parts(name: str, of: T.DataType) -> Iterator[tuple[str, tuple[int | None, .
             yield name, (None, 1), of.valueType
 
 
-def kind_of(of: T.DataType) -> Kind | None:
+def kind_of(of: T.DataType) -> ColumnKind | None:
     """Return what sinks know of a type; None for one that no sink takes."""
     return KINDS.get(type(of))
 

@@ -21,8 +21,8 @@ from kinesis_trident.bolt.errors import SinkError, TargetAwayError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.fence import begin_fenced, bound_waits, describe, sink_error
-from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit
-from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison
+from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit, has_ids
+from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison, checks_of
 from kinesis_trident.bolt.sinks.merge_rows import ChangedMeanwhileError, Merging
 from kinesis_trident.bolt.sinks.merge_tables import MergeTables, load_rows, marks_of, open_tables
 from kinesis_trident.common.arrow_schemas import arrow_schema
@@ -209,7 +209,7 @@ def _fitting(tables: MergeTables, schema: StructType, url: sa.URL) -> Fitting:
         strict = dict.fromkeys(tables.columns, NAN)
     # To PostgreSQL a NaN is newer than each number: it would hide every later row of its key.
     strict.update(dict.fromkeys((*tables.key, *tables.order_by), NOT_FINITE))
-    return Fitting.of(schema, tables.columns, tables.required, strict)
+    return Fitting(tables.required, checks_of(schema, tables.columns, strict), has_ids(schema))
 
 
 @dataclass(frozen=True)

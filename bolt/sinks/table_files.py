@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit
-from kinesis_trident.bolt.sinks.kinds import refuse_partitions, refuse_types
+from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit, has_ids
+from kinesis_trident.bolt.sinks.kinds import checks_of, refuse_partitions, refuse_types
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.arrow_streams import from_stream, to_stream
 from kinesis_trident.common.folder import Folder
@@ -300,4 +300,4 @@ def fit_into(rows: StructType, columns: StructType, where: str) -> Fitting:
             "columns, or alter the table"
         )
         raise SinkError(msg)
-    return Fitting.of(rows, ours, required, {})
+    return Fitting(required, checks_of(columns, ours, {}), has_ids(rows))

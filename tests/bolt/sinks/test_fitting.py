@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -28,8 +29,8 @@ from pyspark.sql.types import (
 
 from kinesis_trident import Outcomes
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.sinks.fitting import Fitting, Unfit
-from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison
+from kinesis_trident.bolt.sinks.fitting import Fitting, Unfit, has_ids
+from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison, checks_of
 from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
 
 DAY = 86_400_000_000
@@ -86,6 +87,10 @@ def plain(kind: pa.DataType, *, null: bool = True) -> st.SearchStrategy[Any]:
     return st.none() | found if null else found
 
 
+def fitting(schema: StructType, columns: list[str], *required: str, **strict: Poison) -> Fitting:
+    return Fitting(required, checks_of(schema, columns, strict), has_ids(schema))
+
+
 def ids_of(count: int) -> pa.Array:
     return pa.array([f"m{i}" for i in range(count)], pa.string())
 
@@ -99,7 +104,7 @@ def test_a_row_fits_if_each_of_its_values_can_be_read(
     batch = pa.record_batch([column(values, arrow), ids_of(len(values))], ["x", "messageId"]).slice(skipped)
     schema = StructType([StructField("x", kind), StructField("messageId", StringType())])
     unfit = Unfit()
-    rows = Fitting.of(schema, ["x", "messageId"], (), {}).fit(batch, unfit)
+    rows = fitting(schema, ["x", "messageId"]).fit(batch, unfit)
     rows.to_pylist()
     read = {
         name
@@ -118,7 +123,7 @@ def fit(
 ) -> tuple[list[Any], Unfit]:
     batch = pa.record_batch([pa.array(values, pa.float64()), pa.array(ids, pa.string())], ["x", "messageId"])
     unfit = Unfit()
-    rows = Fitting.of(ROWS, ["x"], required, strict).fit(batch, unfit)
+    rows = fitting(ROWS, ["x"], *required, **strict).fit(batch, unfit)
     return rows["x"].to_pylist(), unfit
 
 
@@ -142,10 +147,39 @@ def test_numbers_where_they_decide(poison: Poison, said: str, rows: list[float |
     assert set(unfit.reasons.values()) == {said}
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        (StructType([StructField("a", IntegerType(), nullable=False)]), [(1,), None, (None,)], "x.a"),
+        (ArrayType(IntegerType(), containsNull=False), [[1], None, [1, None]], "x"),
+        (
+            MapType(StringType(), IntegerType(), valueContainsNull=False),
+            [[(b"k", 1)], None, [(b"k", None)]],
+            "x",
+        ),
+        (
+            ArrayType(StructType([StructField("a", IntegerType(), nullable=False)])),
+            [[(1,), None], [], [(None,)]],
+            "x.a",
+        ),
+    ],
+)
+def test_a_null_within_a_column_that_has_none_there(kind: DataType, values: list[Any], said: str) -> None:
+    schema = StructType([StructField("x", kind), StructField("messageId", StringType())])
+    # Spark's rows may have one there.
+    loose = StructType.fromJson(json.loads(schema.json().replace("false", "true")))["x"].dataType
+    batch = pa.record_batch(
+        [column(values, to_arrow_type(loose, timezone="UTC")), ids_of(3)], ["x", "messageId"]
+    )
+    unfit = Unfit()
+    assert fitting(schema, ["x"]).fit(batch, unfit).num_rows == 2
+    assert unfit.reasons == {"m2": f"column {said!r} is null"}
+
+
 def test_a_batch_that_fits_is_passed_on_as_it_is() -> None:
     batch = pa.record_batch([pa.array([1.0]), pa.array(["a"])], ["x", "messageId"])
     unfit = Unfit()
-    assert Fitting.of(ROWS, ["x", "messageId"], ["x"], {"x": NOT_FINITE}).fit(batch, unfit) is batch
+    assert fitting(ROWS, ["x", "messageId"], "x", x=NOT_FINITE).fit(batch, unfit) is batch
     assert not unfit
 
 
@@ -161,7 +195,7 @@ def test_a_row_that_no_record_names_refuses_the_batch(schema: StructType, said: 
     for ids in ([None, None], column([b"\xff", None], pa.string())):
         batch = pa.record_batch([pa.nulls(2, pa.float64()), pa.array(ids, pa.string())], ["x", "messageId"])
         unfit = Unfit()
-        Fitting.of(schema, ["x"], ["x"], {}).fit(batch, unfit)
+        fitting(schema, ["x"], "x").fit(batch, unfit)
         # One is enough, however many rows the batch has.
         (row,) = pa.Table.from_pylist([unfit.columns()]).to_pylist()
         again = Unfit()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from heard import told
 from hypothesis import given, strategies as st
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo, IsNull
@@ -38,6 +39,7 @@ from pyiceberg.types import (
     FloatType,
     IcebergType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
@@ -151,6 +153,44 @@ def test_the_partitions_of_iceberg_are_those_of_pyiceberg(
         is_it = IsNull(name) if value is None else EqualTo(name, literal)
         # Two tasks have each of them twice.
         assert len(found.scan(is_it).to_arrow()) == 4, value
+
+
+def test_a_null_where_the_table_has_none_within_a_column_fails_alone(catalog: Catalog) -> None:
+    city = NestedField(3, "city", StringType(), required=True)
+    schema = Schema(
+        NestedField(1, "messageId", StringType(), required=False),
+        NestedField(2, "address", StructType(city), required=False),
+        NestedField(4, "tags", ListType(5, StringType(), element_required=True), required=False),
+    )
+    catalog.create_table(TABLE, schema)
+    rows = pa.Table.from_pylist(
+        [
+            {"messageId": "m0", "address": {"city": "Bern"}, "tags": ["a"]},
+            {"messageId": "m1", "address": {"city": None}, "tags": ["a"]},
+            {"messageId": "m2", "address": None, "tags": ["a", None]},
+            {"messageId": "m3", "address": None, "tags": None},
+        ]
+    )
+    outcomes = Outcomes(1, "job", 1)
+    frame: Any = LocalSession().frame(from_arrow_schema(rows.schema), [rows.to_batches()])
+    write_iceberg(frame, outcomes, TABLE, catalog=catalog)
+    assert told(outcomes) == {"m1": "column 'address.city' is null", "m2": "column 'tags' is null"}
+    assert catalog.load_table(TABLE).scan().to_arrow()["messageId"].to_pylist() == ["m0", "m3"]
+
+
+def test_a_partition_that_was_taken_back_and_its_column(catalog: Catalog) -> None:
+    """Of a table of the first format something of it stays."""
+    schema = Schema(
+        NestedField(1, "n", LongType(), required=False), NestedField(2, "city", StringType(), required=False)
+    )
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "city"))
+    catalog.create_table(TABLE, schema, partition_spec=spec, properties={"format-version": "1"})
+    write(pa.table({"n": [1], "city": ["Bern"]}), Outcomes(1, "job", 1), catalog)
+    with catalog.load_table(TABLE).update_spec() as update:
+        update.remove_field("city")
+    assert [str(field.transform) for field in catalog.load_table(TABLE).spec().fields] == ["void"]
+    write(pa.table({"n": [2], "city": ["Rome"]}), Outcomes(1, "job", 2), catalog)
+    assert sorted(catalog.load_table(TABLE).scan().to_arrow()["n"].to_pylist()) == [1, 1, 2, 2]
 
 
 # Files that are open.
