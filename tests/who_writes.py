@@ -52,6 +52,7 @@ READS = frozenset(
         "read_finished",
         "read_together",
         "list_rejected",
+        "list_stored",
         "runs",
         "settled",
         "start",

@@ -50,6 +50,11 @@ class Requests(NamedTuple):
 class ExternalStore(StorePart):
     """The nodes below `external`, made by any process, and those below `rejected`, which nobody could read."""
 
+    @property
+    def folder(self) -> str:
+        """The path of the folder of all requests."""
+        return self._layout.external
+
     def read(self) -> Requests:
         """Return the requests of other processes, oldest first; `shards.settle` removes those it is told of.
 
@@ -57,7 +62,7 @@ class ExternalStore(StorePart):
         """
         requests = Requests({}, {})
         # Any process may write here, so read one at a time: an unreadable request must not hide others.
-        for path, node in self._stored()[1]:
+        for path, node in self.list_stored()[1]:
             folder, _, name = path.rpartition("/")
             try:
                 shard = unescape(folder.rpartition("/")[2])
@@ -70,7 +75,7 @@ class ExternalStore(StorePart):
                 requests.asked.setdefault(shard, {})[name] = request
         return requests
 
-    def _stored(self) -> tuple[list[str], list[tuple[str, Found]]]:
+    def list_stored(self) -> tuple[list[str], list[tuple[str, Found]]]:
         """Return the folders of shards, and the requests below them as they are stored, oldest first."""
         listed = self._session.children([self._layout.external], fresh=True)[0] or []
         folders = [f"{self._layout.external}/{name}" for name in listed]
@@ -95,7 +100,7 @@ class ExternalStore(StorePart):
             FencedError: a newer run has taken over.
         """
         for _ in range(RACES):
-            folders, stored = old._stored()
+            folders, stored = old.list_stored()
             moves: list[list[Op]] = []
             made: dict[str, str] = {}
             for folder in dict.fromkeys(path.rpartition("/")[0] for path, _ in stored):
@@ -111,17 +116,17 @@ class ExternalStore(StorePart):
                 for pack in pack_writes(moves, PACK_SIZE):
                     self._nodes.commit(pack, epoch)
                 # The folder of all goes too: who asks there from now on is refused, and looks for the new home.
-                emptied = [*map(Delete, folders), Delete(old._layout.external)]
+                emptied = [*map(Delete, folders), Delete(old.folder)]
                 self._nodes.commit([*emptied, Write(self._layout.external, b"")], epoch)
             except Refused as refused:
-                if refused.kind is NOT_EMPTY and refused.op.path not in (*folders, old._layout.external):
+                if refused.kind is NOT_EMPTY and refused.op.path not in (*folders, old.folder):
                     raise stray_child_error(refused.op.path) from None
-                if refused.kind is MISSING and refused.op.path == old._layout.external:
+                if refused.kind is MISSING and refused.op.path == old.folder:
                     # An earlier attempt has closed it.
                     return
                 continue
             return
-        raise too_many_races(old._layout.external)
+        raise too_many_races(old.folder)
 
     def reject(self, path: str, epoch: int) -> str:
         """Move an unreadable request below `rejected`; at most 100 are kept.
