@@ -17,6 +17,7 @@ from kinesis_trident.bolt.errors import BoltError
 
 CAUGHT = {
     "ChangedMeanwhileError",
+    "LostCommitError",
     "MissingNameError",
     "NewerVersionError",
     "NotPlannedError",
@@ -71,6 +72,7 @@ def test_each_package_has_one_root_of_its_errors(modules: list[ModuleType]) -> N
         ("checkpoint", "CheckpointError"),
         ("console", "ConsoleError"),
         ("spout", "SpoutError"),
+        ("common", "FolderError"),
         ("common", "MissingPackageError"),
         ("tracker", "TrackerError"),
         ("trident", "TridentError"),

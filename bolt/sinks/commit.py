@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from kinesis_trident.bolt.errors import SinkError, TableChangedError
+from kinesis_trident.bolt.errors import SinkError, TableChangedError, TargetAwayError
 from kinesis_trident.bolt.mark import Again, Batch, WriterMark
 from kinesis_trident.bolt.sinks.relied import Relied
 
@@ -69,8 +69,21 @@ def add(target: FilesTarget, batch: Batch, relied: Relied, files: Files) -> None
 
     Raises:
         TableChangedError: the table is not as it was relied on, or files are gone; nothing was added.
+        TargetAwayError: other writers came before again and again, or no answer came.
         FencedError, StaleBatchError, SinkError: as `Batch.meet` and `FilesTarget.earlier`; nothing was added.
     """
+    try:
+        _add(target, batch, relied, files)
+    except target.lost as error:
+        msg = (
+            f"batch {batch.txid} was not added to {target.where} in {_TRIES} tries: other writers of the table came "
+            f"before each time, or it does not answer ({error}). The batch is tried again. If it stays so, let others "
+            "write less often"
+        )
+        raise TargetAwayError(msg) from error
+
+
+def _add(target: FilesTarget, batch: Batch, relied: Relied, files: Files) -> None:
     has_put = False
     for attempt in Retrying(
         stop=stop_after_attempt(_TRIES),

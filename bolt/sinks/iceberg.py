@@ -212,7 +212,7 @@ def _options(found: Table) -> dict[str, Any]:
     return {"row_group_size": rows}
 
 
-class _LostCommitError(Exception):
+class LostCommitError(Exception):
     """Another writer's commit came before: pyiceberg would make its own again on top of that, unseen."""
 
 
@@ -232,7 +232,7 @@ class _IcebergTarget:
     def lost(self) -> tuple[type[Exception], ...]:
         from pyiceberg.exceptions import CommitStateUnknownException, ValidationException
 
-        return (_LostCommitError, CommitStateUnknownException, ValidationException)
+        return (LostCommitError, CommitStateUnknownException, ValidationException)
 
     def load(self) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError
@@ -331,7 +331,7 @@ class _OneTry:
         try:
             return self.catalog.commit_table(table, (*requirements, *as_loaded), updates)
         except CommitFailedException as error:
-            raise _LostCommitError(str(error)) from error
+            raise LostCommitError(str(error)) from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.catalog, name)

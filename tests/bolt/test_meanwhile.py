@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -20,10 +21,12 @@ from local_rows import local_rows
 from meanwhile import ADDED, AGAIN, DEEDS, REFUSED, STEPS, TABLE, Deed, catalog_at, delta_at, rows_of
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from tenacity import wait_none
 from thorough import examples
 
 from kinesis_trident import Outcomes, write_delta, write_iceberg
-from kinesis_trident.bolt.errors import BatchFailedError, SinkError, TableChangedError
+from kinesis_trident.bolt.errors import BatchFailedError, SinkError, TableChangedError, TargetAwayError
+from kinesis_trident.bolt.sinks import commit
 
 LOOKED, WRITTEN, COMMIT = STEPS
 OURS = ["a", "b"]
@@ -112,6 +115,33 @@ def test_what_another_writer_may_do_meanwhile(tmp_path: Path, kind: str, deed: D
 
 def test_the_page_has_what_was_played() -> None:
     assert MEANWHILE_TABLE.read() == MEANWHILE_TABLE.render()
+
+
+def test_a_batch_that_others_always_come_before_is_tried_again_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Delta lets both commit: neither has read what the other adds.
+    kind = "iceberg"
+    begin(kind, tmp_path)
+    monkeypatch.setattr(commit, "wait_random_exponential", lambda **_: wait_none())
+    monkeypatch.setattr(commit, "_TRIES", 3)
+    owner, name = COMMITS[kind]
+    put, writing = getattr(owner, name), False
+
+    def before(*given: Any, **named: Any) -> Any:
+        nonlocal writing
+        if not writing:
+            writing = True
+            write(kind, tmp_path, ["c"], Outcomes(1, f"other-{uuid4().hex}", 1), {})
+            writing = False
+        return put(*given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, before)
+        with pytest.raises(TargetAwayError, match="3 tries: other writers of the table came before"):
+            write(kind, tmp_path, ["d"], Outcomes(1, "orders-job", 9), {})
+    write(kind, tmp_path, ["d"], Outcomes(1, "orders-job", 9), {})
+    assert read(kind, tmp_path)["d"] == 1
 
 
 def test_two_applications_that_create_one_iceberg_table_at_once(tmp_path: Path) -> None:
