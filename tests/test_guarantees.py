@@ -40,7 +40,7 @@ TESTS = {
     "Retention is 24": "runbook/test_runbook_stopped.py a_replay_whose_records_are_gone",
     "1. **Replace by txid": "test_sinks.py a_folder_for_each | test_sinks.py a_fenced_transaction",
     "2. **Undo rows": "bolt/tracking/test_current_batch.py what_operators_and_sink_refuse_comes_back",
-    "3. **Make map functions": "bolt/tracking/test_reports.py a_record_that_failed_in_any_run_has_failed",
+    "3. **Make map functions": "bolt/tracking/test_reports.py failures_merge_whatever_the_order",
     "A sink that replaces stays": "e2e/test_topology.py a_replay_applies_the_verdict |" + MODEL,
     "The epoch is checked": "e2e/test_takeover.py a_driver_that_slept_before_its_batch_writes_nothing |"
     "bolt/test_stale_batch.py rows_of_another_run_are_not_handed_over",

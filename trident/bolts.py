@@ -305,7 +305,8 @@ class WindowedBolt(_OnState):
         """Process a window."""
         raise NotImplementedError
 
-    def _check_input(self, name: str, fields: StructType) -> None:
+    def check_input(self, name: str, fields: StructType) -> None:
+        """Check that windows can keep the fields that the bolt takes, and that the time is one."""
         what = f"bolt {name!r}"
         for one in choose_fields(self._inputs, fields, what):
             check_kind(f"{what}: the field {one!r}", self._factory, fields[one].dataType)

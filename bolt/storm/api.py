@@ -346,7 +346,7 @@ class Bolt:
         self.prepare(context, collector)
         return self.execute
 
-    def _check_input(self, name: str, fields: StructType) -> None:
+    def check_input(self, name: str, fields: StructType) -> None:
         """Check the fields of a stream that the bolt takes, when the topology is built."""
 
     def _finish(self) -> None:

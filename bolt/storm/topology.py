@@ -314,7 +314,7 @@ class TopologyBuilder(StormNames):
         inputs = inputs_of(declared, given)
         if isinstance(declared.bolt, Bolt):
             for fields in given.values():
-                declared.bolt._check_input(declared.name, fields)
+                declared.bolt.check_input(declared.name, fields)
         part = BoltPart(declared.bolt, inputs, streams, configuration, tick)
         if part.stays and declared.parallelism is not None:
             msg = (

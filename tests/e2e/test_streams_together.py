@@ -13,6 +13,7 @@ from kinesis_trident import Reliable, reliable, stop
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import Target, open_stores
 from kinesis_trident.console.views import VIEWS
@@ -65,7 +66,8 @@ def test_two_streams_are_one_source_with_outcomes_of_their_own(
         (store,) = stores
         rows = VIEWS["checkpoints"](take_snapshot(store), 0).rows
         assert sorted(row["shard"] for row in rows) == sorted(shards)
-        letters = VIEWS["dead-letters"](take_snapshot(store, other.stream), 0).rows
+        (snapshot,) = scope_of(stores, other.stream).snapshots()
+        letters = VIEWS["dead-letters"](snapshot, 0).rows
         assert [row["message_id"] for row in letters] == bad[1:]
 
     again = stage.put(["e"]) + other.put(["f"])
