@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from altering import ENDS
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from who_writes import callers, writers
@@ -151,6 +152,14 @@ MEANWHILE_TABLE = DocTable(
     "end of meanwhile",
     ("another writer", "Delta: the batch", "Iceberg: the batch"),
     [deed.row() for deed in DEEDS],
+)
+
+ALTERING_TABLE = DocTable(
+    "sinks.md",
+    "altering: rendered from tests/altering.py",
+    "end of altering",
+    ("another session", "the batch"),
+    list(ENDS.items()),
 )
 
 SQL_WORDS = {

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from altering import CHANGES, CREATE, ENDS
+from doc_tables import ALTERING_TABLE
+from meanwhile import ADDED, AGAIN, REFUSED
 from test_merge_causes import merge, orders
 from thorough import CHAOS, cases
 
@@ -16,48 +19,6 @@ from kinesis_trident.bolt.errors import BatchFailedError, SinkError, TableChange
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.common.database import engine_of
 
-CREATE = (
-    "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, version INTEGER NOT NULL, "
-    "amount DOUBLE PRECISION, note VARCHAR(9))"
-)
-CHANGES = {
-    "type": {
-        "postgresql": ["ALTER TABLE orders ALTER amount TYPE INTEGER"],
-        "mysql": ["ALTER TABLE orders MODIFY amount INTEGER"],
-    },
-    "drop": ["ALTER TABLE orders DROP COLUMN amount"],
-    "rename": ["ALTER TABLE orders RENAME COLUMN amount TO price"],
-    "drop what is not written": ["ALTER TABLE orders DROP COLUMN note"],
-    "add": ["ALTER TABLE orders ADD COLUMN city VARCHAR(9)"],
-    "add what must not be null": {
-        "postgresql": ["TRUNCATE orders", "ALTER TABLE orders ADD COLUMN city VARCHAR(9) NOT NULL"],
-        # It fills in an empty text.
-        "mysql": ["ALTER TABLE orders ADD COLUMN city VARCHAR(9) NOT NULL"],
-    },
-    "not null": {
-        "postgresql": ["ALTER TABLE orders ALTER amount SET NOT NULL"],
-        "mysql": ["ALTER TABLE orders MODIFY amount DOUBLE NOT NULL"],
-    },
-    "key": {
-        "postgresql": ["ALTER TABLE orders DROP CONSTRAINT orders_pkey"],
-        "mysql": ["ALTER TABLE orders DROP PRIMARY KEY"],
-    },
-    "another order": [
-        "DROP TABLE orders",
-        "CREATE TABLE orders (amount DOUBLE PRECISION, version INTEGER NOT NULL, order_id VARCHAR(9) PRIMARY KEY)",
-    ],
-    "drop the table": ["DROP TABLE orders"],
-    "rename the table": ["ALTER TABLE orders RENAME TO gone"],
-    "truncate": {
-        "postgresql": ["TRUNCATE orders"],
-        "mysql": ["TRUNCATE orders"],
-        "sqlite": ["DELETE FROM orders"],
-    },
-    "check": {
-        "postgresql": ["ALTER TABLE orders ADD CHECK (amount < 9)"],
-        "mysql": ["ALTER TABLE orders ADD CHECK (amount < 9)"],
-    },
-}
 WAITS = {
     "postgresql": "SET lock_timeout = '50ms'",
     "mysql": "SET lock_wait_timeout = 1, innodb_lock_wait_timeout = 1",
@@ -165,6 +126,44 @@ def test_a_batch_is_there_once_or_refused_whatever_others_do_at_any_step(
                 kept = [row[:2] for row in rows_of(engine)]
                 assert kept in ([("a", 1)], []), at
         at += STRIDE
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_what_another_session_may_do_meanwhile(
+    again: Callable[[], sa.Engine], database: str, change: str
+) -> None:
+    engine, by_kind, altered = again(), CHANGES[change], list[str]()
+
+    def alter(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE kt_fence") and not altered:
+            altered.append(statement)
+            with sa.create_engine(database).begin() as connection:
+                for one in by_kind if isinstance(by_kind, list) else by_kind["postgresql"]:
+                    connection.exec_driver_sql(one)
+
+    def tell() -> str:
+        end = ADDED
+        while True:
+            try:
+                merge(orders(("a", 2, 2.25), ("b", 1, 3.5)), Outcomes(1, "job", 2), database)
+            except BatchFailedError:
+                end = AGAIN
+            except SinkError:
+                return REFUSED
+            else:
+                return end
+
+    sa.event.listen(engine, "before_cursor_execute", alter)
+    try:
+        assert tell() == ENDS[change]
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", alter)
+
+
+def test_the_page_has_what_was_played() -> None:
+    assert ENDS.keys() == CHANGES.keys()
+    assert ALTERING_TABLE.read() == ALTERING_TABLE.render()
 
 
 STRIDE = 1 if CHAOS else 7
