@@ -130,7 +130,8 @@ class _MergeSink:
         for one in loaded:
             unfit.add(one.ids, one.reasons)
         unfit.refuse_nameless(schema, self.where)
-        loads = {one.load: one.rows for one in loaded if one.load is not None}
+        # Of a load without rows nothing is left: the database has refused each of them.
+        loads = {one.load: one.rows for one in loaded if one.load is not None and one.rows}
 
         refused: dict[str, str] = {}
 

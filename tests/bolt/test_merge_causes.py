@@ -242,6 +242,22 @@ def test_a_record_that_the_table_refuses_when_it_is_merged_fails_alone(
     assert all(map(str, outcomes.failures.values()))
 
 
+@pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+def test_a_task_of_whose_rows_the_database_takes_none_does_not_stop_the_others(
+    engine: sa.Engine, database: str
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE orders (order_id VARCHAR(3) PRIMARY KEY, version INT, amount REAL)"
+        )
+    outcomes = Outcomes(1, "job", 1)
+    merge(orders(("long", 1, 1.0), ("a", 1, 1.0), tasks=2), outcomes, database, bytes_by_driver=0)
+    assert (rows_of(engine), set(outcomes.failures)) == ([("a", 1, 1.0)], {"m0"})
+    outcomes = Outcomes(1, "job", 2)
+    merge(orders(("longer", 1, 1.0)), outcomes, database, bytes_by_driver=0)
+    assert (rows_of(engine), set(outcomes.failures)) == ([("a", 1, 1.0)], {"m0"})
+
+
 CHECKED = (
     "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, version INT, "
     "amount DOUBLE PRECISION CHECK (amount >= 0))"
