@@ -29,7 +29,7 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
-from kinesis_trident.bolt.sinks.kinds import refuse_partitions
+from kinesis_trident.bolt.sinks.kinds import refuse_no_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
     FileWriter,
@@ -204,6 +204,7 @@ def _open_or_create(
         found = deltalake.DeltaTable(table, storage_options=options)
     except TableNotFoundError:
         columns = columns_of_new(df.schema, partition_by, f"the Delta table {table}")
+        refuse_no_columns({*columns.names} - {*partition_by}, f"the Delta table {table}")
         # Another application may create it at the same time.
         with suppress(deltalake.exceptions.CommitFailedError):
             deltalake.DeltaTable.create(
@@ -222,7 +223,9 @@ def _open_or_create(
             "partition_by"
         )
         raise SinkError(msg)
-    refuse_partitions(_schema_of(found), existing, f"the Delta table {table}")
+    columns = _schema_of(found)
+    refuse_partitions(columns, existing, f"the Delta table {table}")
+    refuse_no_columns({*columns.names} - {*existing}, f"the Delta table {table}")
     return found
 
 

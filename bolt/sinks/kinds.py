@@ -247,3 +247,17 @@ def refuse_partitions(schema: T.StructType, columns: Sequence[str], where: str) 
                 "numbers, booleans or dates"
             )
             raise SinkError(msg)
+
+
+def refuse_no_columns(columns: Collection[str], where: str) -> None:
+    """Refuse files without columns, which cannot hold rows.
+
+    Raises:
+        SinkError: no column is left for them.
+    """
+    if not columns:
+        msg = (
+            f"{where} has no columns but those by which it is partitioned: its files would have none, and hold no "
+            "rows. Give it one more column, or partition it by fewer"
+        )
+        raise SinkError(msg)

@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit, has_ids
-from kinesis_trident.bolt.sinks.kinds import checks_of, refuse_partitions, refuse_types
+from kinesis_trident.bolt.sinks.kinds import checks_of, refuse_no_columns, refuse_partitions, refuse_types
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.arrow_streams import from_stream, to_stream
 from kinesis_trident.common.folder import Folder
@@ -268,6 +268,7 @@ def columns_of_new(rows: StructType, partition_by: Sequence[str], where: str) ->
     fields = [field for field in rows.fields if field.name != MESSAGE_ID or MESSAGE_ID in partition_by]
     refuse_types(StructType(fields), where)
     refuse_partitions(StructType(fields), partition_by, where)
+    refuse_no_columns([field.name for field in fields], where)
     return make_nullable(StructType(fields))
 
 

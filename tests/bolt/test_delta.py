@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
 from heard import told
+from local_rows import local_rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
@@ -193,6 +195,20 @@ def test_a_table_is_partitioned_by_what_its_log_can_hold(
     with pytest.raises(SinkError, match=said):
         write_delta(orders(spark, "a"), batch(1), table, partition_by=by)
     assert not Path(table).exists()
+
+
+def test_a_table_whose_files_would_have_no_columns_is_refused(table: str) -> None:
+    days = pa.table([["m-1", "m-2"], ["monday", "friday"]], ["messageId", "day"])
+    said = r"has no columns but those by which it is partitioned: .* Give it one more column, or partition it by fewer"
+    for rows, partition_by in ((days, ["day"]), (days.select(["messageId"]), [])):
+        with pytest.raises(SinkError, match=said):
+            write_delta(local_rows(rows), batch(1), table, partition_by=partition_by)
+    DeltaTable.create(table, Schema([Field("day", PrimitiveType("string"))]), partition_by=["day"])
+    with pytest.raises(SinkError, match=said):
+        write_delta(local_rows(days), batch(1), table)
+    DeltaTable(table).alter.add_columns([Field("amount", PrimitiveType("double"))])
+    write_delta(local_rows(days), batch(1), table)
+    assert sorted(DeltaTable(table).to_pyarrow_table()["day"].to_pylist()) == ["friday", "monday"]
 
 
 def test_another_partitioning_than_the_table_s_is_refused(spark: SparkSession, table: str) -> None:
