@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
@@ -67,10 +67,11 @@ def compute_stats(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    for index in range(metadata.num_columns):
-        name = metadata.schema.column(index).path
-        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+    for index, field in enumerate(_leaves(metadata.schema.to_arrow_schema())):
+        # By its path a field of a struct is not told from a column with a dot in its name.
+        if field is None or field.name not in schema.names:
             continue
+        name = field.name
         stats = [group.column(index).statistics for group in groups]
         if not stats or any(one is None or not one.has_null_count for one in stats):
             continue
@@ -85,6 +86,16 @@ def compute_stats(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any
             with suppress(OverflowError):
                 least[name], most[name] = _stat(low, math.floor), _stat(high, math.ceil)
     return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+
+
+def _leaves(fields: Iterable[pa.Field]) -> Iterator[pa.Field | None]:
+    """Yield of each of a file's columns the table's, or None if it is a part of one."""
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            parts = map(field.type.field, range(field.type.num_fields))
+            yield from (None for _ in _leaves(parts))
+        else:
+            yield field
 
 
 def _is_comparable(value: Any) -> bool:

@@ -117,6 +117,23 @@ def test_readers_find_each_value(spark: SparkSession, table: str) -> None:
     assert DeltaTable(table).metadata().partition_columns == ["kind", "day"]
 
 
+def test_statistics_of_a_column_are_not_those_of_a_field_of_its_name(table: str) -> None:
+    kind = pa.struct(
+        [
+            ("b", pa.int64()),
+            ("c", pa.list_(pa.struct([("d", pa.int64())]))),
+            ("e", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
+    fields = pa.array([{"b": 7, "c": [{"d": 8}], "e": [("f", 9)]}], kind)
+    write_delta(local_rows(pa.table([[1], fields, [2]], ["a.b", "a", "last"])), batch(1), table)
+    [file] = pa.table(DeltaTable(table).get_add_actions()).to_pylist()
+    assert {name: (file["min"][name], file["max"][name]) for name in ("a.b", "last")} == {
+        "a.b": (1, 1),
+        "last": (2, 2),
+    }
+
+
 def test_the_last_time_of_the_calendar_is_written(spark: SparkSession, table: str) -> None:
     """Of its milliseconds there is none that is not less."""
     write_delta(orders(spark, "a").selectExpr("*", f"{LAST} AS at"), batch(1), table)
