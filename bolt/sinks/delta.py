@@ -23,13 +23,14 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
-from kinesis_trident.bolt.sinks.kinds import refuse_no_columns, refuse_partitions
+from kinesis_trident.bolt.sinks.fitting import Fitting
+from kinesis_trident.bolt.sinks.kinds import EMPTY, ColumnCheck, refuse_no_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
     FileWriter,
@@ -163,6 +164,7 @@ def write_delta(
         target, batch = _DeltaTarget(deltalake, table, options), outcomes.batch
         fitting = fit_into(df.schema, _schema_of(found), target.where)
         relied = target.relied(found)
+        fitting = replace(fitting, checks=[*fitting.checks, *_checks_of_partitions(found, fitting)])
         # Before the executors write for nothing.
         batch.meet(target.mark(found, batch), target.where)
         writer = FileWriter(
@@ -242,6 +244,16 @@ def _open_or_create(
 
 def _schema_of(found: DeltaTable) -> StructType:
     return StructType.fromJson(json.loads(found.schema().to_json()))
+
+
+def _checks_of_partitions(found: DeltaTable, fitting: Fitting) -> list[ColumnCheck]:
+    """Return the checks of texts that must not be null: as the value of a partition an empty one is null."""
+    types = {field.name: field.dataType for field in _schema_of(found).fields}
+    return [
+        ColumnCheck(name, name, EMPTY)
+        for name in found.metadata().partition_columns
+        if name in fitting.required and isinstance(types[name], StringType)
+    ]
 
 
 def _refuse_unsuitable(found: DeltaTable, table: str) -> None:

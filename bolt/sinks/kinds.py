@@ -63,6 +63,12 @@ def _find_null_field(place: int, column: pa.Array) -> Mask | None:
     return None if found is None else found & values_of(column.is_valid())
 
 
+def _find_empty(column: pa.Array) -> Mask | None:
+    found: Mask = values_of(pc.binary_length(column).fill_null(1)) == 0
+    return found if found.any() else None
+
+
+EMPTY = Poison("an empty text, which is null there", _find_empty)
 NO_TEXT = Poison("no valid UTF-8", find_invalid_texts)
 NO_TIME = Poison("no time of the years 1 to 9999", find_outside_calendar)
 NOT_FINITE = Poison("no finite number", _find_infinite)

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 from heard import told
-from local_rows import local_rows
+from local_rows import local_rows, order_rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
@@ -261,6 +261,16 @@ def test_a_table_with_a_constraint_is_refused(spark: SparkSession, table: str) -
     DeltaTable(table).alter.add_constraint({"cheap": "amount < 5"})
     with pytest.raises(SinkError, match=r"delta.constraints.cheap is set"):
         write_delta(orders(spark, "b"), batch(2), table)
+
+
+def test_an_empty_text_in_a_partition_that_must_not_be_null_fails_alone(table: str) -> None:
+    text, whole = PrimitiveType("string"), PrimitiveType("integer")
+    fields = [Field("order_id", text, nullable=False), Field("version", whole)]
+    DeltaTable.create(table, Schema(fields), partition_by=["order_id"])
+    outcomes = batch(1)
+    write_delta(local_rows(order_rows(["", "a"])), outcomes, table)
+    assert names_in(table) == ["a"]
+    assert told(outcomes) == {"m-": "column 'order_id' is an empty text, which is null there"}
 
 
 def test_a_null_in_a_column_that_has_none_adds_nothing(spark: SparkSession, table: str) -> None:
