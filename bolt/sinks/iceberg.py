@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
 
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
+from kinesis_trident.bolt.sinks.kinds import NAN, ColumnCheck
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
     FileWriter,
@@ -85,7 +86,10 @@ def write_iceberg(
         target, batch = _IcebergTarget(opened, table, found.location()), outcomes.batch
         relied = target.relied(found)
         schema = _arrow_schema(found)
-        fitting = fit_into(_as_stored(df.schema), _spark_schema(schema), where)
+        partitions = _partitions(found, where)
+        columns = _spark_schema(schema)
+        fitting = fit_into(_as_stored(df.schema), columns, where)
+        fitting = replace(fitting, checks=[*fitting.checks, *_checks_of_partitions(partitions, columns, df)])
         # Before the executors write for nothing.
         batch.meet(target.mark(found, batch), where)
         # A location is no URI: its characters stand for themselves.
@@ -97,7 +101,7 @@ def write_iceberg(
             folder=f"data/{batch.folder}",
             schema=schema,
             fitting=fitting,
-            partition_by=_partitions(found, where),
+            partition_by=partitions,
             leaves_out=False,
             options=_options(found),
         )
@@ -178,6 +182,21 @@ def _partitions(found: Table, where: str) -> list[Partition]:
             accessor = accessor.inner
         partitions.append(Partition(tuple(place), _UNITS[str(field.transform)]))
     return partitions
+
+
+def _checks_of_partitions(
+    partitions: Sequence[Partition], columns: StructType, df: DataFrame
+) -> Iterator[ColumnCheck]:
+    """Yield the checks of numbers by which rows are partitioned: pyiceberg removes no file of a partition of NaN."""
+    for one in partitions:
+        if one.unit == "" and columns[one.place[0]].name in df.columns:
+            found: Any = StructField("", columns)
+            names = []
+            for number in one.place:
+                found = found.dataType[number]
+                names.append(found.name)
+            if isinstance(found.dataType, FloatType | DoubleType):
+                yield ColumnCheck(names[0], ".".join(names), NAN, one.place[1:])
 
 
 def _arrow_schema(found: Table) -> Any:

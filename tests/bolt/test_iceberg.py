@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from heard import told
+from local_rows import local_rows
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -24,7 +25,7 @@ from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform
-from pyiceberg.types import DoubleType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import DoubleType, NestedField, StringType, StructType, TimestamptzType
 from pyspark.sql import DataFrame, SparkSession
 from test_private_names import absent
 
@@ -199,6 +200,32 @@ def test_a_record_that_readers_cannot_read_fails_alone(spark: SparkSession, cata
     ]
     with pytest.raises(SinkError, match=r"'at' is no time of .* Keep the column 'messageId' in the rows"):
         write(rows.drop("messageId").where("order_id = 'b'"), batch(2), catalog)
+
+
+def test_a_nan_fails_alone_where_the_table_is_partitioned_by_the_number(catalog: Catalog) -> None:
+    inside = StructType(NestedField(3, "deep", DoubleType()))
+    schema = Schema(NestedField(1, "amount", DoubleType()), NestedField(2, "inside", inside))
+    parts = [
+        PartitionField(1, 1000, IdentityTransform(), "a"),
+        PartitionField(3, 1001, IdentityTransform(), "b"),
+    ]
+    catalog.create_table(TABLE, schema, partition_spec=PartitionSpec(*parts))
+    nan, deep = float("nan"), pa.struct([("deep", pa.float64())])
+    columns = {
+        "messageId": ["m-0", "m-1", "m-2", "m-3"],
+        "amount": pa.array([nan, 1.0, -0.0, None], pa.float64()),
+        "inside": pa.array([{"deep": 1.0}, {"deep": nan}, {"deep": float("inf")}, None], deep),
+    }
+    for epoch in (1, 2):
+        outcomes = batch(1, epoch)
+        write(local_rows(pa.table(columns)), outcomes, catalog)
+        assert told(outcomes) == {
+            "m-0": "column 'amount' is no number",
+            "m-1": "column 'inside.deep' is no number",
+        }
+        assert set(catalog.load_table(TABLE).scan().to_arrow()["amount"].to_pylist()) == {None, 0.0}
+    write(local_rows(pa.table(columns).drop_columns(["inside"])), batch(2, 2), catalog)
+    assert catalog.load_table(TABLE).scan().to_arrow().num_rows == 5
 
 
 def test_the_least_whole_number_of_iceberg_takes_lesser_ones(spark: SparkSession, catalog: Catalog) -> None:
