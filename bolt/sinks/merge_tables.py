@@ -50,6 +50,11 @@ _DOUBLE = 15
 _COLLATIONS = ("_default charset", "_collate")
 """The ends of the names of a reflected table's options that say how it compares texts."""
 
+_COLLATIONS_OF_SQLITE = (
+    "SELECT one.name, part.name, part.coll FROM pragma_index_list(:table, :schema) AS one, "
+    'pragma_index_xinfo(one.name, :schema) AS part WHERE one."unique" AND NOT one.partial AND part.key'
+)
+
 _NAME_BYTES = 38
 """What the name of a batch's table in PostgreSQL has of the target's."""
 
@@ -115,7 +120,9 @@ class MergeTables:
                 raise
             raise _changed(target.fullname, connection.engine, "it was dropped or renamed") from None
         with _telling_what_is_gone(connection.engine):
-            now = _rely_on(connection, _reflect(connection, target.name, target.schema), self.key)
+            now = _rely_on(
+                connection, _reflect_target(connection, target.name, target.schema, self.key), self.key
+            )
         if changes := self.relied.changes(now):
             raise _changed(target.fullname, connection.engine, "; ".join(changes))
 
@@ -140,7 +147,7 @@ def open_tables(
         if not sa.inspect(connection).has_table(table_name, folder or None):
             connection.rollback()
             make_table(connection, _new_table(table_name, folder or None, schema, key, order_by, where))
-        target = _reflect(connection, table_name, folder or None)
+        target = _reflect_target(connection, table_name, folder or None, key)
         relied = _rely_on(connection, target, key)
         names = [
             field.name
@@ -177,6 +184,24 @@ def open_tables(
 
 def _reflect(connection: sa.Connection, name: str, schema: str | None) -> sa.Table:
     return sa.Table(name, sa.MetaData(), schema=schema, autoload_with=connection, resolve_fks=False)
+
+
+def _reflect_target(connection: sa.Connection, name: str, schema: str | None, key: Sequence[str]) -> sa.Table:
+    target = _reflect(connection, name, schema)
+    if connection.dialect.name == "sqlite":
+        # SQLAlchemy does not ask which keys are equal there, such as "a" and "A".
+        asked = sa.text(_COLLATIONS_OF_SQLITE).columns(*map(sa.column, ("place", "name", "collation")))
+        found: dict[str, dict[str, str]] = {}
+        for place, column, collation in connection.execute(
+            asked, {"table": name, "schema": schema or "main"}
+        ):
+            found.setdefault(place, {})[column] = collation
+        for collations in found.values():
+            for column in target.columns if collations.keys() == {*key} else ():
+                of = column.type
+                if isinstance(of, sa.String) and collations.get(column.name, "BINARY") != "BINARY":
+                    of.collation = collations[column.name]
+    return target
 
 
 @contextmanager
@@ -220,7 +245,9 @@ def _unique(key: Sequence[str]) -> str:
 def _may_lack(target: sa.Table, column: sa.Column[Any]) -> bool:
     """Return whether rows may be without a column."""
     made = (column.server_default, column.identity, column.computed) != (None, None, None)
-    return bool(column.nullable) or column is target.autoincrement_column or made
+    # MySQL counts up one that is in no primary key, too.
+    counts = column is target.autoincrement_column or column.autoincrement is True
+    return bool(column.nullable) or counts or made
 
 
 def _new_table(

@@ -258,6 +258,32 @@ def test_a_task_of_whose_rows_the_database_takes_none_does_not_stop_the_others(
     assert (rows_of(engine), set(outcomes.failures)) == ([("a", 1, 1.0)], {"m0"})
 
 
+@pytest.mark.parametrize("collation", ["NOCASE", "RTRIM"])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_keys_that_the_table_takes_for_equal_are_one(
+    engine: sa.Engine, database: str, collation: str
+) -> None:
+    with engine.begin() as connection:
+        kinds = f"order_id TEXT COLLATE {collation} PRIMARY KEY, version INT, amount REAL"
+        connection.exec_driver_sql(f"CREATE TABLE orders ({kinds}, UNIQUE (amount, order_id))")
+    names = ("a", "A") if collation == "NOCASE" else ("a", "a ")
+    for txid, version in ((1, 1), (2, 3), (2, 5)):
+        outcomes = Outcomes(version, "job", txid)
+        rows = [(name, version + place, float(place)) for place, name in enumerate(names)]
+        merge(orders(*rows), outcomes, database)
+        found = [(name.rstrip().lower(), *others) for name, *others in rows_of(engine)]
+        assert (found, len(outcomes)) == ([("a", version + 1, 1.0)], 0)
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_table_may_count_its_rows_beside_the_key(engine: sa.Engine, database: str) -> None:
+    kinds = "order_id VARCHAR(9) PRIMARY KEY, version INT, amount REAL, number INT AUTO_INCREMENT UNIQUE"
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE orders ({kinds})")
+    merge(orders(("a", 1, 1.0)), Outcomes(1, "job", 1), database)
+    assert rows_of(engine) == [("a", 1, 1.0)]
+
+
 CHECKED = (
     "CREATE TABLE orders (order_id VARCHAR(9) PRIMARY KEY, version INT, "
     "amount DOUBLE PRECISION CHECK (amount >= 0))"
