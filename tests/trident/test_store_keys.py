@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from datetime import UTC, datetime, timedelta, timezone
@@ -14,11 +15,22 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.trident import Count, MapGet, Sum
 from kinesis_trident.trident.errors import SerializationError
+from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.run.python_aggregation import keys_of
 from kinesis_trident.trident.run.state_updates import Combined, Persisted, StateUpdate
 from kinesis_trident.trident.state import CombinerValueUpdater, StateType, StateUpdater
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
-from kinesis_trident.trident.stores.key_text import decode_key, encode_keys
+from kinesis_trident.trident.stores.key_text import (
+    FENCE,
+    decode_key,
+    digest_key,
+    encode_keys,
+    is_own,
+    mark_key,
+    shape_key,
+)
+from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import tuples_of
 
 
@@ -140,6 +152,35 @@ def test_no_bytes_are_not_the_empty_text(every_store: MapStateFactory) -> None:
     for txid in (1, 2):
         counted(every_store, txid, keys)
     assert every_store.make_state({}, 0, 1).multi_get(keys) == [2, 2, 2]
+
+
+OWN = [
+    FENCE,
+    mark_key(""),
+    mark_key("", "$GLOBAL$"),
+    shape_key(""),
+    digest_key("", 0, 2, ""),
+    mark_key("", "$PREFIXES$", 1),
+]
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_values_that_spell_a_key_of_the_state_are_a_key_of_their_own(
+    own: str, every_store: MapStateFactory
+) -> None:
+    key = tuple(json.loads(own))
+    [name] = encode_keys([key])
+    assert name not in OWN
+    assert not is_own(name, "")
+    assert decode_key(name) == key
+    shape = Shape(2, 2, 0, "count")
+    owner = Owner("shop", "lines@1", "counts", is_global=True)
+    for txid in 1, 2:
+        state = every_store.make_state({TASK: StateTask(txid, owner, shape=shape)}, 0, 2)
+        state.begin_commit(txid)
+        state.check_replay([key])
+        assert state.multi_combine([key], operator.add, [1]) == [txid]
+        state.commit(txid)
 
 
 @pytest.mark.parametrize("kind", StateType)

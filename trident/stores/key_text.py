@@ -29,6 +29,9 @@ _OWNER = "$OWNER$"
 _OWN = f'["{_OWNER}"'
 """The start of the key of a mark."""
 
+_APART = f'[ "{_OWNER}"'
+"""The start of the text of a user's key that would begin as a mark: with a space, which no other text has there."""
+
 _HASHED = '["$HASH$%s"]'
 """The key of a hash: like the fence, a text that no key has."""
 
@@ -48,8 +51,9 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     """Return the text of each key: a single string unchanged, other values as a JSON array.
 
     A string that is empty, starts with `[` or holds a NUL also becomes an array, so that no two keys have the same
-    text. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`, without quotes, and -0.0 as 0.0.
-    Times with a zone are written in UTC: they are the same instants in any zone of the session.
+    text, and none has that of a mark. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`,
+    without quotes, and -0.0 as 0.0. Times with a zone are written in UTC: they are the same instants in any zone of
+    the session.
 
     Raises:
         SerializationError: a value has no JSON form, or a text is none of Unicode.
@@ -57,7 +61,7 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     names = _all_plain(keys)
     if names is None:
         names = [
-            key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key)
+            key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _apart(_array(key))
             for key in keys
         ]
     _check_text(keys, names)
@@ -172,6 +176,11 @@ def _check_text(keys: Sequence[Key], names: Sequence[str]) -> None:
                     "with errors='replace', or group by another one"
                 )
                 raise SerializationError(msg) from None
+
+
+def _apart(text: str) -> str:
+    """Return the text of a user's key, which may have the first word of a state's own keys as a value."""
+    return _APART + text.removeprefix(_OWN) if text.startswith(_OWN) else text
 
 
 def _array(key: Key) -> str:
