@@ -83,6 +83,45 @@ def test_the_task_s_own_keys(every_store: MapStateFactory) -> None:
     assert count(other, 1, [("other",)]) == [1]
 
 
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_key_of_another_task_is_read(every_store: MapStateFactory, holds: bool) -> None:
+    """It is the value from before the batch, whichever task is faster; to put something there is an update."""
+    count(task(every_store, 1), 1)
+    state = task(every_store, 1, partition=1)
+    if holds:
+        state.hold_writes()
+    assert state.multi_get([KEY]) == [None]
+    assert state.multi_combine([("other",)], operator.add, [1]) == [1]
+    assert state.multi_get([KEY, ("other",)]) == [None, 1]
+    with pytest.raises(SharedKeyError, match="update the key"):
+        state.multi_put([KEY], [2])
+
+
+class OfOneStore(MapStateFactory):
+    """One in each process, over one store."""
+
+    def __init__(self, store: ByteStore, remembered: int) -> None:
+        super().__init__(StateType.OPAQUE, "here", localCacheSize=remembered)
+        self._shared = store
+
+    def _connect(self) -> ByteStore:
+        return self._shared
+
+
+@pytest.mark.parametrize("remembered", [0, 10])
+def test_a_removed_key_that_another_process_has_written_anew(remembered: int) -> None:
+    """The process that has removed it drops it from the store in the next batch, unless it is there again."""
+    store = MemoryByteStore("a store")
+    here, there = OfOneStore(store, remembered), OfOneStore(store, remembered)
+    count(task(here, 1), 1)
+    state = task(here, 2)
+    state.multi_remove([KEY])
+    state.commit(2)
+    assert count(task(there, 3), 3) == [1]
+    assert count(task(here, 3, partition=1), 3, [("other",)]) == [1]
+    assert there.make_state({}, 0, 1).multi_get([KEY]) == [1]
+
+
 def test_a_task_that_spark_runs_again(every_store: MapStateFactory) -> None:
     """Its stage has failed: it finds the digest of its keys."""
     for _ in range(2):

@@ -20,6 +20,9 @@ Change = Callable[[slice, list[Any]], tuple[Sequence[Any], Collection[int]]]
 A value of None removes its key. It may be called again for the same keys, with their newer values.
 """
 
+Stale = Callable[[list[Any]], Sequence[bool]]
+"""The values of keys -> whether each is to be removed."""
+
 
 class _Lost:
     """The type of `LOST`."""
@@ -121,6 +124,19 @@ class VersionedBackingMap(BackingMap[V]):
             have been written.
         """
         return exchange_at_once(self, keys, *self.multi_get_versioned(keys), change)
+
+    def multi_forget(self, keys: Sequence[Key], stale: Stale) -> None:
+        """Remove the keys whose value is `stale`, unless another writer changes them in the meantime."""
+        self._remove_stale(keys, *self.multi_get_versioned(keys), stale)
+
+    def _remove_stale(
+        self, keys: Sequence[Key], values: list[V | None], versions: Sequence[Version], stale: Stale
+    ) -> None:
+        chosen = [i for i, is_old in enumerate(stale(values)) if is_old]
+        if chosen:
+            self.multi_compare_and_set(
+                [keys[i] for i in chosen], [None] * len(chosen), [versions[i] for i in chosen]
+            )
 
 
 class BackingLayer(VersionedBackingMap[V]):

@@ -11,6 +11,7 @@ from kinesis_trident.trident.maps.backing import (
     LOST,
     UNREAD,
     BackingMap,
+    Stale,
     Version,
     add_versions,
     exchange_at_once,
@@ -76,9 +77,13 @@ class CachedBatchReadsMap(Generic[V]):
     def multi_get(self, keys: Sequence[Key]) -> Reads[V]:
         """Return the value of each key: its own writes from memory, the others from the store."""
         cached = self._find_cached(keys)
-        if cached:
-            return Reads(self._mix(keys, cached)[0], cached)
-        return Reads(self._backing.multi_get(keys))
+        if not cached:
+            return Reads(self._backing.multi_get(keys))
+        others = [key for i, key in enumerate(keys) if i not in cached]
+        found = iter(self._backing.multi_get(others) if others else ())
+        return Reads(
+            [self._written[key][0] if i in cached else next(found) for i, key in enumerate(keys)], cached
+        )
 
     def multi_exchange(
         self, keys: Sequence[Key], change: Callable[[slice, Reads[V]], tuple[Sequence[Any], Collection[int]]]
@@ -192,14 +197,9 @@ class CachedBatchReadsMap(Generic[V]):
                 still.append(i)
         return still
 
-    def multi_forget(self, keys: Sequence[Key], stale: Callable[[list[V | None]], Sequence[bool]]) -> None:
-        """Remove the keys whose value is `stale`, unless another writer changes them in the meantime."""
-        values, versions = self._backing.multi_get_versioned(keys)
-        chosen = [i for i, old in enumerate(stale(values)) if old]
-        if chosen:
-            self._backing.multi_compare_and_set(
-                [keys[i] for i in chosen], [None] * len(chosen), [versions[i] for i in chosen]
-            )
+    def multi_forget(self, keys: Sequence[Key], stale: Stale) -> None:
+        """See `VersionedBackingMap.multi_forget`."""
+        self._backing.multi_forget(keys, stale)
 
 
 def _side_by_side(key: Key) -> ConflictError:

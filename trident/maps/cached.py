@@ -13,6 +13,7 @@ from kinesis_trident.trident.maps.backing import (
     BackingLayer,
     BackingMap,
     Change,
+    Stale,
     Version,
     VersionedBackingMap,
     add_versions,
@@ -110,6 +111,11 @@ class CachedMap(BackingLayer[V]):
             if version is not LOST and version is not UNREAD and (value is not None or i in unchanged):
                 self._remember(key, value, version)
         return written
+
+    def multi_forget(self, keys: Sequence[Key], stale: Stale) -> None:
+        """See `VersionedBackingMap.multi_forget`; what is remembered of the keys is forgotten."""
+        self._forget(keys)
+        self._backing.multi_forget(keys, stale)
 
     def _hit(self, key: Key) -> tuple[V | None, Version]:
         self._cache.move_to_end(key)

@@ -27,7 +27,7 @@ from kinesis_trident.trident.errors import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap, in_parts
+from kinesis_trident.trident.maps.backing import LOST, Change, Stale, Version, VersionedBackingMap, in_parts
 from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.begin import Begin, Fence, check_fence, check_kept, read_fence
@@ -276,8 +276,8 @@ class StoreMap(VersionedBackingMap[Any]):
             raise ForeignValueError(msg) from None
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
-        """See `BackingMap.multi_get`."""
-        return self.multi_get_versioned(keys)[0]
+        """See `BackingMap.multi_get`; a value that is only read may be another task's."""
+        return self._read(keys)[0]
 
     def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[Any], list[Version]]:
         """See `VersionedBackingMap.multi_get_versioned`; a key that occurs twice is read once.
@@ -285,7 +285,13 @@ class StoreMap(VersionedBackingMap[Any]):
         Raises:
             ForeignValueError: what stands under a key is not a value of this state.
             SerializationError: two keys have one name.
+            SharedKeyError: another task has written a value in this batch.
         """
+        values, versions = self._read(keys)
+        self._ours.check(keys, values)
+        return values, versions
+
+    def _read(self, keys: Sequence[Key]) -> tuple[list[Any], list[Version]]:
         names = self._names(keys)
         unique = list(dict.fromkeys(names))
         self._metrics.keys_read += len(unique)
@@ -294,6 +300,10 @@ class StoreMap(VersionedBackingMap[Any]):
             at = dict(zip(unique, range(len(unique)), strict=True))
             raws, versions = [raws[at[name]] for name in names], [versions[at[name]] for name in names]
         return self._deserialize(keys, raws), versions
+
+    def multi_forget(self, keys: Sequence[Key], stale: Stale) -> None:
+        """See `VersionedBackingMap.multi_forget`; another task may have written a key anew in this batch."""
+        self._remove_stale(keys, *self._read(keys), stale)
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """See `BackingMap.multi_put`."""
@@ -387,7 +397,9 @@ class StoreMap(VersionedBackingMap[Any]):
                 self._compare(fence)
             here = keys[part]
             self._metrics.keys_read += len(here)
-            values, left = change(part, self._deserialize(here, raws))
+            found = self._deserialize(here, raws)
+            self._ours.check(here, found)
+            values, left = change(part, found)
             self._metrics.keys_written += len(here) - len(left)
             return self._serialize(here, values), left
 
@@ -444,11 +456,9 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _deserialize(self, keys: Sequence[Key], raws: Sequence[bytes | None]) -> list[Any]:
         try:
-            values = self._serializer.deserialize_many(raws)
+            return self._serializer.deserialize_many(raws)
         except Exception:
             raise self._foreign(keys, self._names(keys), raws) from None
-        self._ours.check(keys, values)
-        return values
 
     def _serialize(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
         """Return the bytes of each value; None, which removes its key, stays None."""
