@@ -21,7 +21,7 @@ from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
-from kinesis_trident.trident.windowing.windows import Arrival, Closed, advance, closed_windows
+from kinesis_trident.trident.windowing.windows import Arrival, Closed, advance, closed_windows, hashable
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
 """The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""
@@ -115,7 +115,7 @@ class TimeWindowUpdater(WindowUpdater):
         greatest: dict[Key, int] = {}
         for tup in tuples:
             bucket, value = bucket_key(tup[BUCKET]), tup[VALUE]
-            group = tuple(_hashable(tup[name]) for name in self.keys)
+            group = tuple(hashable(tup[name]) for name in self.keys)
             partial = self.windowed.stored(value["value"])
             arrivals.setdefault(bucket, []).append(Arrival(tup[PANE], group, value["n"], partial))
             greatest[bucket] = max(value["at"], greatest.get(bucket, value["at"]))
@@ -148,7 +148,7 @@ class CountWindowUpdater(WindowUpdater):
     def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, Advance]:
         groups: dict[Key, list[Any]] = {}
         for tup in put_in_order(tuples, self._order):
-            group = tuple(_hashable(tup[name]) for name in self.keys) or bucket_key(0)
+            group = tuple(hashable(tup[name]) for name in self.keys) or bucket_key(0)
             groups.setdefault(group, []).append(self.windowed.stored(tup[VALUE]))
         return {
             group: self._advance(partial_of(of_count, self.shape, values)) for group, values in groups.items()
@@ -283,7 +283,3 @@ def times_of(operation: str, window: Closed) -> list[datetime]:
 def bucket_key(bucket: int) -> Key:
     """Return the key of a bucket in the state."""
     return (f"bucket-{bucket}",)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -53,7 +53,7 @@ def advance(
     """
     before, held, _ = stored or (None, [], [])
     open_panes: dict[int, dict[Key, Any]] = {
-        pane: {tuple(key): partial for key, partial in entries} for pane, entries in held
+        pane: {hashable(key): partial for key, partial in entries} for pane, entries in held
     }
     late = []
     for arrival in arrivals:
@@ -74,12 +74,12 @@ def advance(
                 at = start, key
                 closed[at] = combine(closed[at], partial) if at in closed else partial
     left = [
-        [pane, [[list(key), partial] for key, partial in open_panes[pane].items()]]
+        [pane, [[_listed(key), partial] for key, partial in open_panes[pane].items()]]
         for pane in sorted(open_panes)
         if shape.last_end(pane) > now
     ]
     ended = [
-        [start, start + shape.size, list(key), partial]
+        [start, start + shape.size, _listed(key), partial]
         for (start, key), partial in sorted(closed.items(), key=lambda item: item[0][0])
     ]
     return [now, left, ended], late
@@ -90,8 +90,18 @@ def closed_windows(stored: Sequence[Any] | None) -> list[Closed]:
     return (
         []
         if stored is None
-        else [Closed(start, end, tuple(key), partial) for start, end, key, partial in stored[2]]
+        else [Closed(start, end, hashable(key), partial) for start, end, key, partial in stored[2]]
     )
+
+
+def hashable(value: Any) -> Any:
+    """Return a value of a group, which can be an array: as tuples."""
+    return tuple(map(hashable, value)) if isinstance(value, list) else value
+
+
+def _listed(value: Any) -> Any:
+    """Return a key as a state stores it."""
+    return list(map(_listed, value)) if type(value) is tuple else value
 
 
 @dataclass(frozen=True, slots=True)

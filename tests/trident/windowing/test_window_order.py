@@ -185,3 +185,18 @@ def test_an_order_of_fields() -> None:
     )
     result = run_topology(topology, {"s": ["10 9 10", "100 8"]})
     assert [row.seen for row in result.emitted["window(Values)"]] == [[8, 9], [100, 10]]
+
+
+def test_groups_by_an_array() -> None:
+    """Their windows stay open over batches."""
+    topology = TridentTopology(None)
+    timed = stream_of(topology).map(
+        lambda tup: [[[n] for n in range(int(tup["data"]))], START + timedelta(seconds=int(tup["data"]))],
+        "path array<array<int>>, at timestamp",
+    )
+    timed.group_by("path").tumbling_window(
+        timedelta(seconds=10), MemoryMapState.opaque(), Count(), "number", time="at"
+    )
+    result = run_topology(topology, {"s": Batches(["1", "2", "2"], ["2", "1"], ["25"])})
+    found = sorted((row.path, row.number) for row in result.emitted["window(Count)"])
+    assert found == [([[0]], 2), ([[0], [1]], 3)]
