@@ -269,11 +269,14 @@ def test_the_largest_record_blocks_its_shard_but_not_for_ever(start: Start, serv
     query = start(minFetchPeriod="200ms", describeShardInterval="1h", maxFetchTime="1s")
     rows = query.batch()
     assert numbers(rows) == [2]
-    server.advance(5)
-    rows += query.batch()
-    assert numbers(rows) == [0, 2]
-    server.advance(5)
-    assert numbers([*rows, *until(query, [1])]) == [0, 1, 2]
+    for wanted in ([0, 2], [0, 1, 2]):
+        # On a slow machine another look can be due by then, which blocks the shard once more.
+        for _ in range(4):
+            server.advance(5)
+            rows += query.batch()
+            if numbers(rows) == wanted:
+                break
+        assert numbers(rows) == wanted
 
 
 Fault = tuple[str, Any]
