@@ -63,11 +63,21 @@ def _find_null_field(place: int, column: pa.Array) -> Mask | None:
     return None if found is None else found & values_of(column.is_valid())
 
 
+def _find_too_exact(column: pa.Array) -> Mask | None:
+    least = Decimal((0, (1,), DOUBLE - column.type.scale))
+    found = pc.greater_equal(pc.abs(column), pa.scalar(least, column.type)).fill_null(False)
+    return values_of(found) if found.true_count else None
+
+
 def _find_empty(column: pa.Array) -> Mask | None:
     found: Mask = values_of(pc.binary_length(column).fill_null(1)) == 0
     return found if found.any() else None
 
 
+DOUBLE = 15
+"""The digits that a double keeps of any number."""
+
+TOO_EXACT = Poison(f"a number of more than {DOUBLE} digits", _find_too_exact)
 EMPTY = Poison("an empty text, which is null there", _find_empty)
 NO_TEXT = Poison("no valid UTF-8", find_invalid_texts)
 NO_TIME = Poison("no time of the years 1 to 9999", find_outside_calendar)

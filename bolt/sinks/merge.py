@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import sqlalchemy as sa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DecimalType, LongType, StringType, StructField, StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from kinesis_trident.bolt.errors import SinkError, TargetAwayError
@@ -22,7 +22,15 @@ from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.fence import begin_fenced, bound_waits, describe, sink_error
 from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit, has_ids
-from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison, checks_of
+from kinesis_trident.bolt.sinks.kinds import (
+    DOUBLE,
+    NAN,
+    NOT_FINITE,
+    TOO_EXACT,
+    ColumnCheck,
+    Poison,
+    checks_of,
+)
 from kinesis_trident.bolt.sinks.merge_rows import ChangedMeanwhileError, Merging
 from kinesis_trident.bolt.sinks.merge_tables import MergeTables, load_rows, marks_of, open_tables
 from kinesis_trident.common.arrow_schemas import arrow_schema
@@ -209,8 +217,17 @@ def _fitting(tables: MergeTables, schema: StructType, url: sa.URL) -> Fitting:
         # It takes a NaN for null.
         strict = dict.fromkeys(tables.columns, NAN)
     # To PostgreSQL a NaN is newer than each number: it would hide every later row of its key.
-    strict.update(dict.fromkeys((*tables.key, *tables.order_by), NOT_FINITE))
-    return Fitting(tables.required, checks_of(schema, tables.columns, strict), has_ids(schema))
+    deciding = (*tables.key, *tables.order_by)
+    strict.update(dict.fromkeys(deciding, NOT_FINITE))
+    checks = checks_of(schema, tables.columns, strict)
+    if url.get_backend_name() == "sqlite":
+        # It has doubles for decimals: two keys would become one, or a newer row an equal one.
+        checks += [
+            ColumnCheck(name, name, TOO_EXACT)
+            for name in deciding
+            if isinstance(kind := schema[name].dataType, DecimalType) and kind.precision > DOUBLE
+        ]
+    return Fitting(tables.required, checks, has_ids(schema))
 
 
 @dataclass(frozen=True)

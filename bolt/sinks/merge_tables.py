@@ -33,7 +33,7 @@ from kinesis_trident.bolt.errors import SinkError, TableChangedError
 from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.sinks.fence import describe, make_table
 from kinesis_trident.bolt.sinks.halves import savepoint, write_in_halves
-from kinesis_trident.bolt.sinks.kinds import kind_of
+from kinesis_trident.bolt.sinks.kinds import DOUBLE, kind_of
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.common.database import Cause, cause_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
@@ -43,9 +43,6 @@ INSERTED, UPDATED = "inserted", "updated"
 
 _MICROSECONDS = 6
 """Digits of a second."""
-
-_DOUBLE = 15
-"""Digits that a double keeps of any number."""
 
 _COLLATIONS = ("_default charset", "_collate")
 """The ends of the names of a reflected table's options that say how it compares texts."""
@@ -156,7 +153,7 @@ def open_tables(
         ]
         _refuse_other_columns(schema, target, names, where)
         if connection.dialect.name != "sqlite":
-            # Whatever its types are called, it rounds nothing.
+            # Whatever its types are called, it rounds nothing but decimals, of which the rows are looked at.
             _refuse_rounding(schema, target, key, order_by, where)
         _refuse_other_key(connection, target, key, relied, where)
         batch = _batch_table(target, names, application, connection.dialect.name)
@@ -373,7 +370,7 @@ def _rounds(kind: DataType, column: Any) -> bool:
             digits = (column.fsp or 0) if is_mysql else getattr(column, "precision", None)
             return digits is not None and bool(digits < _MICROSECONDS)
         case DecimalType():
-            return (scale is not None and kind.scale > scale) or (is_float and kind.precision > _DOUBLE)
+            return (scale is not None and kind.scale > scale) or (is_float and kind.precision > DOUBLE)
         case LongType():
             return is_float
         case FloatType():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from harness import eventually
 from hypothesis import given, settings, strategies as st
-from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
+from pyspark.sql.types import DecimalType, DoubleType, IntegerType, StringType, StructType
 from thorough import examples
 
 from kinesis_trident import Outcomes, begin_fenced, merge_into
@@ -273,6 +274,34 @@ def test_keys_that_the_table_takes_for_equal_are_one(
         merge(orders(*rows), outcomes, database)
         found = [(name.rstrip().lower(), *others) for name, *others in rows_of(engine)]
         assert (found, len(outcomes)) == ([("a", version + 1, 1.0)], 0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_decimals_that_sqlite_would_round_fail_alone_where_they_decide(
+    engine: sa.Engine, database: str
+) -> None:
+    kind = DecimalType(20, 1)
+    schema = StructType().add("messageId", "string").add("order_id", kind).add("version", kind)
+    numbers = [
+        "12345678901234567.1",
+        "12345678901234567.2",
+        "99999999999999.9",
+        "-12345678901234567.1",
+        "3.5",
+    ]
+    keys = pa.array([*map(Decimal, numbers), Decimal(7)], pa.decimal128(20, 1))
+    versions = pa.array([*[Decimal(1)] * 5, Decimal(numbers[0])], pa.decimal128(20, 1))
+    ids = pa.array([f"m{place}" for place in range(6)])
+    rows = pa.RecordBatch.from_arrays([ids, keys, versions], schema.names)
+    outcomes = Outcomes(1, "job", 1)
+    merge(LocalSession().frame(schema, [[rows]]), outcomes, database)
+    assert {name: str(why) for name, why in outcomes.failures.items()} == {
+        **dict.fromkeys(("m0", "m1", "m3"), "column 'order_id' is a number of more than 15 digits"),
+        "m5": "column 'version' is a number of more than 15 digits",
+    }
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT order_id FROM orders ORDER BY order_id").scalars().all()
+    assert found == [3.5, 99999999999999.9]
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
