@@ -96,7 +96,7 @@ class Nodes:
         for shard in shards:
             node = self._node(f"{home}/checkpoints/{shard}")
             if node and node["checkpoint"] is not None:
-                self.checkpoints[Shard(born, shard)] = Position(int(node["checkpoint"]), node["sub"])
+                self.checkpoints[Shard(born, shard)] = Position(int(node["checkpoint"]), node.get("sub", -1))
         inflight = {
             shard: self._node(f"{home}/inflight/{shard}") for shard in self._children(f"{home}/inflight")
         }
