@@ -97,10 +97,11 @@ def _add(target: FilesTarget, batch: Batch, relied: Relied, files: Files) -> Non
             earlier: Mapping[str, Any] = {}
             if isinstance(met, Again):
                 earlier = target.earlier(table, batch, met.mark)
-                if earlier.keys() == {file["path"] for file in files}:
-                    # The answer to the try before was lost.
+                is_own = batch.is_own(met.mark)
+                if (earlier or is_own) and earlier.keys() == {file["path"] for file in files}:
+                    # The answer to the try before was lost. Without files the mark of an older run has to be replaced.
                     return
-                if batch.is_own(met.mark):
+                if is_own:
                     raise batch.twice(target.where)
             _check_there(target, table, batch, files)
             has_put = True
