@@ -27,6 +27,7 @@ from thorough import examples
 from kinesis_trident import Outcomes, write_delta, write_iceberg
 from kinesis_trident.bolt.errors import BatchFailedError, SinkError, TableChangedError, TargetAwayError
 from kinesis_trident.bolt.sinks import commit
+from kinesis_trident.checkpoint.errors import FencedError
 
 LOOKED, WRITTEN, COMMIT = STEPS
 OURS = ["a", "b"]
@@ -115,6 +116,15 @@ def test_what_another_writer_may_do_meanwhile(tmp_path: Path, kind: str, deed: D
 
 def test_the_page_has_what_was_played() -> None:
     assert MEANWHILE_TABLE.read() == MEANWHILE_TABLE.render()
+
+
+@pytest.mark.parametrize("kind", COMMITS)
+def test_a_batch_without_rows_that_comes_again_keeps_an_older_run_out(tmp_path: Path, kind: str) -> None:
+    for epoch in (1, 2):
+        write(kind, tmp_path, [], Outcomes(epoch, "orders-job", 5), {})
+    with pytest.raises(FencedError):
+        write(kind, tmp_path, ["late"], Outcomes(1, "orders-job", 5), {})
+    assert not read(kind, tmp_path)
 
 
 def test_a_batch_that_others_always_come_before_is_tried_again_in_place(
