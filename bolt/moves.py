@@ -62,6 +62,11 @@ class Move:
         return self.grouping is Grouping.CUSTOM
 
     @property
+    def keeps_keys(self) -> bool:
+        """True if tuples of equal keys meet in one task: by their fields, in the only one, or where they are sent."""
+        return self.is_by_fields or self.is_global or self.is_direct
+
+    @property
     def copies(self) -> bool:
         """True if each task gets every tuple."""
         return self.grouping is Grouping.ALL

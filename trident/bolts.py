@@ -8,6 +8,7 @@ counts again, as in Storm: exactly once is Trident's.
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.trident.build.checks import check_factory, check_kind
 from kinesis_trident.trident.build.fields import choose_fields
+from kinesis_trident.trident.maps.task_keys import TaskKeys, key_of, own_key
 from kinesis_trident.trident.maps.values import fresh, fresh_all
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.state import ATTEMPT, Key, MapState, RemovableMapState, StateFactory, StateType
@@ -108,9 +110,9 @@ class _OnState(Bolt):
         if isinstance(self._factory, MapStateFactory):
             self._factory.check(key, value)
 
-    def _shape(self, context: TopologyContext) -> Shape | None:
-        """Return the shape of the windows that the state keeps; None if it keeps none."""
-        return None
+    @abstractmethod
+    def _shape(self, context: TopologyContext) -> Shape | TaskKeys:
+        """Return the shape of what the state keeps, which it holds beside its marks."""
 
     def _end(self) -> None:
         with convert_replay_requests(f"bolt {self._context.component!r}"):
@@ -125,19 +127,22 @@ class _OnState(Bolt):
 class KeyValueState(Generic[T]):
     """The state of a task, by key: read from the store when it is first asked for, written at the end of the batch.
 
-    What a tuple has put is taken back if it raises an error.
+    What a tuple has put is taken back if it raises an error. `task`: whose keys these are.
     """
 
-    def __init__(self, state: MapState[T], check: Callable[[Key, Any], None] | None = None) -> None:
+    def __init__(
+        self, state: MapState[T], check: Callable[[Key, Any], None] | None = None, task: int = 0
+    ) -> None:
         self._state = state
         self._check = check
+        self._task = task
         self._values: dict[Key, T | None] = {}
         self._changed: dict[Key, None] = {}
         self._before: dict[Key, tuple[Any, bool]] = {}
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the value of a key, `default` if there is none; a tuple is a key of several values."""
-        named = _key(key)
+        named = self._key(key)
         if named not in self._values:
             self._read([named])
         value = self._values[named]
@@ -146,7 +151,7 @@ class KeyValueState(Generic[T]):
 
     def get_all(self, keys: Sequence[Hashable], default: Any = None) -> list[Any]:
         """Return the value of each key, with one request for all that are not known yet."""
-        asked = [*map(_key, keys)]
+        asked = [*map(self._key, keys)]
         self._read(asked)
         return [self.get(key, default) for key in asked]
 
@@ -156,7 +161,7 @@ class KeyValueState(Generic[T]):
         Raises:
             SerializationError: the state cannot store the key, or the value.
         """
-        named = _key(key)
+        named = self._key(key)
         if self._check is not None:
             self._check(named, value)
         self._before.setdefault(named, (self._values.get(named, _UNREAD), named in self._changed))
@@ -175,7 +180,8 @@ class KeyValueState(Generic[T]):
         """
         listed = {(*key,): value for *key, value in self._state.tuples()}
         now = listed | {key: self._values[key] for key in self._changed}
-        return ((*key, fresh(value)) for key, value in now.items() if value is not None)
+        named = ((own_key(self._task, key), value) for key, value in now.items() if value is not None)
+        return ((*key, fresh(value)) for key, value in named if key is not None)
 
     def keep(self) -> None:
         """Keep what the tuple has put: it is done."""
@@ -203,6 +209,9 @@ class KeyValueState(Generic[T]):
         elif gone:
             self._state.multi_put(gone, [None] * len(gone))
 
+    def _key(self, key: Hashable) -> Key:
+        return key_of(self._task, key if isinstance(key, tuple) else (key,))
+
     def _read(self, keys: Sequence[Key]) -> None:
         new = [key for key in dict.fromkeys(keys) if key not in self._values]
         if new:
@@ -212,7 +221,8 @@ class KeyValueState(Generic[T]):
 class StatefulBolt(_OnState):
     """Storm's `BaseStatefulBolt`: `prepare` gets a `KeyValueState` beside the collector.
 
-    Group its tuples by the fields of the keys, so that one task has each key.
+    Group its tuples by the fields of the keys, so that one task has each key. With another grouping than a fields, a
+    global or a direct one each task has keys of its own, whoever else has the same.
 
     Args:
         state: makes the state, which must be a `MapState` of a place of its own.
@@ -229,10 +239,27 @@ class StatefulBolt(_OnState):
         """The task begins."""
 
     def _begin(self, context: TopologyContext, collector: OutputCollector) -> Callable[[Any], object]:
-        self._values: KeyValueState[Any] = KeyValueState(self._open(context), self._check)
+        state = self._open(context)
+        self._values: KeyValueState[Any] = KeyValueState(
+            state, self._check, 0 if context.keyed else context.task
+        )
         self.prepare(context, collector, self._values)
         self._values.keep()
         return self._execute
+
+    def check_keys(self, name: str, tasks: int | None) -> None:
+        """Check that keys can say whose task's they are."""
+        if tasks != 1 and isinstance(self._factory, MapStateFactory) and self._factory.has_key_factory:
+            msg = (
+                f"bolt {name!r}: its tasks have keys of their own behind this grouping, and its state a keyFactory, "
+                "which cannot tell them apart. Omit keyFactory, or take the tuples with fields_grouping()"
+            )
+            raise TopologyError(msg)
+
+    def _shape(self, context: TopologyContext) -> TaskKeys:
+        if context.keyed:
+            return TaskKeys(1)
+        return TaskKeys(context.tasks or context.task + 1, is_fixed=context.tasks is not None)
 
     def _execute(self, tup: Tuple) -> object:
         try:
@@ -407,7 +434,3 @@ class WindowedBolt(_OnState):
         moment = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _ONE
         self._window.shape().check_calendar(self._time, moment)
         return moment
-
-
-def _key(key: Hashable) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)

@@ -47,7 +47,7 @@ class StateBehindError(StateError):
 
 
 class StateShapeError(StateError):
-    """A state holds windows of another shape than the code has now; nothing was written."""
+    """A state holds windows of another shape than the code has now, or keys of more tasks; nothing was written."""
 
 
 class SharedKeyError(StateError):

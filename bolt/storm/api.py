@@ -40,6 +40,7 @@ class TopologyContext(StormNames):
         outputs: the fields of each stream, by component and stream.
         sources: the streams that the bolt takes, each a component and a stream.
         facts: of the batch, for bolts with a state of Trident.
+        keyed: a fields, global or direct grouping brings the tuples of each key to one task.
     """
 
     _storm: ClassVar[str] = "TopologyContext"
@@ -54,6 +55,7 @@ class TopologyContext(StormNames):
     outputs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     sources: tuple[tuple[str, str], ...] = ()
     facts: StateFacts = field(default_factory=StateFacts)
+    keyed: bool = False
 
     @property
     def source_tasks(self) -> dict[str, int | None]:
@@ -348,6 +350,9 @@ class Bolt:
 
     def check_input(self, name: str, fields: StructType) -> None:
         """Check the fields of a stream that the bolt takes, when the topology is built."""
+
+    def check_keys(self, name: str, tasks: int | None) -> None:
+        """Check that several tasks can get tuples of the same key, when the topology is built."""
 
     def _finish(self) -> None:
         """Take the end of the batch."""

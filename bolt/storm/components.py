@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,6 +122,16 @@ class BoltPart:
     def stays(self) -> bool:
         """True if the bolt takes its tuples where they are made."""
         return all(one.grouping.move.stays for one in self.inputs)
+
+    def is_keyed(self, keyed: Container[str]) -> bool:
+        """Return whether tuples of equal keys meet in one task; `keyed` has the components above of which that is true.
+
+        Where tuples stay, they are in the tasks of the component. What all tasks get is in the right one, too.
+        """
+        if self.stays:
+            return len(self.inputs) == 1 and self.inputs[0].grouping.component in keyed
+        moves = [one.grouping.move for one in self.inputs if not one.grouping.move.copies]
+        return bool(moves) and all(move.keeps_keys for move in moves)
 
 
 Part = SpoutPart | TransformPart | BoltPart

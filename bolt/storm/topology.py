@@ -270,7 +270,11 @@ class TopologyBuilder(StormNames):
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        return TopologyRun(parts, tracked, parallelism)
+        run = TopologyRun(parts, tracked, parallelism)
+        for name, part in parts.items():
+            if isinstance(part, BoltPart) and isinstance(part.bolt, Bolt) and name not in run.keyed:
+                part.bolt.check_keys(name, part.parallelism)
+        return run
 
     def _free(self, name: str) -> None:
         check_name("component", name)

@@ -175,6 +175,15 @@ class TopologyRun:
         }
 
     @property
+    def keyed(self) -> set[str]:
+        """The bolts of which each key's tuples are in one task."""
+        found: set[str] = set()
+        for name, part in self.parts.items():
+            if isinstance(part, BoltPart) and part.is_keyed(found):
+                found.add(name)
+        return found
+
+    @property
     def outputs(self) -> dict[StreamId, tuple[str, ...]]:
         """The names of the fields of each stream."""
         return {
@@ -286,6 +295,7 @@ class _Frames:
             self._outputs,
             part.sources,
             self._facts,
+            name in self._topology.keyed,
         )
         tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._txid) else None
         tuples, moved = self._take_tuples(name, part, context, tick)

@@ -41,6 +41,7 @@ from kinesis_trident.trident import (
     TumblingDurationWindow,
     ValueTooLargeError,
 )
+from kinesis_trident.trident.maps.task_keys import TaskKeys
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores import MapStateFactory
 from kinesis_trident.trident.stores.ownership import Owner
@@ -145,8 +146,8 @@ def test_two_tasks_of_one_update_with_one_key(night: Night, sqlite: Callable[...
 
 @entry("StateShapeError")
 def test_windows_that_were_changed_in_code(night: Night, sqlite: Callable[..., MapStateFactory]) -> None:
-    def begin(factory: MapStateFactory, txid: int, seconds: int) -> None:
-        shape = TumblingDurationWindow(timedelta(seconds=seconds)).shape()
+    def begin(factory: MapStateFactory, txid: int, seconds: int, keys: TaskKeys | None = None) -> None:
+        shape = keys or TumblingDurationWindow(timedelta(seconds=seconds)).shape()
         state = factory.make_state({TASK: StateTask(txid, owner(), shape=shape)}, 0, 1)
         state.begin_commit(txid)
         state.commit(txid)
@@ -161,6 +162,11 @@ def test_windows_that_were_changed_in_code(night: Night, sqlite: Callable[..., M
     night.tries("another `keyPrefix`, if the state has one")
     begin(sqlite(tableName="three", keyPrefix="old/"), 7, 60)
     begin(sqlite(tableName="three", keyPrefix="new/"), 7, 30)
+    begin(sqlite(tableName="four"), 5, 0, TaskKeys(4))
+    with pytest.raises(StateShapeError, match="Give the bolt 4 tasks or more"):
+        begin(sqlite(tableName="four"), 6, 0, TaskKeys(2))
+    night.tries("as many tasks as the message names")
+    begin(sqlite(tableName="four"), 6, 0, TaskKeys(4))
 
 
 @entry("ReplayDiffersError")

@@ -26,6 +26,19 @@ class Shape(msgspec.Struct, array_like=True, frozen=True):
     by: str = "time"
     buckets: int = 1
 
+    def meet(self, held: Shape | None) -> Shape | None:
+        """Return this shape if a state may hold it, which holds another so far; None if that one's windows are open."""
+        # A release before this one has stored none.
+        return self if held in (None, self) else None
+
+    def refuse(self, held: Shape) -> str:
+        """Return why what the state holds does not fit, and what to do."""
+        return (
+            f"holds {held}, and the code now has {self}: the tuples of the open ones would be lost, or be counted in "
+            "others. Nothing was written. Give the new windows another keyPrefix, table or folder; if the open ones "
+            "are to close, run the code of before until they have"
+        )
+
     def __str__(self) -> str:
         size, slide = (
             (f"{self.size} tuples", f"{self.slide} tuples")

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kinesis_trident.trident.errors import FencedError, StateShapeError, StoreUnavailableError
+from kinesis_trident.trident.maps.task_keys import TaskKeys
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.stores.key_text import FENCE, shape_key
 from kinesis_trident.trident.stores.ownership import StatePlace, read_mark
@@ -54,7 +55,7 @@ class Begin:
         place: whose keys they are; None: not known.
         txid: of the batch.
         attempt: its number.
-        shape: of the windows that the state keeps, if it keeps any.
+        shape: of what the state keeps, if it stands beside the marks.
     """
 
     where: str
@@ -62,7 +63,7 @@ class Begin:
     place: StatePlace | None
     txid: int
     attempt: int
-    shape: Shape | None = None
+    shape: Shape | TaskKeys | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -77,7 +78,7 @@ class Begin:
             FencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
-            StateShapeError: the state holds windows of another shape.
+            StateShapeError: the state holds windows of another shape, or keys of more tasks.
             ForeignValueError: another program's value stands there.
         """
         found = read_fence(self.where, self.prefix, raws[0])
@@ -93,26 +94,22 @@ class Begin:
         ours = Fence(self.txid + base, self.attempt)
         check_fence(self.where, found, ours, base)
         if self.shape is not None:
-            self._check_shape(self.shape, raws[-1])
-            marks = *marks, msgspec.json.encode(self.shape)
+            marks = *marks, msgspec.json.encode(self._meet(self.shape, raws[-1]))
         if marks != tuple(raws[1:]):
             return BeginStep(ours, base, marks, is_last=False, warning=warning)
         # The marks are written again with the fence, so that they do not expire before it.
         news = () if found == ours else (msgspec.json.encode(ours), *marks)
         return BeginStep(ours, base, news, is_last=True, warning=warning)
 
-    def _check_shape(self, shape: Shape, raw: bytes | None) -> None:
-        key = shape_key(self.prefix)
-        held: Shape | None = read_mark(self.where, key, raw, Shape, "the shape of windows")
-        # A release before this one has stored none.
-        if held is not None and held != shape:
-            msg = (
-                f"{self.where}: the state of {self.place.owner.update if self.place else self.prefix!r} holds {held}, "
-                f"and the code now has {shape}: the tuples of the open ones would be lost, or be counted in others. "
-                "Nothing was written. Give the new windows another keyPrefix, table or folder; if the open ones are to "
-                "close, run the code of before until they have"
-            )
+    def _meet(self, shape: Any, raw: bytes | None) -> Any:
+        key, kind = shape_key(self.prefix), type(shape)
+        held = read_mark(self.where, key, raw, kind, f"the {kind.__name__} of a state")
+        met = shape.meet(held)
+        if met is None:
+            state = self.place.owner.update if self.place else self.prefix
+            msg = f"{self.where}: the state of {state!r} {shape.refuse(held)}"
             raise StateShapeError(msg)
+        return met
 
 
 def read_fence(where: str, prefix: str, raw: bytes | None) -> Fence | None:

@@ -158,6 +158,11 @@ class MapStateFactory(StateFactory):
         return self._options.key_prefix
 
     @property
+    def has_key_factory(self) -> bool:
+        """True if a user's function names the keys."""
+        return self._options.key_factory is not None
+
+    @property
     def global_key(self) -> str:
         """The key of a global aggregate."""
         return self._options.global_key

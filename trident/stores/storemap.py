@@ -138,7 +138,7 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
-            StateShapeError: it holds windows of another shape.
+            StateShapeError: it holds windows of another shape, or keys of more tasks.
             StoreError: the store does not keep the fence.
         """
         self._mark, self._base = None, 0

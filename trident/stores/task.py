@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kinesis_trident.bolt.tracking.place import is_first_try
+from kinesis_trident.trident.maps.task_keys import TaskKeys
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores.ownership import Owner
@@ -24,7 +25,7 @@ class StateTask:
         owner: of the state; None: not known, so nothing is checked.
         partition: the index of the task's partition.
         partitions: their number; 0: not known, so replays are not checked.
-        shape: of the windows that the state keeps; None: it keeps none.
+        shape: of the windows that the state keeps, or of its tasks' keys; None: of neither.
         is_first: nobody has updated the state with this batch before: no attempt, and no try of this task by Spark.
     """
 
@@ -33,7 +34,7 @@ class StateTask:
     partition: int = 0
     partitions: int = 0
     is_first: bool = False
-    shape: Shape | None = None
+    shape: Shape | TaskKeys | None = None
 
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> StateTask:
