@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from pyspark.sql.types import StructType
 
 
 class Grouping(Enum):
@@ -81,8 +82,10 @@ class Move:
         """True if Python chooses the tasks, tuple by tuple; False if the values of a tuple tell its only one."""
         return self.grouping in (Grouping.ALL, Grouping.PARTIAL_KEY, Grouping.CUSTOM)
 
-    def keys(self, names: Sequence[str]) -> list[str]:
-        """Return those of a tuple's fields that decide about its task."""
+    def keys(self, schema: StructType) -> list[str]:
+        """Return those of a row's columns that decide about its task, which depends on the row only."""
         if self.is_global:
             return []
-        return [*self.fields] if self.is_by_fields else [*names]
+        if self.is_by_fields:
+            return [*self.fields]
+        return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]

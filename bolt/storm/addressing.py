@@ -63,7 +63,8 @@ class Replicate:
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Repeat the rows of a batch: nothing fails."""
         source = np.repeat(np.arange(batch.num_rows), self.tasks)
-        return _sent(batch, source, np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows), {})
+        tasks = np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows)
+        return _sent(batch, self.schema, source, tasks, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class ChooseLessLoaded:
             task = first if loads[first] <= loads[second] else second
             loads[task] += 1
             chosen.append(task)
-        return _sent(batch, np.arange(batch.num_rows), np.array(chosen, dtype=np.int32), {})
+        return _sent(batch, self.schema, np.arange(batch.num_rows), np.array(chosen, dtype=np.int32), {})
 
 
 @dataclass(slots=True)
@@ -124,7 +125,9 @@ class Choose:
             else:
                 source += [row] * len(chosen)
                 tasks += chosen
-        return _sent(batch, np.array(source, dtype=np.int64), np.array(tasks, dtype=np.int32), failed)
+        return _sent(
+            batch, self.schema, np.array(source, dtype=np.int64), np.array(tasks, dtype=np.int32), failed
+        )
 
     def _prepare(self, context: TopologyContext) -> None:
         try:
@@ -175,7 +178,7 @@ def add_task_numbers(
     if move.is_spread and loose:
         # Equal rows have equal hashes, and would all go to one task.
         return tuples.on(deal_out(frame, to.tasks))
-    return tuples.on(add_hashes(frame, {TASK: None}, _keys(one, frame.schema), to.tasks))
+    return tuples.on(add_hashes(frame, {TASK: None}, move.keys(frame.schema), to.tasks))
 
 
 def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
@@ -187,18 +190,15 @@ def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
     return Choose(to, grouping.custom, grouping.source, one.fields, schema)
 
 
-def _keys(one: Input, schema: StructType) -> list[str]:
-    """Return the columns that decide about a row's task, which depends on the row only."""
-    names = [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
-    return one.grouping.move.keys(names)
-
-
 def _sent(
-    batch: pa.RecordBatch, source: np.ndarray, tasks: np.ndarray, failed: Mapping[int, Failure]
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    source: np.ndarray,
+    tasks: np.ndarray,
+    failed: Mapping[int, Failure],
 ) -> Judged:
     """Return rows of a batch with their tasks."""
-    ours = {ANCHORS, _FIRST, _SECOND}
-    columns = {name: batch.column(name) for name in batch.schema.names if name not in ours}
+    columns = {name: batch.column(name) for name in schema.names if name != TASK}
     if len(source) != batch.num_rows or (source != np.arange(batch.num_rows)).any():
         rows = numbers(source)
         columns = {name: column.take(rows) for name, column in columns.items()}

@@ -83,9 +83,14 @@ def copy_to_all(frame: DataFrame, tasks: int) -> DataFrame:
 
 
 @singledispatch
+def add_partitions(frame: DataFrame, tasks: int) -> DataFrame:
+    """Add the number of each row's partition, in `__task`; those of more partitions than tasks begin again at 0."""
+    return frame.withColumn(TASK, F.pmod(F.spark_partition_id(), F.lit(tasks)))
+
+
 def deal_out(frame: DataFrame, tasks: int) -> DataFrame:
     """Spread the rows evenly, and add the number of each one's task, in `__task`."""
-    return frame.repartition(tasks).withColumn(TASK, F.spark_partition_id())
+    return add_partitions(frame.repartition(tasks), tasks)
 
 
 @singledispatch

@@ -81,9 +81,9 @@ def _add_hashes(
     return frame.on_batches(StructType([*frame.schema.fields, *added]), change)
 
 
-@for_local_frames(frames.deal_out)
-def _deal_out(frame: LocalFrame, tasks: int) -> LocalFrame:
-    return frame.repartition(tasks).with_partition_id(_TASK)
+@for_local_frames(frames.add_partitions)
+def _add_partitions(frame: LocalFrame, tasks: int) -> LocalFrame:
+    return frame.with_partition_id(_TASK, tasks)
 
 
 @for_local_frames(frames.add_tick_rows)

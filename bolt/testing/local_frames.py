@@ -171,14 +171,16 @@ class LocalFrame:
         )
         return self.on_batches(schema, lambda batch: dict(zip(schema.names, batch.columns, strict=True)))
 
-    def with_partition_id(self, added: StructField) -> LocalFrame:
-        """Add the number of each row's partition."""
+    def with_partition_id(self, added: StructField, count: int) -> LocalFrame:
+        """Add the number of each row's partition, modulo `count`."""
         schema = StructType([*self.schema.fields, added])
 
         def made() -> list[Partition]:
             return [
                 [
-                    batch.append_column(added.name, pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows))
+                    batch.append_column(
+                        added.name, pa.repeat(pa.scalar(number % count, pa.int32()), batch.num_rows)
+                    )
                     for batch in part
                 ]
                 for number, part in enumerate(self.partitions())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.testing import Batches, run_topology
 from kinesis_trident.trident import KeyValueState, SerializationError, SqlState, StatefulBolt, StateShapeError
 from kinesis_trident.trident.stores import MemoryMapState
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 WORDS = [f"w{number % 4}" for number in range(24)]
 
@@ -219,15 +221,6 @@ def test_a_key_factory_cannot_tell_tasks_apart(grouping: str, tasks: int | None)
         build(good, count, state).check(2)
 
 
-@pytest.fixture
-def by_value() -> Iterator[None]:
-    """Let Spark's workers get the classes of this module."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-
-
-@pytest.mark.usefixtures("by_value")
 @pytest.mark.parametrize("grouping", ["shuffle", "fields", "partial key"])
 def test_on_spark(spark: SparkSession, tmp_path: Path, grouping: str) -> None:
     state = SqlState.opaque(f"sqlite:///{tmp_path}/state.db")

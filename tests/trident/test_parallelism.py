@@ -304,11 +304,6 @@ def test_a_hint_below_a_merge_needs_one_grouping() -> None:
         other.parallelism_hint(3)
 
 
-def test_nothing_groups_by_fields_below_a_broadcast() -> None:
-    with pytest.raises(TopologyError, match=r"copies the tuples only once .* Omit one of the two"):
-        a_stream().broadcast().partition_by("data")
-
-
 @pytest.mark.parametrize("hint", [2, 7])
 def test_partition_persist_counts_each_tuple_in_spark(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path, hint: int

@@ -14,7 +14,9 @@ from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
 from kinesis_trident.trident.build.nodes import (
     AggregateNode,
     HintNode,
+    MergeNode,
     PersistentAggregateNode,
+    PersistNode,
     RepartitionNode,
     RowNode,
     SpoutNode,
@@ -67,7 +69,10 @@ def resolve_hints(graph: Graph) -> tuple[Graph, dict[TopologyNode, TopologyNode]
     for node, new in made.items():
         if not hints.is_split(node):
             declared.add(new)
-    return Graph(declared.nodes), made
+    numbered = Graph(declared.nodes)
+    taken = _taken_by_task(numbered)
+    merged = numbered.changed(lambda node, new: _by_task(new) if node in taken else new)
+    return Graph(merged.values()), {node: merged.get(new, new) for node, new in made.items()}
 
 
 class _Hints:
@@ -176,6 +181,56 @@ def _path(node: TopologyNode) -> list[TopologyNode]:
         node = node.parents[0]
         path.append(node)
     return path[::-1]
+
+
+def _taken_by_task(graph: Graph) -> set[TopologyNode]:
+    """Return the nodes of which something below, before tuples are moved again, takes those of a task together."""
+    found: set[TopologyNode] = set()
+    for node in reversed(graph.nodes):
+        if any(
+            isinstance(child, PersistNode)
+            or (isinstance(child, AggregateNode) and child.keys is None)
+            or (isinstance(child, RowNode | TransformNode | MergeNode) and child in found)
+            for child in graph.children(node)
+        ):
+            found.add(node)
+    return found
+
+
+def _by_task(node: TopologyNode) -> TopologyNode:
+    """Return a merge of streams whose tuples have tasks, so that what two of them have in one task is there together.
+
+    Raises:
+        TopologyError: copies are in other numbers of tasks.
+    """
+    if not isinstance(node, MergeNode):
+        return node
+    starts = [_path(parent)[0] for parent in node.parents]
+    placed = [start.placed for start in starts]
+    if not any(move is not None and (move.keeps_keys or move.copies) for move in placed) and not any(
+        isinstance(start, MergeNode) and start.by_task for start in starts
+    ):
+        return node
+    copied = {
+        _tasks_of(start)
+        for start in starts
+        if (start.placed is not None and start.placed.copies)
+        or (isinstance(start, MergeNode) and start.by_task)
+    }
+    if len(copied) > 1:
+        msg = (
+            f"{node.operation}: broadcast() copies tuples of its streams to other numbers of tasks, which what follows "
+            "takes together. Give each broadcast() the same parallelism_hint"
+        )
+        raise TopologyError(msg)
+    tasks = copied or {_tasks_of(start) for start in starts}
+    return replace(node, by_task=True, tasks=tasks.pop() if len(tasks) == 1 else None)
+
+
+def _tasks_of(node: TopologyNode) -> int | None:
+    if isinstance(node, RepartitionNode):
+        return node.move.tasks
+    return node.tasks if isinstance(node, AggregateNode | PersistentAggregateNode | MergeNode) else None
 
 
 def _has_tasks(node: TopologyNode) -> bool:

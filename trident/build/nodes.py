@@ -173,7 +173,10 @@ class HintNode(PassingNode):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MergeNode(PassingNode):
-    """Several streams as one."""
+    """Several streams as one; `by_task`: what they have in a task is there together, in as many as `tasks`."""
+
+    by_task: bool = False
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -52,12 +52,6 @@ class Groupings(ABC):
         if not names:
             msg = "partition_by: there are no fields. Name some, or use global_() for one partition"
             raise TopologyError(msg)
-        if self.node.tracked and self.node.placed is not None and self.node.placed.copies:
-            msg = (
-                "partition_by: broadcast() copies the tuples only once their records are judged, so no grouping by "
-                "fields can follow it. Omit one of the two"
-            )
-            raise TopologyError(msg)
         return self._repartition("partition_by", Move(Grouping.FIELDS, names))
 
     def global_(self) -> Self:

@@ -41,12 +41,14 @@ from kinesis_trident.trident.build.nodes import (
 )
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.frames import (
+    add_tasks,
     aggregate_in_spark,
     check_fields,
     from_arrow,
     hold_rows,
     join_frames,
     move_by_key,
+    move_to_tasks,
     repartition,
     run_partitions,
 )
@@ -170,10 +172,13 @@ class Attempt:
             return self._input(node.parents[0], node.inputs)
         inputs = [self._input(parent, self.graph.read_of(node, parent)) for parent in node.parents]
         if isinstance(node, MergeNode):
-            return reduce(
-                lambda one, other: one.unionAll(other),
-                [frame.select(*self.graph.columns(node).names) for frame in inputs],
-            )
+            inputs = [frame.select(*self.graph.columns(node).names) for frame in inputs]
+            tasks = node.tasks or self.facts.partitions
+            if node.by_task:
+                placed = [parent.placed for parent in node.parents]
+                inputs = [add_tasks(frame, move, tasks) for frame, move in zip(inputs, placed, strict=True)]
+            merged = reduce(lambda one, other: one.unionAll(other), inputs)
+            return move_to_tasks(merged, tasks) if node.by_task else merged
         if isinstance(node, JoinNode):
             left, right = inputs
             return join_frames(left, right, node)

@@ -16,13 +16,14 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 from kinesis_trident.bolt.moves import Move
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.storm.bolt_task import TASK
+from kinesis_trident.bolt.storm.frames import add_hashes, add_partitions, copy_to_all
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.nodes import JoinNode, TransformNode
 from kinesis_trident.trident.errors import OperationError
 
-_COPY = "__copy"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _IN_SPARK: Mapping[str | None, Callable[[Column], Column]] = {"sum": F.sum, "min": F.min, "max": F.max}
 _OF_PARTIALS = {**_IN_SPARK, "count": F.sum}
@@ -132,15 +133,20 @@ def repartition(frame: DataFrame, move: Move, partitions: int) -> DataFrame:
     """Distribute the rows by a grouping of the topology; over `partitions` if it sets no number."""
     partitions = move.tasks or partitions
     if move.copies:
-        return broadcast(frame, partitions)
+        return move_to_tasks(copy_to_all(frame, partitions), partitions)
     return frame.repartition(1 if move.is_global else partitions, *move.fields)
 
 
-@singledispatch
-def broadcast(frame: DataFrame, partitions: int) -> DataFrame:
-    """Bring every row to every partition."""
-    copies = frame.withColumn(_COPY, F.explode(F.array(*map(F.lit, range(partitions)))))
-    return move_to_partitions(copies, partitions, F.col(_COPY)).drop(_COPY)
+def add_tasks(frame: DataFrame, placed: Move | None, tasks: int) -> DataFrame:
+    """Add the number of each row's task in a merge: that of its keys, any one, or that of its partition."""
+    if placed is None or placed.copies:
+        return add_partitions(frame, tasks)
+    return add_hashes(frame, {TASK: None}, placed.keys(frame.schema), tasks)
+
+
+def move_to_tasks(frame: DataFrame, tasks: int) -> DataFrame:
+    """Bring each row to the task whose number it holds."""
+    return move_to_partitions(frame, tasks, TASK).drop(TASK)
 
 
 @contextmanager

@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
+from kinesis_trident.bolt.storm.addressing import Replicate
+from kinesis_trident.bolt.storm.bolt_task import TASK
 from kinesis_trident.bolt.tracking.coverage import SOURCE
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import StepOperator
@@ -33,7 +35,7 @@ from kinesis_trident.trident.build.nodes import (
 )
 from kinesis_trident.trident.order import ORDER, READ
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
-from kinesis_trident.trident.run.frames import hold_rows, repartition
+from kinesis_trident.trident.run.frames import add_tasks, hold_rows, move_to_tasks, repartition
 from kinesis_trident.trident.run.shared_partials import SharedPartials
 from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
@@ -88,20 +90,11 @@ class Sections:
         `partials`: aggregates the output instead, if `operates` is True for the node.
         """
         wanted = set(wanted) or {node.schema.names[0]}
-        return self._end(node, self._section(node, wanted, anchored=False, partials=partials))
+        return self._section(node, wanted, anchored=False, partials=partials).frame
 
     def shared_groups(self, node: TopologyNode, partials: SharedPartials) -> DataFrame:
         """Return the partial results of all consumers of a node's tuples, which are not held themselves."""
-        return self._end(node, self._compute(node, partials.wanted, anchored=False, partials=partials))
-
-    def _end(self, node: TopologyNode, section: Tracked) -> DataFrame:
-        broadcast = _broadcast(node)
-        if broadcast is None:
-            return section.frame
-        copies = repartition(section.frame, broadcast.move, self.partitions)
-        # A grouping below it says where each copy goes.
-        last = _last_move(node)
-        return copies if last is broadcast else repartition(copies, last.move, self.partitions)
+        return self._compute(node, partials.wanted, anchored=False, partials=partials).frame
 
     def _section(
         self,
@@ -172,11 +165,12 @@ class Sections:
     ) -> Tracked:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.move.fields}
+            if anchored and node.move.copies:
+                return self._copies(node, needed)
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
             return below.on(repartition(below.frame, node.move, self.partitions))
         if isinstance(node, MergeNode):
-            parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
-            return reduce(Tracked.union, parts)
+            return self._merge(node, wanted, anchored=anchored)
         assert isinstance(node, SpoutNode)
         if self._source is None:
             source = self.tracking.source
@@ -193,6 +187,27 @@ class Sections:
             tuples = source.select(self._columns(wanted))
             return self._operator(node.operation, tuples, everything, schema, anchored=anchored)
         return source.on(source.frame.select(*wanted))
+
+    def _merge(self, node: MergeNode, wanted: set[str], *, anchored: bool) -> Tracked:
+        needed = {*wanted, *_read_for_tasks(node)}
+        parts = [(parent, self._section(parent, needed, anchored=anchored)) for parent in node.parents]
+        if not node.by_task:
+            return reduce(Tracked.union, (part for _, part in parts))
+        tasks = node.tasks or self.partitions
+        placed = (part.on(add_tasks(part.frame, parent.placed, tasks)) for parent, part in parts)
+        merged = reduce(Tracked.union, placed)
+        return merged.on(move_to_tasks(merged.frame, tasks))
+
+    def _copies(self, node: RepartitionNode, wanted: set[str]) -> Tracked:
+        """Return the copies of tuples that are judged further, each a tuple of its own in the trees of its record."""
+        given = self._section(node.parents[0], wanted, anchored=True, raw=True)
+        tasks = node.move.tasks or self.partitions
+        fields = [field for field in self.graph.columns(node) if field.name in wanted]
+        schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
+        self._operators += 1
+        copy = Replicate(tasks, arrow_schema(schema))
+        made = self.tracking.steps(f"{node.operation}#{self._operators}", given, (copy,), schema)
+        return made.on(move_to_tasks(made.frame, tasks))
 
     def _columns(self, wanted: set[str]) -> list[str]:
         """Return the source's columns: those read, those that identify records, and all if failed records are kept.
@@ -265,7 +280,7 @@ def operates(graph: Graph, node: TopologyNode) -> bool:
 def _operations(graph: Graph, node: TopologyNode) -> tuple[list[TridentStep], TopologyNode]:
     """Return the operations that make the tuples of a node, in order, and their start."""
     steps, start = [], node
-    while not isinstance(start, SpoutNode | MergeNode) and not _moves(start):
+    while not isinstance(start, SpoutNode | MergeNode | RepartitionNode):
         if start is not node and _is_shared(graph, start):
             break
         if isinstance(start, RowNode):
@@ -299,7 +314,15 @@ def _read_by(graph: Graph, node: TopologyNode, parent: TopologyNode, read: set[s
         return set(graph.read_of(node, parent))
     if isinstance(node, RowNode):
         return _narrow(graph.step_of(node), read)[1]
+    if isinstance(node, MergeNode):
+        return {*read, *_read_for_tasks(node)}
     return {*read, *node.move.fields} if isinstance(node, RepartitionNode) else read
+
+
+def _read_for_tasks(node: MergeNode) -> set[str]:
+    """Return the fields that say in which task a tuple of a merge is."""
+    placed = [parent.placed for parent in node.parents if node.by_task]
+    return {field for move in placed if move is not None for field in move.fields}
 
 
 def shared_partials_of(graph: Graph, node: TopologyNode) -> dict[TopologyNode, Partials]:
@@ -313,26 +336,6 @@ def shared_partials_of(graph: Graph, node: TopologyNode) -> dict[TopologyNode, P
     return (
         {child: one for child, one in found.items() if one is not None} if None not in found.values() else {}
     )
-
-
-def _moves(node: TopologyNode) -> bool:
-    return isinstance(node, RepartitionNode) and not node.move.copies
-
-
-def _last_move(node: TopologyNode) -> RepartitionNode:
-    """Return the nearest grouping above a node that has one."""
-    while not isinstance(node, RepartitionNode):
-        node = node.parents[0]
-    return node
-
-
-def _broadcast(node: TopologyNode) -> RepartitionNode | None:
-    """Return the last broadcast above a node: its copies are made where tracking ends; until then a record is one."""
-    while node.parents:
-        if isinstance(node, RepartitionNode) and node.move.copies:
-            return node
-        node = node.parents[0]
-    return None
 
 
 def narrow_steps(

@@ -80,15 +80,6 @@ def _join(left: LocalFrame, right: LocalFrame, node: JoinNode) -> LocalFrame:
     return left.sparkSession.frame(node.schema, [[batch_of(rows, arrow_schema(node.schema))]])
 
 
-@for_local_frames(frames.broadcast)
-def _broadcast(frame: LocalFrame, partitions: int) -> LocalFrame:
-    whole = frame.repartition(1)
-    copies = whole
-    for _ in range(partitions - 1):
-        copies = copies.union(whole)
-    return copies
-
-
 def _rows(table: pa.Table, but: Iterable[str]) -> list[tuple[Any, ...]]:
     """Return the rows without some columns."""
     columns = [table.column(name).to_pylist() for name in table.schema.names if name not in but]

@@ -32,7 +32,7 @@ def test_all_tasks_get_each_tuple() -> None:
 
 def test_of_two_tasks_that_with_fewer_tuples_is_chosen() -> None:
     """Over several batches of a task."""
-    step = ChooseLessLoaded(SCHEMA, [0] * 4)
+    step = ChooseLessLoaded(pa.schema([("key", pa.int64()), (TASK, pa.int32())]), [0] * 4)
     rng = np.random.default_rng(1)
     sent: Counter[int] = Counter()
     for _ in range(5):
