@@ -117,9 +117,9 @@ class MergeTables:
                 raise
             raise _changed(target.fullname, connection.engine, "it was dropped or renamed") from None
         with _telling_what_is_gone(connection.engine):
-            now = _rely_on(
-                connection, _reflect_target(connection, target.name, target.schema, self.key), self.key
-            )
+            inspector = sa.inspect(connection)
+            found = _reflect_target(connection, inspector, target.name, target.schema, self.key)
+            now = _rely_on(inspector, found, self.key)
         if changes := self.relied.changes(now):
             raise _changed(target.fullname, connection.engine, "; ".join(changes))
 
@@ -141,11 +141,13 @@ def open_tables(
     where = f"table {name} of {describe(engine)}"
     _refuse_missing({field.name for field in schema.fields}, key, order_by)
     with _telling_what_is_gone(engine), engine.connect() as connection:
-        if not sa.inspect(connection).has_table(table_name, folder or None):
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(table_name, folder or None):
             connection.rollback()
             make_table(connection, _new_table(table_name, folder or None, schema, key, order_by, where))
-        target = _reflect_target(connection, table_name, folder or None, key)
-        relied = _rely_on(connection, target, key)
+            inspector.clear_cache()
+        target = _reflect_target(connection, inspector, table_name, folder or None, key)
+        relied = _rely_on(inspector, target, key)
         names = [
             field.name
             for field in schema.fields
@@ -157,11 +159,10 @@ def open_tables(
             _refuse_rounding(schema, target, key, order_by, where)
         _refuse_other_key(connection, target, key, relied, where)
         batch = _batch_table(target, names, application, connection.dialect.name)
-        inspector = sa.inspect(connection)
         beside = inspector.get_table_names(folder or None)
         family = batch.name.rpartition("_")[0]
         earlier = [
-            _reflect(connection, other, folder or None)
+            _reflect(inspector, other, folder or None)
             for other in beside
             if other.startswith(f"{family}_") and other != batch.name
         ]
@@ -179,12 +180,17 @@ def open_tables(
     )
 
 
-def _reflect(connection: sa.Connection, name: str, schema: str | None) -> sa.Table:
-    return sa.Table(name, sa.MetaData(), schema=schema, autoload_with=connection, resolve_fks=False)
+def _reflect(inspector: sa.Inspector, name: str, schema: str | None) -> sa.Table:
+    table = sa.Table(name, sa.MetaData(), schema=schema)
+    # An inspector remembers what it has read: `autoload_with=connection` would ask the database for all of it again.
+    inspector.reflect_table(table, include_columns=None, resolve_fks=False)
+    return table
 
 
-def _reflect_target(connection: sa.Connection, name: str, schema: str | None, key: Sequence[str]) -> sa.Table:
-    target = _reflect(connection, name, schema)
+def _reflect_target(
+    connection: sa.Connection, inspector: sa.Inspector, name: str, schema: str | None, key: Sequence[str]
+) -> sa.Table:
+    target = _reflect(inspector, name, schema)
     if connection.dialect.name == "sqlite":
         # SQLAlchemy does not ask which keys are equal there, such as "a" and "A".
         asked = sa.text(_COLLATIONS_OF_SQLITE).columns(*map(sa.column, ("place", "name", "collation")))
@@ -216,8 +222,7 @@ def _changed(name: str, engine: sa.Engine, what: str) -> TableChangedError:
     )
 
 
-def _rely_on(connection: sa.Connection, target: sa.Table, key: Sequence[str]) -> Relied:
-    inspector = sa.inspect(connection)
+def _rely_on(inspector: sa.Inspector, target: sa.Table, key: Sequence[str]) -> Relied:
     of = (target.name, target.schema)
     unique: list[Any] = [
         inspector.get_pk_constraint(*of)["constrained_columns"],
