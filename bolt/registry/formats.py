@@ -9,12 +9,14 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
+import pyarrow as pa
 
 from kinesis_trident.bolt.errors import SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field, plan_of
@@ -40,12 +42,20 @@ def avro_decoder(definition: str) -> tuple[Decoder, Mapping[str, Field] | None]:
     if not isinstance(schema, dict) or schema["type"] != "record":
         msg = "it is not the schema of a record"
         raise ValueError(msg)
-    _refuse_empty_items(schema, schema["__named_schemas"])
+    named = schema["__named_schemas"]
+    _refuse_empty_items(schema, named)
+    read: Any = fastavro.schemaless_reader
+    if _is_recursive(schema, named, (), set()):
+        # The reader in C does not count how deep it is: a record of a few thousand bytes ends the process.
+        from fastavro._read_py import schemaless_reader as read
 
     def decode(payload: bytes) -> Mapping[str, Any]:
         stream = io.BytesIO(payload)
         try:
-            found: Any = fastavro.schemaless_reader(stream, schema, None)
+            found: Any = read(stream, schema, None)
+        except RecursionError:
+            msg = "it is nested too deeply"
+            raise ValueError(msg) from None
         except EOFError:
             # Its message has the address of the stream: another reason for each record.
             msg = "it ends before its last field"
@@ -57,6 +67,28 @@ def avro_decoder(definition: str) -> tuple[Decoder, Mapping[str, Field] | None]:
         return {name: str(value) if type(value) is UUID else value for name, value in found.items()}
 
     return decode, plan_of(schema)
+
+
+def _is_recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], passed: set[str]) -> bool:
+    """Return whether a value of a schema may be within one of the same; `passed`: names of which none may be."""
+    if isinstance(schema, str):
+        schema = named.get(schema)
+    if isinstance(schema, list):
+        return any(_is_recursive(one, named, above, passed) for one in schema)
+    if not isinstance(schema, dict) or schema.get("name") in passed:
+        return False
+    name = schema.get("name")
+    if name in above:
+        return True
+    inner = [
+        schema.get("items"),
+        schema.get("values"),
+        *(field["type"] for field in schema.get("fields", ())),
+    ]
+    if any(_is_recursive(one, named, above if name is None else (*above, name), passed) for one in inner):
+        return True
+    passed.add(name or "")
+    return False
 
 
 def _refuse_empty_items(schema: Any, named: Mapping[str, Any]) -> None:
@@ -89,8 +121,12 @@ def _may_be_empty(schema: Any, named: Mapping[str, Any], above: tuple[str, ...])
     return bool(kind == "null" or (kind == "fixed" and schema["size"] == 0))
 
 
-def json_decoder(definition: str) -> Decoder:
+def json_decoder(definition: str, float_hook: Callable[[str], Any] | None = None) -> Decoder:
     """Return a decoder of documents; the schema tells the names of the fields, and no document is validated by it.
+
+    Args:
+        definition: the schema.
+        float_hook: makes the value of a number with a point; by default a float.
 
     Raises:
         ValueError: it is no JSON schema.
@@ -101,8 +137,44 @@ def json_decoder(definition: str) -> Decoder:
         msg = "it is not an object, or its properties are not"
         raise ValueError(msg)
     absent = dict.fromkeys(properties)
-    parser = msgspec.json.Decoder(dict[str, Any])
+    parser = msgspec.json.Decoder(dict[str, Any], float_hook=float_hook)
     return lambda payload: absent | parser.decode(payload)
+
+
+def has_decimals(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds decimals."""
+    return pa.types.is_decimal(kind) or any(
+        has_decimals(kind.field(number).type) for number in range(kind.num_fields)
+    )
+
+
+def with_exact_numbers(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of a JSON document, whose numbers were read as decimals, for a column of a type.
+
+    Raises:
+        ValueError: a text for a decimal is no number.
+    """
+    match value:
+        case str() if pa.types.is_decimal(kind):
+            return _decimal(value)
+        case Decimal() if not pa.types.is_decimal(kind):
+            return float(value)
+        case dict() if pa.types.is_struct(kind):
+            fields = [kind.field(number) for number in range(kind.num_fields)]
+            return {one.name: with_exact_numbers(value.get(one.name), one.type) for one in fields}
+        case dict() if pa.types.is_map(kind):
+            return {key: with_exact_numbers(one, kind.item_type) for key, one in value.items()}
+        case list() if pa.types.is_list(kind):
+            return [with_exact_numbers(one, kind.value_type) for one in value]
+    return value
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        msg = f"{text!r} is not a number, as its column needs"
+        raise ValueError(msg) from None
 
 
 def protobuf_decoder(definition: str) -> Decoder:

@@ -45,6 +45,11 @@ class Frames:
     plain: npt.NDArray[np.bool_]
     schemas: tuple[bytes, ...]
 
+    def by_frequency(self) -> list[bytes]:
+        """Return the ids of the schema versions, those of the most records first."""
+        counts = np.bincount(self.ids[self.ids >= 0], minlength=len(self.schemas))
+        return [self.schemas[number] for number in np.argsort(-counts, kind="stable")]
+
 
 def frames_of(column: pa.Array) -> Frames:
     """Return the frames of a column of binaries; a null has no header."""
@@ -109,5 +114,8 @@ def _decompressed(payload: bytes) -> bytes:
             f"it becomes more than {_MOST_BYTES >> 20} MiB" if reader.unconsumed_tail else "it ends too early"
         )
         msg = f"the record cannot be decompressed: {why}"
+        raise FailedException(msg)
+    if reader.unused_data:
+        msg = f"{len(reader.unused_data)} bytes follow the record's compressed payload"
         raise FailedException(msg)
     return found

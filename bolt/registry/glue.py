@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kinesis_trident.bolt.errors import FailedException, OperatorError, SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field, read_columns
-from kinesis_trident.bolt.registry.formats import Decoder, avro_decoder, json_decoder, protobuf_decoder
+from kinesis_trident.bolt.registry.formats import (
+    Decoder,
+    avro_decoder,
+    has_decimals,
+    json_decoder,
+    protobuf_decoder,
+    with_exact_numbers,
+)
 from kinesis_trident.bolt.registry.framing import HEADER_BYTES, Frames, frames_of, name_of, split_frame
 from kinesis_trident.bolt.steps.columns import Record, checked
 from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts
@@ -24,6 +32,7 @@ from kinesis_trident.common.arrow_columns import column_of, numbers
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis.aws_session import create_client
 from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.tracker.failure import Failure, Kind
 
 _ASK_AGAIN_SECONDS = 60.0
 """How long a schema that the registry does not know is not asked for again."""
@@ -32,6 +41,9 @@ _MOST_UNKNOWN = 100
 """Unknown schemas that are asked for within that time: a producer of random ids costs no more calls."""
 
 _UNKNOWN = {"EntityNotFoundException", "InvalidInputException"}
+_DENIED = "AccessDeniedException"
+_NO_SCHEMA = bytes(16)
+"""An id that no schema version has: whoever may ask for schemas is told so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +54,26 @@ class RegisteredSchema:
         name: its schema's ARN and its id, for messages.
         decoder: of one record.
         plan: to read many records at a time; None if only the decoder can.
+        exact: as the decoder, for columns of decimals; None if the decoder loses no digits.
     """
 
     name: str
     decoder: Decoder
     plan: Mapping[str, Field] | None = None
+    exact: Decoder | None = None
 
-    def decode(self, payload: bytes) -> Mapping[str, Any]:
-        """Return the fields of a record.
+    def decode(self, payload: bytes, decimals: pa.Schema | None) -> Mapping[str, Any]:
+        """Return the fields of a record; `decimals`: the columns, if some hold decimals.
 
         Raises:
             FailedException: it does not fit the schema.
         """
         try:
-            return self.decoder(payload)
+            if decimals is None or self.exact is None:
+                return self.decoder(payload)
+            found = dict(self.exact(payload))
+            of_columns = [one for one in decimals if one.name in found]
+            return found | {one.name: with_exact_numbers(found[one.name], one.type) for one in of_columns}
         except Exception as error:
             msg = f"the record does not fit its schema {self.name}: {type(error).__name__}: {error}"
             raise FailedException(msg) from error
@@ -67,49 +85,96 @@ class SchemaRegistry:
     def __init__(self, client: Any, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._known: dict[bytes, RegisteredSchema | str] = {}
-        self._unknown: dict[bytes, tuple[float, str]] = {}
+        self._known: dict[bytes, RegisteredSchema | Failure] = {}
+        self._unknown: dict[bytes, tuple[float, Failure]] = {}
+        self._is_let_in = False
 
-    def find(self, schema: bytes) -> RegisteredSchema | str:
-        """Return a schema version; or the reason with which its records fail: it is unknown, or cannot be used.
+    def find(self, schemas: Sequence[bytes]) -> Schemas:
+        """Return schema versions, or the failure of the records of each that is unknown or cannot be used.
+
+        They are asked for in this order, until too many are unknown: the records of the others are held.
 
         Raises:
-            SchemaRegistryError: the registry does not answer, or a package is missing.
+            SchemaRegistryError: the registry does not answer or refuses the credentials, or a package is missing.
         """
-        found = self._known.get(schema)
-        if found is not None:
-            return found
         now = self._clock()
         self._unknown = {
             one: told for one, told in self._unknown.items() if now - told[0] < _ASK_AGAIN_SECONDS
         }
+        denied: dict[bytes, ClientError] = {}
+        for schema in schemas:
+            is_told = schema in self._known or schema in self._unknown
+            if is_told or len(self._unknown) + len(denied) >= _MOST_UNKNOWN:
+                continue
+            try:
+                found = self._ask(schema)
+            except ClientError as error:
+                denied[schema] = error
+                continue
+            if found is None:
+                self._unknown[schema] = (
+                    now,
+                    Failure.said(
+                        f"the schema version {name_of(schema)} is not in the registry, or not available. Register "
+                        "it, or check the region and the account"
+                    ),
+                )
+            else:
+                self._known[schema] = found
+        if denied:
+            self._check_permission(*next(iter(denied.items())))
+        for schema in denied:
+            self._unknown[schema] = (
+                now,
+                Failure.said(
+                    f"AWS Glue does not let these credentials read the schema version {name_of(schema)}. Allow "
+                    "glue:GetSchemaVersion for its schema, or check what writes it"
+                ),
+            )
+        return {one: self._told(one) for one in schemas}
+
+    def _told(self, schema: bytes) -> RegisteredSchema | Failure:
+        if schema in self._known:
+            return self._known[schema]
         if schema in self._unknown:
             return self._unknown[schema][1]
-        if len(self._unknown) >= _MOST_UNKNOWN:
-            return (
-                f"the schema version {name_of(schema)} was not looked up: {_MOST_UNKNOWN} others within "
-                f"{_ASK_AGAIN_SECONDS:.0f} s are not in the registry. Check what writes them"
-            )
-        found = self._look_up(schema)
-        if found is None:
-            reason = (
-                f"the schema version {name_of(schema)} is not in the registry, or not available. Register it, or "
-                "check the region and the account"
-            )
-            self._unknown[schema] = now, reason
-            return reason
-        self._known[schema] = found
-        return found
+        reason = (
+            f"the schema version {name_of(schema)} is not looked up yet: {_MOST_UNKNOWN} others within "
+            f"{_ASK_AGAIN_SECONDS:.0f} s are not in the registry. Check what writes them"
+        )
+        return Failure(Kind.HELD, reason)
 
-    def _look_up(self, schema: bytes) -> RegisteredSchema | str | None:
+    def _check_permission(self, schema: bytes, error: ClientError) -> None:
+        """Check that it is only these schemas that the credentials may not read.
+
+        Raises:
+            SchemaRegistryError: they may read none.
+        """
+        if not self._is_let_in:
+            try:
+                self._ask(_NO_SCHEMA)
+            except ClientError:
+                raise _unavailable(schema, error) from error
+
+    def _ask(self, schema: bytes) -> RegisteredSchema | Failure | None:
+        """Return a schema version, the failure if it cannot be used, or None if it is unknown.
+
+        Raises:
+            ClientError: the credentials may not read it.
+            SchemaRegistryError: the registry does not answer, or a package is missing.
+        """
         try:
             answer = self._client.get_schema_version(SchemaVersionId=name_of(schema))
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _UNKNOWN:
-                return None
-            raise _unavailable(schema, error) from error
+            code = error.response.get("Error", {}).get("Code")
+            if code == _DENIED:
+                raise
+            if code not in _UNKNOWN:
+                raise _unavailable(schema, error) from error
+            answer = {}
         except BotoCoreError as error:
             raise _unavailable(schema, error) from error
+        self._is_let_in = True
         if answer.get("Status", "AVAILABLE") != "AVAILABLE" or "SchemaDefinition" not in answer:
             return None
         name = f"{answer.get('SchemaArn', 'of unknown name')} (version {name_of(schema)})"
@@ -118,7 +183,7 @@ class SchemaRegistry:
         except SchemaRegistryError:
             raise
         except Exception as error:
-            return f"the schema {name} cannot be used: {type(error).__name__}: {error}"
+            return Failure.said(f"the schema {name} cannot be used: {type(error).__name__}: {error}")
 
 
 def _schema_of(name: str, data_format: str, definition: str) -> RegisteredSchema:
@@ -126,7 +191,9 @@ def _schema_of(name: str, data_format: str, definition: str) -> RegisteredSchema
         case "AVRO":
             return RegisteredSchema(name, *avro_decoder(definition))
         case "JSON":
-            return RegisteredSchema(name, json_decoder(definition))
+            return RegisteredSchema(
+                name, json_decoder(definition), exact=json_decoder(definition, float_hook=Decimal)
+            )
         case "PROTOBUF":
             return RegisteredSchema(name, protobuf_decoder(definition))
     msg = f"its format is {data_format}; expected AVRO, JSON or PROTOBUF"
@@ -142,7 +209,7 @@ def _unavailable(schema: bytes, error: Exception) -> SchemaRegistryError:
 
 _REGISTRIES: PerProcess[tuple[ConnectionOptions, str | None, str | None], SchemaRegistry] = PerProcess()
 
-Schemas = Mapping[bytes, RegisteredSchema | str]
+Schemas = Mapping[bytes, RegisteredSchema | Failure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +280,21 @@ class GlueStep:
             raise OperatorError(msg)
         frames = frames_of(batch.column("data"))
         registry = self._registry()
-        schemas = {one: registry.find(one) for one in frames.schemas}
+        schemas = registry.find(frames.by_frequency())
         bulk, rows = self._in_bulk(batch, frames, schemas)
-        rest = np.setdiff1d(np.arange(batch.num_rows), rows, assume_unique=True)
+        unusable = {
+            number: found
+            for number, name in enumerate(frames.schemas)
+            if isinstance(found := schemas[name], Failure)
+        }
+        without = np.flatnonzero(np.isin(frames.ids, list(unusable)))
+        rest = np.setdiff1d(np.arange(batch.num_rows), np.concatenate([rows, without]), assume_unique=True)
+        undecoded = {int(row): unusable[int(frames.ids[row])] for row in without}
         if not len(rest):
-            yield Judged(bulk, rows, {})
+            yield Judged(bulk, rows, undecoded)
             return
-        one_by_one = RowStep(_OneRecord(self, schemas), self.schema)
+        decimals = self.schema if any(has_decimals(one.type) for one in self.schema) else None
+        one_by_one = RowStep(_OneRecord(self, schemas, decimals), self.schema)
         start = 0
         for part in one_by_one.parts(batch.take(numbers(rest))):
             end = None if part.end is None else int(rest[part.end - 1]) + 1
@@ -228,6 +303,8 @@ class GlueStep:
             order = np.argsort(source, kind="stable")
             found = pa.concat_batches([bulk.slice(first, last - first), part.rows]).take(numbers(order))
             failed = {int(rest[row]): failure for row, failure in part.failed.items()}
+            first, last = np.searchsorted(without, [start, batch.num_rows if end is None else end])
+            failed |= {int(row): undecoded[int(row)] for row in without[first:last]}
             yield Judged(found, source[order], failed, end)
             start = batch.num_rows if end is None else end
 
@@ -330,13 +407,13 @@ class _OneRecord:
 
     step: GlueStep
     schemas: Schemas
+    decimals: pa.Schema | None
 
     def __call__(self, record: Record) -> tuple[Any, ...]:
         name, payload = split_frame(record.data)
         schema = self.schemas[name]
-        if isinstance(schema, str):
-            raise FailedException(schema)
-        fields = schema.decode(payload)
+        assert isinstance(schema, RegisteredSchema)
+        fields = schema.decode(payload, self.decimals)
         keep = self.step.decoder.keep
         return tuple(
             record[column]
