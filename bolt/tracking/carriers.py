@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
-from pyspark import SparkContext
 from pyspark.accumulators import Accumulator
 
 from kinesis_trident.bolt.tracking.failed import Failed
@@ -144,6 +143,8 @@ class AccumulatorCarrier:
     """
 
     def __init__(self) -> None:
+        from pyspark import SparkContext
+
         self.sender: Accumulator[Reports] = SparkContext.getOrCreate().accumulator({}, ReportParam())
 
     @property

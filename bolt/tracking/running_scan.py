@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.tracking.tracked import Chain
@@ -46,6 +45,8 @@ class RunningScan:
 
     def count(self, rows: int) -> None:
         """Set the number of rows in the query's progress, whatever Spark's own tasks have read, once or again."""
+        from py4j.protocol import Py4JError
+
         try:
             self._counted.set(rows)
         except (Py4JError, TypeError) as error:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fast_spark
+import pyspark
+import pytest
 from harness import HERE, PATIENCE, digest, eventually, kind, layout_of, options, put
 from kazoo.client import KazooClient
+from packaging.version import Version
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -22,26 +26,79 @@ if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
 
+@pytest.fixture
+def thin_client(tmp_path: Path) -> Iterator[tuple[dict[str, str], str]]:
+    """The settings under which Python has Spark's thin client, and the URL of a server that runs beside."""
+    place = tmp_path / "thin"
+    release = "==4.2.*" if Version(pyspark.__version__) >= Version("4.2") else f"=={pyspark.__version__}"
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+    subprocess.run([*command, "--target", place, f"pyspark-client{release}"], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "server").mkdir()
+    server = subprocess.Popen(
+        [sys.executable, str(HERE / "connect_server.py"), str(tmp_path / "server"), str(port)],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        before = os.environ.get("PYTHONPATH", "")
+        yield {"PYTHONPATH": f"{place}{os.pathsep}{before}"}, f"sc://127.0.0.1:{port}"
+        server.stdin.close()
+
+
+@pytest.mark.long
+def test_the_thin_client_does_the_same(
+    thin_client: tuple[dict[str, str], str], request: pytest.FixtureRequest
+) -> None:
+    environment, remote = thin_client
+    code = "from pyspark.util import is_remote_only; print(is_remote_only())"
+    checked = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    assert checked.stdout == "True\n"
+    places = [request.getfixturevalue(name) for name in FIXTURES]
+    records_fail_and_come_back_and_the_query_stops(*places, environment=environment, remote=remote)
+
+
+FIXTURES = ("make_stream", "kinesis", "kinesis_server", "zookeeper", "keeper", "tmp_path")
+
+
 def test_records_fail_one_by_one_and_come_back_and_the_query_stops_when_asked(
+    request: pytest.FixtureRequest,
+) -> None:
+    records_fail_and_come_back_and_the_query_stops(*[request.getfixturevalue(name) for name in FIXTURES])
+
+
+def records_fail_and_come_back_and_the_query_stops(
     make_stream: Callable[..., str],
     kinesis: KinesisClient,
     kinesis_server: EmbeddedKinesis,
     zookeeper: EmbeddedZooKeeper,
     keeper: KazooClient,
     tmp_path: Path,
+    environment: Mapping[str, str] = {},
+    remote: str = "",
 ) -> None:
     stream = make_stream(2)
     put(kinesis, stream, range(40))
     letters = tmp_path / "letters"
     asked = tmp_path / "asked.json"
     given = {**options(stream, zookeeper, kinesis_server), "deadLetter": str(letters)}
-    asked.write_text(json.dumps({"folder": str(tmp_path), "options": given}))
+    asked.write_text(json.dumps({"folder": str(tmp_path), "options": given, "remote": remote}))
     with fast_spark.warm_python() as warm:
         ended = subprocess.run(
             [sys.executable, str(HERE / "connect_driver.py"), str(asked)],
             env=os.environ
             | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-            | warm,
+            | warm
+            | environment,
             capture_output=True,
             text=True,
             timeout=2 * PATIENCE,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from kinesis_trident.trident.build.nodes import TopologyNode, UpdateNode
@@ -32,6 +31,8 @@ class UpdateMetrics:
     """Counts what the updates of one running query ask of their stores."""
 
     def __init__(self, nodes: Iterable[TopologyNode] = ()) -> None:
+        from pyspark import SparkContext
+
         self._counts: dict[UpdateNode, Accumulator[StateMetrics]] = {
             node: SparkContext.getOrCreate().accumulator(StateMetrics(), MetricsParam())
             for node in nodes
