@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import BoltError
-from kinesis_trident.common.private_names import INTERRUPTED
+from kinesis_trident.common.private_names import INTERRUPTED, MissingNameError, is_interrupted
 
 _GROUP = "spark.jobGroup.id"
+_LOOK_SECONDS = 1.0
 
 
 @contextmanager
@@ -38,6 +40,28 @@ def cancelling(rows: DataFrame) -> Iterator[None]:
             f"and it reads the batch again (org.apache.spark.SparkException: job group {group} was cancelled)"
         )
         raise BoltError(msg) from None
+
+
+def wait_in_batch(seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Wait in a batch function, which Spark interrupts only where it runs a job.
+
+    Raises:
+        BoltError: the query was stopped meanwhile.
+    """
+    left = seconds
+    while left > 0:
+        sleep(min(left, _LOOK_SECONDS))
+        left -= _LOOK_SECONDS
+        is_stopped = False
+        with suppress(MissingNameError):
+            # Under Spark Connect, and in local runs, there is no JVM of this process.
+            is_stopped = is_interrupted()
+        if is_stopped:
+            msg = (
+                "the batch is not finished: it waited for its next attempt, and the query was stopped. Start it again, "
+                f"and it reads the batch again ({INTERRUPTED[0]})"
+            )
+            raise BoltError(msg)
 
 
 def cancelled_group(rows: DataFrame, error: Exception) -> str | None:

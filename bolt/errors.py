@@ -36,6 +36,10 @@ class BatchFailedError(BoltError):
     """The batch failed as a whole: it is tried again in place, then the query stops."""
 
 
+class FailedShareError(BatchFailedError):
+    """More of a batch's new records failed than `maxFailedShare` allows: it is tried again in place, after a wait."""
+
+
 class SchemaRegistryError(BoltError):
     """The schema registry cannot be asked, or what reads its schemas is not installed."""
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import numpy as np
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from kinesis_trident.bolt.cancelling import cancelling, is_cancelled
+from kinesis_trident.bolt.cancelling import cancelling, is_cancelled, wait_in_batch
 from kinesis_trident.bolt.errors import (
     BatchFailedError,
+    FailedShareError,
     OperatorError,
     StaleBatchError,
     TargetAwayError,
     WorkerDiedError,
 )
+from kinesis_trident.bolt.failed_share import FailedShare
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.bolt.tracking.failed import unite
@@ -30,11 +34,13 @@ from kinesis_trident.bolt.tracking.isolation import has_worker_died
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import tag_of
+from kinesis_trident.tracker.retry import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +76,7 @@ class BatchHandler:
         may_skip: `attempt` need not take all rows, and those that it takes count as done: the rows of the look at the
             first one are not among them.
         carrier: brings reports to this process; None for that of Spark's session, or of ZooKeeper under Spark Connect.
+        sleep: waits before a batch is tried again of which more failed than `maxFailedShare`.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class BatchHandler:
         isolate: Isolate | None = None,
         may_skip: bool = False,
         carrier: Carrier | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.options = options
         self._attempt = attempt
@@ -90,6 +98,9 @@ class BatchHandler:
         self._opened: SourceStore | None = None
         self._carrier = carrier
         self._epoch: int | None = None
+        self._sleep = sleep
+        self._small = FailedShare()
+        self._failing: int | None = None
 
     @property
     def _store(self) -> SourceStore:
@@ -147,6 +158,9 @@ class BatchHandler:
                         self._batch_retries - failed,
                         error,
                     )
+                    if isinstance(error, FailedShareError):
+                        delay = Backoff.parse(self.options.retry_backoff).bound(failed)
+                        wait_in_batch(random.uniform(0.5, 1) * delay / 1000, self._sleep)
                 else:
                     if _has_batch_failed(error):
                         error.add_note(
@@ -254,6 +268,7 @@ class BatchHandler:
 
         Raises:
             BatchFailedError: records failed under `spout=transactional`.
+            FailedShareError: more of them than `maxFailedShare`.
         """
         if not_done and self.options.spout == "transactional":
             shard, pieces = next(iter(not_done.items()))
@@ -265,7 +280,37 @@ class BatchHandler:
                 "batches"
             )
             raise BatchFailedError(msg)
+        share = self._small.add(batch.share)
+        is_refused = share.exceeds(self.options.max_failed_share)
+        self._note_share(batch, share, is_refused=is_refused)
+        if is_refused:
+            msg = (
+                f"batch {batch.txid}: {share.failed:,} of {share.records:,} new records failed, more than "
+                f"maxFailedShare={self.options.max_failed_share:g} allows, most often with {share.reason}. The batch "
+                "fails as a whole, and no record has used up a delivery: mend what they fail at"
+            )
+            raise FailedShareError(msg)
         batch.publish(not_done)
+        self._small = FailedShare() if share.shows else share
+
+    def _note_share(self, batch: CurrentBatch, share: FailedShare, *, is_refused: bool) -> None:
+        """Note that most new records fail, for people to see, and later that they do no more."""
+        is_failing = is_refused or share.is_alike
+        if not is_failing and (self._failing != batch.epoch or not share.shows):
+            return
+        node = FailingNode(epoch=batch.epoch, txid=batch.txid, at=int(time.time() * 1000))
+        if is_failing:
+            node = msgspec.structs.replace(
+                node,
+                records=share.records,
+                failed=share.failed,
+                same=share.same,
+                reason=share.reason,
+                whole=is_refused,
+            )
+        with suppress(CheckpointError):
+            self._store.failing.put(node, batch.epoch)
+            self._failing = batch.epoch if is_failing else None
 
 
 def why_of(error: Exception) -> str:

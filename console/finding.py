@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Code = Literal[
+    "all-fail",
     "blocked",
     "consumer-shared",
     "corrupt-node",

@@ -129,6 +129,29 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         )
 
 
+def about_share(snapshot: Snapshot, now: int) -> Iterator[Finding]:
+    """Find a batch of the newest run of which most new records failed, if none has gone well since."""
+    seen = snapshot.failing
+    if seen is None or not seen.failed or seen.epoch < snapshot.epoch:
+        return
+    alike = (
+        f"for one reason: {seen.reason}"
+        if seen.same == seen.failed
+        else f"{seen.same:,} of them for one reason: {seen.reason}"
+    )
+    yield Finding(
+        Level.CRITICAL,
+        "all-fail",
+        f"{seen.failed:,} of {seen.records:,} new records failed, up to batch {seen.txid} "
+        f"{duration(max(0, now - seen.at))} ago, {alike}",
+        "mend what they fail at, and start the query if it has stopped: such a batch fails as a whole, and none of its "
+        "records uses up a delivery"
+        if seen.whole
+        else "take back what was deployed last, or mend what they fail at; stop the query until then, because each "
+        "delivery uses up one of retryLimit. With maxFailedShare such a batch uses up none",
+    )
+
+
 def about_batch(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     """Find a batch that has not moved for long."""
     if snapshot.batch is None or snapshot.owner is None:

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardLineage,
 )
-from kinesis_trident.checkpoint.model.run_status import RunEnd, StatusNode
+from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd, StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import NOWHERE, ZooKeeperConfig, config_of
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
@@ -49,6 +49,7 @@ class Snapshot:
         checkpoints, inflight, dead_letters: by shard; a shard may be missing in each.
         active: the streams that the newest run reads, of `streams`.
         status: what the newest run that said anything sees; None if none has.
+        failing: the last batch of which most records failed, as its driver saw it; None if there was none.
         planned_at, read_at, finished_at: when `batch` was planned, last pinned and published, in epoch milliseconds by
             ZooKeeper's clock; None if it was not.
         delivered_at: of the shards with records that are not acked yet, when the oldest of these were pinned, in epoch
@@ -78,6 +79,7 @@ class Snapshot:
     dead_letters: Mapping[str, DeadLettersNode] = field(default_factory=dict)
     active: tuple[str, ...] = ()
     status: StatusNode | None = None
+    failing: FailingNode | None = None
     planned_at: int | None = None
     read_at: int | None = None
     finished_at: int | None = None
@@ -223,6 +225,7 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         dead_letters=store.shards.dead_letters(),
         active=known if together is None else tuple(together.active),
         status=store.status.get(),
+        failing=store.failing.get(),
         planned_at=planned_at,
         read_at=read_at,
         finished_at=finished_at if acks is not None else None,

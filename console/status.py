@@ -10,7 +10,7 @@ import msgspec
 
 from kinesis_trident.console.finding import Finding, Level, Limits
 from kinesis_trident.console.lag import shard_lags, totals
-from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, phase
+from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, about_share, phase
 from kinesis_trident.console.shard_findings import about_limits, about_records, about_shards
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import count_noun, duration, iso_time
@@ -21,6 +21,7 @@ def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Fin
     lags = shard_lags(snapshot, now)
     parts: Iterable[Iterable[Finding]] = (
         about_nodes(snapshot),
+        about_share(snapshot, now),
         # A record that stopped the query says more than that the query has stopped.
         about_records(snapshot, now),
         about_run(snapshot, now),

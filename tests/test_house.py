@@ -43,7 +43,7 @@ FLOORS = {
     "bolt": [
         "errors",
         "cancelling mark moves names partitions steps",
-        "calls outcomes",
+        "calls failed_share outcomes",
         "registry sinks tracking",
         "foreach_batch",
         "reliable storm",

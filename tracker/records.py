@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from kinesis_trident.tracker.failure import is_held, shown
+from kinesis_trident.tracker.failure import Failure, is_held, parse, shown
 
 T = TypeVar("T")
 
@@ -145,6 +145,11 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def reason(self) -> str:
         """The reason for people."""
         return shown(self.text)
+
+    @property
+    def failure(self) -> Failure:
+        """The failure of the records."""
+        return parse(self.text)
 
 
 Place: TypeAlias = Any

@@ -18,7 +18,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import numbers, values_of
-from kinesis_trident.tracker.failure import Kind, parse
+from kinesis_trident.tracker.failure import Kind
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 DELIVERY = "__delivery"
@@ -128,7 +128,7 @@ class Holds:
             )
             kept = [one for one in self._held.get(shard, ()) if _attempt_of(one[1], runs) is None]
             for piece in not_done.get(shard, ()):
-                failure = parse(piece.text)
+                failure = piece.failure
                 if failure.kind is Kind.HELD and failure.where and piece.first:
                     kept.append((Delivery(_attempt_of(piece, runs) or 1, frozenset(failure.where)), piece))
             if kept:

@@ -28,6 +28,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
     StatesNode,
 )
+from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
@@ -303,7 +304,7 @@ class LocalStore:
         """The batches."""
         return self
 
-    judging = epochs = states = batches
+    judging = epochs = states = failing = batches
 
     def get_pins(self, _txid: int, _shards: Sequence[str], *, fresh: bool) -> dict[str, Pin]:
         """Return the pins."""
@@ -318,9 +319,10 @@ class LocalStore:
         """Return the newest batch that was applied to each state."""
         return StatesNode(applied=dict(self.applied))
 
-    def put(self, node: StatesNode, _epoch: int) -> None:
-        """Note the newest batch that was applied to each state."""
-        self.applied.update(node.applied)
+    def put(self, node: StatesNode | FailingNode, _epoch: int) -> None:
+        """Note the newest batch that was applied to each state; nobody reads that a batch fails."""
+        if isinstance(node, StatesNode):
+            self.applied.update(node.applied)
 
     def say(self, _epoch: int, _readers: object) -> list[int]:
         """Nobody else judges."""

@@ -68,7 +68,9 @@ def run_bolts(
     recorded = replace(run, parts=_add_recorders(run.parts, recorder), ticks=Ticks(clock))
     emitted: dict[str | StreamId, list[Any]] = {_key(*source): [] for source in _streams_of(run.parts)}
     emitted[name] = stream.delivered
-    handler = BatchHandler(options, recorded, batch_retries, carrier=LocalCarrier(recorder))
+    handler = BatchHandler(
+        options, recorded, batch_retries, carrier=LocalCarrier(recorder), sleep=clock.sleep
+    )
 
     def process(_stream: LocalStream, rows: LocalFrame, batch: CurrentBatch) -> None:
         recorder.clear()

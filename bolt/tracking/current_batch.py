@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
+from kinesis_trident.bolt.failed_share import FailedShare
 from kinesis_trident.bolt.outcomes import outcome
 from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.failed import Failed
@@ -55,6 +56,7 @@ class CurrentBatch:
         epoch: of the run that works on the batch: it rises with each run.
         application: its name.
         spool: the spool of failed records, if there is one.
+        share: of the new records, those that failed, once the outcome is known.
         tag: the tag in the roots of the rows that this run reads by this plan.
         deadly: the records known to end the worker that processes them: by shard index.
     """
@@ -73,6 +75,7 @@ class CurrentBatch:
         self.application = store.layout.application
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, Failed] = {}
+        self.share = FailedShare()
         self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
@@ -204,7 +207,9 @@ class CurrentBatch:
         shards = self._plan.shards
         pieces = {shards[index]: some.not_done() for index, some in failed.items()}
         sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
-        return outcome(self._plan, sources, pins, pieces, refused)
+        found = outcome(self._plan, sources, pins, pieces, refused)
+        self.share = FailedShare.of(self._plan, pins, found)
+        return found
 
     def _not_covered(self, missing: Sequence[tuple[str, str]]) -> NoReturn:
         shards = ", ".join(dict.fromkeys(shard for _, shard in missing))

@@ -33,7 +33,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     StopNode,
     StreamsNode,
 )
-from kinesis_trident.checkpoint.model.run_status import RunEndsNode, StatusNode
+from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEndsNode, StatusNode
 
 __all__ = ["HOME", "Joining", "OnePer", "NodeSpec", "Until"]
 
@@ -261,6 +261,12 @@ HOME = (
         name="ends",
         kind=RunEndsNode,
         sentence="how the last 20 runs ended: stopped, finished, failed with which error, or in the middle of a batch",
+    ),
+    NodeSpec(
+        name="failing",
+        kind=FailingNode,
+        sentence="only after a batch of which most records have failed: how many, and why",
+        until=Until.RUN,
     ),
     NodeSpec(
         name="status",

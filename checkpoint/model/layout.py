@@ -123,6 +123,7 @@ class Layout:
     shards = _Below()
     settled = _Below()
     judging = _Below()
+    failing = _Below()
     states = _Below()
     stop = _Below()
     status = _Below()

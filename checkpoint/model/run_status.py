@@ -98,6 +98,23 @@ class StatusNode(Node, frozen=True, kw_only=True):
         return self.shards.get(shard) or Sight(seen=self.seen)
 
 
+class FailingNode(Node, frozen=True, kw_only=True):
+    """`failing`: a batch of the run of `epoch`, `txid`, of whose new records most have failed, as its driver saw it.
+
+    `failed` of `records`, and `same` of them for one `reason`; `failed` is 0 since a batch has gone well. `whole`: the
+    batch failed as a whole, and no record has used up a delivery. `at`: of the writing, by the driver's clock.
+    """
+
+    epoch: Ordinal
+    txid: Ordinal
+    at: Time
+    records: Number = 0
+    failed: Number = 0
+    same: Number = 0
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    whole: bool = False
+
+
 How = Literal["stopped", "finished", "failed", "interrupted"]
 
 

@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     StopNode,
     StreamsNode,
 )
-from kinesis_trident.checkpoint.model.run_status import RunEndsNode, StatusNode
+from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEndsNode, StatusNode
 from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.batches import BatchStore, ReportStore
@@ -182,6 +182,7 @@ class SourceStore:
         ends: how the last runs ended.
         changes: what people change, with backups and an audit trail.
         judging: the note of a driver that judges its records.
+        failing: what a driver has noted of a batch of which most records have failed.
         states: the note of the batches that were applied to a topology's states.
         leftovers: what settled batches and crashes leave, removed.
     """
@@ -208,6 +209,7 @@ class SourceStore:
         self.ends = EndsNote(nodes, layout.ends, RunEndsNode)
         self.changes = ChangeStore(nodes)
         self.judging = JudgingNote(nodes, layout.judging, JudgingNode)
+        self.failing = Note(nodes, layout.failing, FailingNode)
         self.states = Note(nodes, layout.states, StatesNode)
         self.leftovers = Leftovers(nodes, writer)
 

@@ -12,6 +12,7 @@ rests on a name of this module. `tests/test_private_names.py` touches each one, 
 | `collect_partitions` | partitions of states are run by `SparkContext.runJob`, through one more Python worker |
 | `free_rows` | Spark frees held rows when it collects its own garbage |
 | `is_below_jvm` | `stop()` waits until Spark is between two triggers |
+| `is_interrupted` | `query.stop()` waits while a batch waits for its next attempt |
 | `send_request` | kazoo reads nodes one by one, and builds a transaction for each multi |
 | `parquet_options` | `write_iceberg` writes by pyarrow's defaults, not by a table's `write.parquet.*` |
 """
@@ -283,6 +284,15 @@ def is_below_jvm(pid: int) -> bool:
                 return True
             found = found.get().parent()
         return False
+
+
+def is_interrupted() -> bool:
+    """Return whether `query.stop()` has interrupted the thread of the JVM that calls this batch function."""
+    from pyspark import SparkContext
+
+    with using("pyspark", "the thread of the JVM (_jvm)", "query.stop() waits while a batch waits"):
+        jvm: Any = SparkContext._jvm
+        return bool(jvm.java.lang.Thread.currentThread().isInterrupted())
 
 
 # kazoo.

@@ -179,6 +179,18 @@ def aggregate_size(given: str) -> int:
     return found
 
 
+def share(given: str) -> float:
+    """Parse a part of a whole: more than 0, less than 1."""
+    try:
+        number = Decimal(given.strip())
+    except InvalidOperation:
+        number = Decimal(0)
+    if not number.is_finite() or not 0 < number < 1:
+        msg = "a number between 0 and 1, such as 0.5"
+        raise ValueError(msg)
+    return float(number)
+
+
 def rate(given: str) -> float:
     """Parse a positive number a second."""
     try:

@@ -126,6 +126,13 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         None,
         "Where records go after their last retry: `kinesis://name`, or a folder (local, S3, HDFS, ...) of JSON lines.",
     )
+    max_failed_share: float | None = option(
+        "maxFailedShare",
+        parsers.share,
+        None,
+        "A batch of whose new records more fail, such as `0.5`, fails as a whole: it is tried again in place, with the "
+        "waits of `retryBackoff`, and no record uses up a delivery (docs/retries.md).",
+    )
     max_retrying_records: int = option(
         "maxRetryingRecords",
         parsers.count(1),

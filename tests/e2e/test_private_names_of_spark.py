@@ -26,6 +26,7 @@ from kinesis_trident.common.private_names import (
     collect_partitions,
     free_rows,
     is_below_jvm,
+    is_interrupted,
     scan_of_batch,
     sources_of_frame,
     sources_of_query,
@@ -62,6 +63,7 @@ def test_each_name_is_there(stage: Stage, spark: SparkSession, monkeypatch: pyte
     assert newest is not None
     assert is_below_jvm(newest[1].pid)
     assert not is_below_jvm(os.getpid())
+    assert not is_interrupted()
     stop(query)
     assert all(scans)
     assert len(scans) == len(taken.batches) == 1

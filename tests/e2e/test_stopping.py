@@ -262,6 +262,23 @@ def test_a_query_that_fails_says_why_where_others_look(stage: Stage) -> None:
     assert (end.epoch, end.how, end.why) == (1, "failed", "ConnectionError: the sink is down")
 
 
+def test_a_batch_that_waits_for_its_next_attempt_is_stopped(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def parse(record):  # type: ignore[no-untyped-def]
+        raise KeyError(record.data)
+
+    stage.put(range(20))
+    stream = stage.parsed(parse, maxFailedShare=0.5, retryBackoff="1h..1h x1")
+    query = stage.start(stream, Taken(), batch_retries=5)
+    stage.until(lambda: "fails as a whole" in caplog.text, "the first attempt")
+    query.stop()
+    assert not query.isActive
+    assert "failed" not in ends(stage)
+    ended(stage.start(stage.parsed(maxFailedShare=0.5), taken := Taken(), trigger=AVAILABLE_NOW))
+    assert [attempt for rows in taken.batches.values() for _, attempt in rows] == [1] * 20
+
+
 def test_why_a_call_of_the_jvm_failed_is_in_its_second_line() -> None:
     said = "An error occurred while calling o65.save.\n: org.apache.spark.SparkException: Job aborted.\n\tat org..."
     assert why_of(RuntimeError(said)) == "RuntimeError: org.apache.spark.SparkException: Job aborted."

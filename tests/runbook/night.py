@@ -85,6 +85,7 @@ UNTRIED_WORDS = {
     "KeyUnusableError": {"A disabled key can be enabled": "it needs AWS KMS"},
     "NotOurSourceError": {"Under Spark Connect": "tests/e2e/test_connect.py"},
     "SchemaRegistryError": {"install the extra `glue`": "tests install no packages"},
+    "all-fail": {"With the option `maxFailedShare`": "tests/runbook/test_runbook_spark.py"},
     "TargetAwayError": {"raise its `timeout`": _PATIENCE},
     "SparkException": {"`kinesis-trident doctor`": _DOCTOR},
     "StateMissingError": {"`zookeeper.hosts` and `zookeeper.root`": "it recommends to compare two texts"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,101 @@ def stream(
         "zookeeper.hosts": zookeeper.hosts,
     }
     return spark.readStream.format("kinesis-trident").options(**options).load()
+
+
+Deployed = Callable[..., StreamingQuery]
+
+
+@pytest.fixture
+def deployed(
+    spark: SparkSession,
+    kinesis_server: EmbeddedKinesis,
+    zookeeper: EmbeddedZooKeeper,
+    make_stream: Callable[..., str],
+    kinesis: KinesisClient,
+    app: str,
+    tmp_path: Path,
+) -> Iterator[Deployed]:
+    """`deployed(is_broken, seen, **options)` runs a query over 20 records, all of which fail if it is broken."""
+    name, started = make_stream(), list[StreamingQuery]()
+    kinesis.put_records(
+        StreamName=name, Records=[{"Data": str(n).encode(), "PartitionKey": "ada"} for n in range(20)]
+    )
+
+    def deploy(is_broken: bool, seen: list[tuple[int, int]], **options: object) -> StreamingQuery:
+        def parse(record):  # type: ignore[no-untyped-def]
+            if is_broken:
+                raise KeyError("customer")
+            return int(record.data), record.attempt
+
+        given = {
+            "streamName": name,
+            "startingPosition": "TRIM_HORIZON",
+            "endpointUrl": kinesis_server.endpoint_url,
+            "applicationName": app,
+            "zookeeper.hosts": zookeeper.hosts,
+            "retryBackoff": "100ms..100ms x1",
+            "maxFetchTime": "60s",
+            "deadLetter": str(tmp_path / "letters"),
+            **options,
+        }
+        stream = spark.readStream.format("kinesis-trident").options(**given).load()
+        tracked = reliable(stream).map(parse, "number int, attempt int")
+        sink = tracked.for_each_batch(lambda rows, _: seen.extend((row[0], row[1]) for row in rows.collect()))
+        query = sink.start(checkpointLocation=str(tmp_path / "checkpoint"), batch_retries=2)
+        started.append(query)
+        return query
+
+    yield deploy
+    for query in started:
+        query.stop()
+
+
+@entry("all-fail")
+def test_a_deployment_that_fails_all_records(
+    night: Night, deployed: Deployed, command: Command, app: str
+) -> None:
+    seen: list[tuple[int, int]] = []
+    query = deployed(True, seen, retryBackoff="1h..1h x1")
+    eventually(lambda: "all-fail" in command("check", app, "--json")[1], "the finding")
+    night.finds(command, app, "all-fail")
+    code, out, _ = command("check", app)
+    assert (code, out.partition(" ")[0]) == (2, "CRITICAL")
+    assert 'code="all-fail",level="critical"' in command("metrics", app)[1]
+    night.tries("Stop the query")
+    stop(query)
+    night.tries("Take back what was deployed last")
+    query = deployed(False, seen)
+    night.tries("`kinesis-trident retries APP now --all` delivers")
+    eventually(lambda: command("retries", app, "now", "--all")[0] == 0, "the records that wait")
+    eventually(lambda: len(seen) == 20, "the records")
+    assert night.is_over(command, app)
+
+
+@entry("FailedShareError")
+def test_a_batch_of_which_more_fails_than_it_may(
+    night: Night, deployed: Deployed, command: Command, app: str, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    query = deployed(True, seen, maxFailedShare=0.5, retryLimit=0)
+    with pytest.raises(StreamingQueryException) as stopped:
+        query.awaitTermination(300)
+    (said, *_) = [line for line in str(stopped.value).splitlines() if "FailedShareError: " in line]
+    night.shows(said[said.index("kinesis_trident.bolt.errors") :])
+    (finding,) = [
+        one
+        for one in json.loads(command("status", app, "--json")[1])["findings"]
+        if one["code"] == "all-fail"
+    ]
+    assert "20 of 20 new records failed" in finding["sentence"]
+    assert "uses up a delivery" in finding["remedy"]
+    # Nothing waits, nothing is a letter, although a record may not be delivered a second time.
+    assert not (tmp_path / "letters").exists()
+    assert json.loads(command("retries", app, "--json")[1])["rows"] == []
+    night.tries("start the query again")
+    query = deployed(False, seen, maxFailedShare=0.5, retryLimit=0)
+    eventually(lambda: len(seen) == 20, "the records")
+    assert sorted(seen) == [(number, 1) for number in range(20)]
 
 
 @entry("NotOurSourceError")
