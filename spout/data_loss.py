@@ -10,7 +10,8 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin
 from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import StreamInfo
-from kinesis_trident.spout.positions import AtTimestamp, Position
+from kinesis_trident.spout.positions import Position
+from kinesis_trident.spout.shard_rules import HOUR_MS, is_past_retention
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +24,17 @@ _GO_ON = "continuing with the remaining records (failOnDataLoss=false)"
 class DataLossLog:
     """The data losses of a run: each stops it, or with `failOnDataLoss=false` is logged once and kept for the progress.
 
+    Args:
+        fail: `failOnDataLoss`.
+        remedy: what helps against it, for the error.
+
     Attributes:
         texts: descriptions of the losses, by place.
     """
 
-    def __init__(self, fail: bool) -> None:
+    def __init__(self, fail: bool, remedy: str = "Raise the stream's retention or read more often") -> None:
         self._fail = fail
+        self._remedy = remedy
         self.texts: dict[str, str] = {}
 
     def report(self, what: str, place: str) -> None:
@@ -38,10 +44,7 @@ class DataLossLog:
             DataLossError: with `failOnDataLoss`.
         """
         if self._fail:
-            msg = (
-                f"{what}. Raise the stream's retention or read more often; to continue with the remaining records, "
-                "set failOnDataLoss=false"
-            )
+            msg = f"{what}. {self._remedy}; to continue with the remaining records, set failOnDataLoss=false"
             raise DataLossError(msg)
         if place not in self.texts:
             self.texts[place] = what
@@ -52,16 +55,6 @@ class DataLossLog:
         self.texts[place] = what
 
 
-def find_known(position: Position, node: CheckpointNode | None, listed: int) -> int:
-    """Return the time up to which no record of a shard was lost, in epoch milliseconds; 0 if unknown.
-
-    A shard seen at its tip was read up to that time, however long ago its last record arrived. An unread shard has lost
-    nothing from before it was `listed`, and records before an AT_TIMESTAMP position do not count.
-    """
-    seen = max(node.seen or 0, node.arrival or 0) if node is not None else 0
-    return max(seen or listed, position.time if isinstance(position, AtTimestamp) else 0)
-
-
 def describe_expired_unread(
     info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, known: int
 ) -> str | None:
@@ -69,7 +62,7 @@ def describe_expired_unread(
 
     `known`: the time up to which no record was lost, as `find_known`.
     """
-    if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
+    if not is_past_retention(known, info):
         return None
     stood = (
         "whose last record arrived"
@@ -119,6 +112,18 @@ def describe_gone_in_batch(info: StreamInfo, shard: str, position: str, end: str
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
         f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what was left of it is lost"
+    )
+
+
+def describe_expired_in_batch(info: StreamInfo, shard: str, position: Position, known: int) -> str:
+    """Describe the loss in a shard of a batch of which records expired before they were read.
+
+    `known`: a time up to which none was lost.
+    """
+    horizon = info.server_time - info.retention_hours * HOUR_MS
+    return (
+        f"stream {info.name!r}, shard {shard}: reading has come to {position}, but the stream keeps only "
+        f"{info.retention_hours} h: what arrived from {_time(known)} to {_time(horizon)} may have expired unread"
     )
 
 

@@ -27,7 +27,7 @@ from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
-from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.spout.shard_rules import describe_streams
 from kinesis_trident.spout.spark_plan import options_of_query, source_of
 
 log = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
+    from kinesis_trident.spout.batch.range_read import Loaded
     from kinesis_trident.spout.engines import Engine
     from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
@@ -74,7 +75,8 @@ class KinesisTridentSource(DataSource):
         """Return the name for `spark.readStream.format(...)`."""
         return "kinesis-trident"
 
-    _loaded: int | None = None
+    _loaded: Loaded | None = None
+    _loaded_at: int | None = None
     _load: str | None = None
 
     def schema(self) -> StructType:
@@ -88,7 +90,7 @@ class KinesisTridentSource(DataSource):
 
         stream, batch = SourceOptions.parse_either(dict(self.options))
         if stream is None and batch is not None:
-            from kinesis_trident.spout.batch_read import read_clock
+            from kinesis_trident.spout.batch.batch_read import load_streams
 
             if batch.filter_pushdown and not hasattr(DataSourceReader, "pushFilters"):
                 from kinesis_trident.spout.errors import OptionsError
@@ -98,22 +100,26 @@ class KinesisTridentSource(DataSource):
                     "read a part of the stream with any PySpark"
                 )
                 raise OptionsError(msg)
-            self._loaded, self._load = read_clock(batch), uuid4().hex
+            self._loaded, self._load = load_streams(batch), uuid4().hex
         else:
             # A stream makes no call to Kinesis before it starts.
-            self._loaded = int(time.time() * 1000)
+            self._loaded_at = int(time.time() * 1000)
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch; it needs no ZooKeeper."""
-        from kinesis_trident.spout.batch_read import FilteringBatchReader, KinesisBatchReader, read_clock
+        from kinesis_trident.spout.batch.batch_read import (
+            FilteringBatchReader,
+            KinesisBatchReader,
+            load_streams,
+        )
 
         options = self._parse_batch()
-        now = self._loaded or read_clock(options)
+        loaded = self._loaded or load_streams(options, self._loaded_at)
         # Spark refuses to read where filters can be pushed and `spark.sql.python.filterPushdown.enabled` is not set.
         if options.filter_pushdown:
-            return FilteringBatchReader(options, now, self._load)
-        return KinesisBatchReader(options, now)
+            return FilteringBatchReader(options, loaded, self._load)
+        return KinesisBatchReader(options, loaded)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader; processes that never plan create one too, so it starts nothing."""

@@ -116,12 +116,20 @@ TESTS = {
     "| A shard disappeared after its": "spout/test_run_review.py a_planned_shard_that_goes_before_it_is_read",
     "| `startingPosition`": "spout/test_batch_read.py a_shard_that_a_place_names |"
     "spout/test_data_loss.py a_loss_stops_the_query",
+    "| Records of a batch": "spout/test_batch_ends.py records_that_expire_between_load_and_read |"
+    "spout/test_batch_ends.py records_that_expire_beneath_a_slow_reader | e2e/test_batch_frames.py a_batch_that_loses",
+    "| The same in a batch": "spout/test_batch_ends.py the_first_hour_of_a_full_stream",
+    "| The record of `AT_SEQUENCE_NUMBER`": "spout/test_batch_ends.py a_start_by_a_number_that_has_expired",
+    "| A shard of a batch": "spout/test_batch_read.py a_shard_that_expires_after_the_batch_was_planned",
+    "| The stream of a batch": "spout/test_batch_ends.py a_stream_that_was_created_again_is_an_error |"
+    "e2e/test_batch_frames.py a_batch_that_loses",
+    "| A closed shard of a batch": "spout/test_batch_ends.py children_that_are_never_listed",
     "| The stream was deleted": "spout/test_data_loss.py a_stream_recreated |"
     "e2e/test_recreated.py a_query_goes_on_with_the_new_stream",
     "An idle shard": "spout/test_scripted_source.py a_stream_that_is_idle_for_longer_than_its_retention",
 }
 
-INTRODUCTIONS = ("The next start", "The source gives", "Both store", "| the job", "| `spout`")
+INTRODUCTIONS = ("The next start", "The source gives", "Both store", "A batch (", "| the job", "| `spout`")
 INTRODUCTIONS += ("| sink |", "| situation |")
 
 

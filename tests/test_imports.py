@@ -56,7 +56,7 @@ MODULES = (
     "spout.source",
     "spout.planner.run",
     "spout.reader.task",
-    "spout.batch_read",
+    "spout.batch.batch_read",
     "spout.sink.writer",
     "bolt.reliable",
     "bolt.storm.topology",

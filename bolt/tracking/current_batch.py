@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.zookeeper.client import shared_client
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.spout.shard_rules import describe_streams
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import Run

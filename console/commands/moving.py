@@ -119,7 +119,7 @@ def import_command(
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
     from kinesis_trident.console.moving.opening import kinesis_of, new_home, read_foreign
-    from kinesis_trident.spout.planner.streams import check_still_there
+    from kinesis_trident.spout.shard_rules import check_still_there
 
     options, kinesis = kinesis_of(target, stream, named_options(region, endpoint, option))
     info = kinesis.describe(stream)

@@ -94,6 +94,10 @@ class PositionSpec:
         """Return the text of a shard that has an entry of its own."""
         return self.texts_of(stream)[shard]
 
+    def text_of_others(self, stream: str, default: str) -> str:
+        """Return the text of the shards of a stream that have no entry of their own."""
+        return self.texts_of(stream).get(REST, default)
+
     def find_common(self, stream: str, latest: Callable[[], Position]) -> Position | None:
         """Return the one position of all shards of a stream; None if some shards have entries of their own."""
         texts = self.texts_of(stream)

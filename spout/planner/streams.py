@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.data_loss import DataLossLog, describe_recreated, recreated_error
 from kinesis_trident.spout.errors import StreamChangedError
-from kinesis_trident.spout.kinesis import (
-    AfterShard,
-    IteratorExpiredError,
-    KeyUnusableError,
-    Kinesis,
-    Shard,
-    ShardMissingError,
-    Since,
-    StreamInfo,
-    StreamMissingError,
-    ThrottledError,
-    Unavailable,
-)
+from kinesis_trident.spout.kinesis import AfterShard, Kinesis, Shard, Since, StreamInfo
 from kinesis_trident.spout.planner.offsets import name_shards_in_home
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.positions import At
+from kinesis_trident.spout.shard_rules import bound_time, check_still_there, describe_streams
 from kinesis_trident.tracker.records import RecordPosition
-
-_SERVER_SECOND_MS = 1_000
-"""Milliseconds: the server reports its time in seconds, rounded down."""
-
-
-def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, StreamInfo]:
-    """Describe streams, by name.
-
-    Raises:
-        KinesisError: one of them does not exist, or cannot be described.
-    """
-    return {name: kinesis.describe(name) for name in names}
 
 
 class Streams:
@@ -63,12 +38,8 @@ class Streams:
         return {name: info.created for name, info in self.infos.items()}
 
     def bound_now(self, now: float) -> int:
-        """Return a time by which it is `now`, in epoch milliseconds by the server's clock; `now`: as `described`.
-
-        An answer has the server's time of any moment between its request and its arrival.
-        """
-        told = max((info.server_time for info in self.infos.values()), default=0)
-        return told + _SERVER_SECOND_MS + int((now - self._described) * 1000)
+        """Return a time by which it is `now`, in epoch milliseconds by the server's clock; `now`: as `described`."""
+        return bound_time(self.infos.values(), int((now - self._described) * 1000))
 
     def info_of(self, shard: str) -> StreamInfo | None:
         """Return the stream of a shard; None if it is not read now, or was recreated."""
@@ -101,7 +72,7 @@ class Streams:
         self._described = now
 
     def check_still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
-        """Return whether shards, by name, still have these records, as `spout.planner.streams.check_still_there`."""
+        """Return whether shards, by name, still have these records, as `spout.shard_rules.check_still_there`."""
         keys = {self._layout.key_of(shard): shard for shard in records}
         found = check_still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
         return {keys[key]: there for key, there in found.items()}
@@ -122,46 +93,6 @@ class Streams:
             Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed)
             for shard in self._kinesis.list_shards(stream, since)
         ]
-
-
-_STEPS = 4
-"""Calls to one shard, out of the five that it allows per second."""
-
-_SIDE_BY_SIDE = 32
-
-
-def check_still_there(
-    kinesis: Kinesis, records: Mapping[ShardKey, RecordPosition]
-) -> dict[ShardKey, bool | None]:
-    """Return whether each shard still has its record; None if that is not known now.
-
-    Raises:
-        KinesisError: a permanent error, such as a position of another stream.
-    """
-    if not records:
-        return {}
-    with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(records)), thread_name_prefix="foreign") as pool:
-        found = pool.map(lambda pair: _is_there(kinesis, *pair), records.items())
-        return dict(zip(records, found, strict=True))
-
-
-def _is_there(kinesis: Kinesis, key: ShardKey, record: RecordPosition) -> bool | None:
-    try:
-        iterator = kinesis.iterator(key.stream, key.shard, str(At(RecordPosition(record.sequence))))
-        for _ in range(_STEPS):
-            page = kinesis.get_records(iterator, 1)
-            if page.records.num_rows:
-                return int(page.records.column("sequenceNumber")[0].as_py()) == record.sequence
-            if page.next_iterator is None or page.behind_ms == 0:
-                return False
-            iterator = page.next_iterator
-    except (IteratorExpiredError, KeyUnusableError, ThrottledError, Unavailable):
-        # The record before a position may have another key than those after it.
-        return None
-    except (ShardMissingError, StreamMissingError):
-        # The next listing shows what happened to the shard.
-        return None
-    return None
 
 
 class RecreatedStreams:

@@ -24,8 +24,8 @@ from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, Thrott
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.kinesis.record_batches import select_from
 from kinesis_trident.spout.positions import After, Position
-from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.polling import ShardCalls, ShardPager
+from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.tracker.records import RecordPosition
 
 

@@ -30,10 +30,10 @@ from kinesis_trident.spout.kinesis.record_batches import (
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardCalls, ShardPager
 from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut
+from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]

@@ -6,16 +6,12 @@ import pyarrow as pa
 
 from kinesis_trident.spout.data_loss import DataLossLog, describe_deleted, describe_recreated, recreated_error
 from kinesis_trident.spout.kinesis import (
-    AccessDeniedError,
-    IteratorExpiredError,
     Kinesis,
     KinesisError,
     Page,
     Shard,
-    ShardMissingError,
     Since,
     StreamInfo,
-    StreamMissingError,
     ThrottledError,
     Unavailable,
 )
@@ -23,12 +19,10 @@ from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, arrival_
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon, parse_position
 from kinesis_trident.spout.reader.fetch import Turn
+from kinesis_trident.spout.shard_rules import find_creation, may_be_of_another_stream
 
 _CREATED_AFTER_MS = 10_000
 """Milliseconds from a description of a stream until another one of its name may hold a record, at the earliest."""
-
-_OTHER_CAUSES = (AccessDeniedError, IteratorExpiredError, ThrottledError, Unavailable)
-"""Errors that are unrelated to the stream's identity."""
 
 
 class Recreation:
@@ -58,7 +52,7 @@ class Recreation:
             DataLossError: with `failOnDataLoss`, the stream was deleted.
             KinesisError: the stream cannot be described.
         """
-        return not isinstance(error, _OTHER_CAUSES) and self._is_another(turn)
+        return may_be_of_another_stream(error) and self._is_another(turn)
 
     def shows(self, read: Turn, turn: ShardTurn) -> bool:
         """Return whether the records are from another stream: the start position is valid in any stream.
@@ -82,13 +76,13 @@ class Recreation:
     def _is_another(self, turn: ShardTurn) -> bool:
         key = self._layout.key_of(turn.shard)
         if key.stream not in self._created:
-            try:
-                self._created[key.stream] = self._kinesis.describe(key.stream).created
-            except StreamMissingError:
+            found = find_creation(self._kinesis, key.stream)
+            if found is None:
                 what = describe_deleted(key.stream, {key.shard: turn.start})
                 DataLossLog(self._fail).report(what, turn.shard)
                 self.said[turn.shard] = what
                 return True
+            self._created[key.stream] = found
         created = self._created[key.stream]
         if created == key.created:
             return False
@@ -97,19 +91,6 @@ class Recreation:
             raise recreated_error(what, self._layout)
         self.said[turn.shard] = what
         return True
-
-
-def is_gone(kinesis: Kinesis, stream: str, shard: str, error: KinesisError) -> bool:
-    """Return whether a read was refused because the shard no longer exists in an existing stream.
-
-    Kinesis answers ResourceNotFoundException for both, and only its text differs: so the listing decides.
-
-    Raises:
-        KinesisError: the stream does not exist either, or cannot be listed.
-    """
-    if not isinstance(error, ShardMissingError | StreamMissingError):
-        return False
-    return all(listed.id != shard for listed in kinesis.list_shards(stream))
 
 
 class EmptyShard:

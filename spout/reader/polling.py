@@ -27,7 +27,7 @@ from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import payload_size, position_at, select_from
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.positions import After, Position
-from kinesis_trident.spout.reader.closing import Closing
+from kinesis_trident.spout.shard_rules import Closing
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,10 @@ class ShardPager(ABC):
             and self.page.records.num_rows == 0
             and not (self.page.behind_ms or self.drained or self.at_tip)
         )
+
+    def note_closed(self) -> None:
+        """Note that the shard is known to be closed."""
+        self._closing.known = True
 
     @abstractmethod
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:

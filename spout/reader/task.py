@@ -37,10 +37,11 @@ from kinesis_trident.spout.positions import After, parse_position
 from kinesis_trident.spout.reader.fan_out import Subscriber
 from kinesis_trident.spout.reader.fetch import ShardFetcher
 from kinesis_trident.spout.reader.letter_box import LetterBox
-from kinesis_trident.spout.reader.missing import Recreation, is_gone
+from kinesis_trident.spout.reader.missing import Recreation
 from kinesis_trident.spout.reader.replay import TurnReplay, holds_all_of
 from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
+from kinesis_trident.spout.shard_rules import is_gone
 from kinesis_trident.tracker.position_keys import pack_in_parts
 
 log = logging.getLogger(__name__)

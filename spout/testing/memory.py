@@ -94,7 +94,14 @@ class MemoryKinesis:
             if since is not None:
                 held = filter_shards(self._stream, _filter(since), self._clock())
             return [
-                Shard(one.name, one.parents, one.closed is not None, (one.first, one.last)) for one in held
+                Shard(
+                    one.name,
+                    one.parents,
+                    one.closed is not None,
+                    (one.first, one.last),
+                    (str(one.hashes[0]), str(one.hashes[1])),
+                )
+                for one in held
             ]
 
     def iterator(self, stream: str, shard: str, position: str) -> str:

@@ -22,8 +22,8 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
-from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.reader.task import read_turns
+from kinesis_trident.spout.shard_rules import describe_streams
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 from kinesis_trident.trident import Count, TridentTopology
 from kinesis_trident.trident.stores import MemoryMapState

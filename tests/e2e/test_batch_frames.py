@@ -6,13 +6,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from older_spark import needs_filters
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from stage import Stage
@@ -160,6 +161,50 @@ def test_filters_choose_what_is_read(pushing: SparkSession, capsys: pytest.Captu
         assert (frame.filter(one).count(), frame.count()) == (120, 240)
     # What is noted of a load is in a folder of Spark, which goes with the session.
     assert set(Path(tempfile.gettempdir()).glob("kinesis-trident-filters-*")) <= left
+
+
+def load(spark: SparkSession, kinesis: ScriptedKinesis, **given: str) -> DataFrame:
+    options = {"streamName": "orders", "region": "us-east-1", "endpointUrl": kinesis.endpoint_url}
+    return spark.read.format("kinesis-trident").options(**options, minFetchPeriod="10ms", **given).load()
+
+
+def test_what_a_split_moves_before_the_end_is_in_each_action(spark: SparkSession) -> None:
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders", 1)
+        (shard,) = kinesis.shards("orders")
+        kinesis.put("orders", shard, b"a")
+        frame = load(spark, kinesis, endingPosition=f"AT_TIMESTAMP {kinesis.now + 600_000}")
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(texts, frame)
+            while not kinesis.calls["GetRecords", shard]:
+                wait([first], 0.05)
+            left, right = kinesis.split("orders", shard)
+            kinesis.put("orders", left, b"b")
+            kinesis.put("orders", right, b"c")
+            kinesis.advance(601)
+            assert first.result() == ["a", "b", "c"]
+        assert texts(frame) == ["a", "b", "c"]
+
+
+def test_a_batch_that_loses_records_is_an_error(spark: SparkSession) -> None:
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders", 1)
+        (shard,) = kinesis.shards("orders")
+        for hour in range(24):
+            kinesis.put("orders", shard, f"{hour:02}".encode())
+            kinesis.advance(3600)
+        frame = load(spark, kinesis)
+        lenient = load(spark, kinesis, failOnDataLoss="false")
+        assert len(texts(frame)) == 23
+        kinesis.advance(36_000)
+        with pytest.raises(PythonException, match=r"DataLossError: .* may have expired unread"):
+            frame.count()
+        assert len(texts(lenient)) == 13
+        again = load(spark, kinesis)
+        assert len(texts(again)) == 13
+        kinesis.recreate("orders")
+        with pytest.raises(PythonException, match=r"StreamRecreatedError: .* was deleted and created again"):
+            again.count()
 
 
 def test_several_tasks_read_one_shard_each_record_once(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from stage import Stage, Taken, ended, start_available_now
 from thorough import cases
 
-from kinesis_trident.spout.batch_read import KinesisBatchReader
+from kinesis_trident.spout.batch.batch_read import KinesisBatchReader
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.tip.look_pace import WARM_GAP_MS, WARM_MS
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource

@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from stepped import SteppedQuery
 from thorough import examples
 
-from kinesis_trident.spout.batch_read import ShardRange, read_range
+from kinesis_trident.spout.batch.pushed_filters import ShardRange
+from kinesis_trident.spout.batch.range_read import read_range
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, AtTimestamp
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis

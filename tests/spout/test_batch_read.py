@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.spout.batch_read import (
+from kinesis_trident.spout.batch.batch_read import (
     KinesisBatchReader,
     RangesPartition,
-    ShardRange,
-    read_clock,
-    read_range,
+    load_streams,
     sort_by_lineage,
 )
+from kinesis_trident.spout.batch.pushed_filters import ShardRange
+from kinesis_trident.spout.batch.range_read import Loaded, read_range
 from kinesis_trident.spout.errors import DataLossError
 from kinesis_trident.spout.kinesis import Shard, StreamMissingError, ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
@@ -126,12 +126,12 @@ def reader() -> Iterator[Callable[..., tuple[ScriptedKinesis, KinesisBatchReader
                 "endpointUrl": server.endpoint_url,
                 "region": "us-east-1",
             } | given
-            return server, KinesisBatchReader(SourceOptions.parse_batch(options), server.now)
+            return server, KinesisBatchReader(SourceOptions.parse_batch(options), Loaded(server.now))
 
         yield make
 
 
-def test_a_batch_describes_its_stream_once_and_lists_it_once_however_many_tasks_read_it(
+def test_a_batch_describes_its_stream_and_lists_it_twice_however_many_tasks_a_process_reads(
     reader: Callable[..., tuple[ScriptedKinesis, KinesisBatchReader]],
 ) -> None:
     server, _ = reader()
@@ -139,12 +139,13 @@ def test_a_batch_describes_its_stream_once_and_lists_it_once_however_many_tasks_
     for shard in server.shards("orders"):
         server.put("orders", shard, b"1")
     options = reader(startingPosition="TRIM_HORIZON", minFetchPeriod="0ms")[1]._options
-    batch = KinesisBatchReader(options, read_clock(options))
+    batch = KinesisBatchReader(options, load_streams(options))
     partitions = batch.partitions()
     assert len(partitions) > 6
     assert sum(rows.num_rows for part in partitions for rows in batch.read(part)) == 6
-    assert server.times.most("DescribeStreamSummary", 3600) == 1
-    assert server.times.most("ListShards", 3600) == 1
+    # When it is loaded; and after its end, whether the stream is the same, and which shards have closed before.
+    assert server.times.most("DescribeStreamSummary", 3600) == 2
+    assert server.times.most("ListShards", 3600) == 2
 
 
 def test_closed_shards_are_read_before_those_that_came_of_them(

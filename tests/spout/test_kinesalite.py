@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from servers import Kinesalite
 from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.spout.batch_read import KinesisBatchReader, read_clock
+from kinesis_trident.spout.batch.batch_read import KinesisBatchReader, load_streams
 from kinesis_trident.spout.options.source import SourceOptions
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def test_a_batch_reads_all_there_is(source: Source, kinesalite: Kinesalite) -> N
     for _ in range(3):
         source.change()
     # Its records of a shard that was just made arrive up to a second from now.
-    reader = KinesisBatchReader(options, read_clock(options) + 1_000)
+    loaded = load_streams(options)
+    reader = KinesisBatchReader(options, replace(loaded, time=loaded.time + 1_000))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     check((int(data) for batch in batches for data in batch.column("data").to_pylist()), source.written)

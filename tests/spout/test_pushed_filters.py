@@ -13,20 +13,19 @@ from hypothesis import given, settings, strategies as st
 from pyspark.sql.datasource import DataSourceReader
 from thorough import examples
 
-from kinesis_trident.spout.batch_read import (
+from kinesis_trident.spout.batch.batch_read import (
     FilteringBatchReader,
     KinesisBatchReader,
     RangesPartition,
-    ShardRange,
     _ranges,
-    read_range,
 )
+from kinesis_trident.spout.batch.pushed_filters import OUT_OF_ORDER_MS, PushedFilters, ShardRange
+from kinesis_trident.spout.batch.range_read import Loaded, read_range
+from kinesis_trident.spout.batch.shard_looks import cut_range
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis import KinesisError, Page
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At
-from kinesis_trident.spout.pushed_filters import OUT_OF_ORDER_MS, PushedFilters
-from kinesis_trident.spout.shard_looks import cut_range
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, Quotas, ScriptedKinesis
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -275,12 +274,12 @@ def test_a_batch_of_no_shard_has_a_task_without_rows(monkeypatch: pytest.MonkeyP
     with ScriptedKinesis(quotas=Quotas.none()) as server:
         server.create_stream("orders", 1)
         options = {"streamName": "orders", "endpointUrl": server.endpoint_url, "region": "us-east-1"}
-        batch = FilteringBatchReader(SourceOptions.parse_batch(options), server.now, "a-load")
+        batch = FilteringBatchReader(SourceOptions.parse_batch(options), Loaded(server.now), "a-load")
         assert batch.pushFilters([EqualTo(SHARD, B)]) == []
         (part,) = batch.partitions()
         assert isinstance(part, RangesPartition)
         assert list(batch.read(part)) == []
-        other = KinesisBatchReader(SourceOptions.parse_batch(options), server.now)
+        other = KinesisBatchReader(SourceOptions.parse_batch(options), Loaded(server.now))
         assert len(other.partitions()) == 1
 
 
@@ -294,7 +293,7 @@ def test_filters_of_a_second_query_are_refused_where_spark_mixes_them_up(
     first, second = [EqualTo(SHARD, A)], [EqualTo(SHARD, B)]
 
     def push(load: str | None, filters: list[Filter]) -> list[Filter]:
-        return list(FilteringBatchReader(options, 0, load).pushFilters(filters))
+        return list(FilteringBatchReader(options, Loaded(0), load).pushFilters(filters))
 
     assert push("one", first) == push("one", first) == push("two", second) == []
     for filters in (second, []):

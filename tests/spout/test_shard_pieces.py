@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from thorough import examples
 
-from kinesis_trident.spout.batch_read import (
+from kinesis_trident.spout.batch.batch_read import (
     KinesisBatchReader,
     RangesPartition,
     _ranges,
-    read_range,
-    share_limits,
 )
+from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, OUT_OF_ORDER_MS, PushedFilters, ShardRange
+from kinesis_trident.spout.batch.range_limits import share_limits
+from kinesis_trident.spout.batch.range_read import Loaded, read_range
+from kinesis_trident.spout.batch.shard_looks import cut_range, cut_ranges
+from kinesis_trident.spout.batch.shard_pieces import PIECES_PER_TASK, Border, cut_at, find_borders
 from kinesis_trident.spout.errors import DataLossError
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, shard_limiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.pushed_filters import NO_FILTERS, OUT_OF_ORDER_MS, PushedFilters, ShardRange
-from kinesis_trident.spout.shard_looks import cut_range, cut_ranges
-from kinesis_trident.spout.shard_pieces import PIECES_PER_TASK, Border, cut_at, find_borders
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, Quotas, ScriptedKinesis, aggregate
 from kinesis_trident.spout.testing.quotas import ShardQuota
 from kinesis_trident.tracker.records import RecordPosition
@@ -422,7 +422,7 @@ def reader(server: ScriptedKinesis, **given: str) -> KinesisBatchReader:
     where = {"streamName": "orders", "endpointUrl": server.endpoint_url, "region": "us-east-1"}
     return KinesisBatchReader(
         SourceOptions.parse_batch(where | {"minFetchPeriod": "0ms", "maxRecordsPerFetch": "40"} | given),
-        server.now,
+        Loaded(server.now),
     )
 
 

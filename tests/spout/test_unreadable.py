@@ -13,7 +13,8 @@ from by_hand import Lives, Query, SparkCheckpoint, numbers
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.console.dead_letter_replay import folder_ids, message_id_of
 from kinesis_trident.console.redelivery import deliver_again, find_requests
-from kinesis_trident.spout.batch_read import ShardRange, read_range
+from kinesis_trident.spout.batch.pushed_filters import ShardRange
+from kinesis_trident.spout.batch.range_read import read_range
 from kinesis_trident.spout.errors import ExhaustedError, TurnChangedError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 from kinesis_trident.spout.options.source import SourceOptions

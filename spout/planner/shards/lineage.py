@@ -145,17 +145,21 @@ def _make_lineage(shard: Shard, start: Position) -> ShardLineage:
 
 
 def positions_of(
-    spec: PositionSpec, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
+    spec: PositionSpec,
+    stream: str,
+    listed: Collection[Shard],
+    latest: Callable[[], Position],
+    rest: str = str(TRIM_HORIZON),
 ) -> dict[str, Position]:
     """Return the position of each listed shard of a stream by id.
 
-    If some shards of a stream have entries, their ancestors are done, and other shards are new: they start at their
-    oldest record, unless `*` has a position.
+    If some shards of a stream have entries, their ancestors are done, and other shards are at `rest`: they are new, and
+    start at their oldest record. `*` in the spec has another position for these.
     """
     texts = spec.texts_of(stream)
     named = set(texts) - {REST}
     behind = ancestors({shard.id: shard.parents for shard in listed}, named)
-    rest = texts.get(REST, str(TRIM_HORIZON))
+    rest = spec.text_of_others(stream, rest)
     return {
         shard: resolve_position(texts[shard], latest)
         if shard in named

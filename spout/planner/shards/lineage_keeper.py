@@ -14,7 +14,6 @@ from kinesis_trident.spout.data_loss import (
     describe_expired_unread,
     describe_gone_unread,
     describe_unlisted,
-    find_known,
 )
 from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
 from kinesis_trident.spout.options.source import SourceOptions
@@ -38,6 +37,7 @@ from kinesis_trident.spout.positions import (
     ShardEnd,
     TrimHorizon,
 )
+from kinesis_trident.spout.shard_rules import find_known
 
 
 class LineageKeeper:

@@ -9,12 +9,12 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import find_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
+from kinesis_trident.spout.shard_rules import find_known
 
 _TRUST_MS = 10_000
 """The milliseconds for which a look that found something stays valid.

@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import AccessDeniedError, KeyUnusableError, StreamInfo, ThrottledError
-from kinesis_trident.spout.planner.streams import Streams, check_still_there, describe_streams
+from kinesis_trident.spout.planner.streams import Streams
+from kinesis_trident.spout.shard_rules import check_still_there, describe_streams
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
 

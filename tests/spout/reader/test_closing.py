@@ -9,15 +9,16 @@ from hypothesis import given, settings, strategies as st
 from looking import look
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.spout.batch_read import ShardRange, read_range
+from kinesis_trident.spout.batch.pushed_filters import ShardRange
+from kinesis_trident.spout.batch.range_read import read_range
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
+from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
 

@@ -27,9 +27,9 @@ from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fan_out import FanOut, OpenSubscriptions, SubscriptionPager
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
+from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow, aggregate
 from kinesis_trident.spout.testing.fan_out import HeldSubscription, event_message
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request

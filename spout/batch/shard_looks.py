@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
-from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
+from kinesis_trident.spout.batch.pushed_filters import OUT_OF_ORDER_MS, ShardRange
+from kinesis_trident.spout.batch.range_limits import try_again
+from kinesis_trident.spout.batch.shard_pieces import PIECES_PER_TASK, Border, cut_at, find_borders
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_before
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
-from kinesis_trident.spout.pushed_filters import OUT_OF_ORDER_MS, ShardRange
 from kinesis_trident.spout.reader.polling import Pager
-from kinesis_trident.spout.shard_pieces import PIECES_PER_TASK, Border, cut_at, find_borders
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,6 @@ _PAGES = 5
 
 _FEW = 1000
 """Records of a range that is not cut: one call reads them, and a cut would need one for each border and piece."""
-
-
-def try_again(options: SourceOptions) -> Retrying:
-    """Return what repeats a read that Kinesis refuses or does not answer, for `readTimeout`."""
-    return Retrying(
-        retry=retry_if_exception_type((ThrottledError, Unavailable)),
-        stop=stop_after_delay(options.read_timeout),
-        reraise=True,
-    )
 
 
 def cut_ranges(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from kinesis_trident.spout.batch.pushed_filters import ShardRange
 from kinesis_trident.spout.positions import At
-from kinesis_trident.spout.pushed_filters import ShardRange
 from kinesis_trident.tracker.records import RecordPosition
 
 PIECES_PER_TASK = 8
@@ -77,8 +77,8 @@ def cut_at(part: ShardRange, borders: Sequence[Border], tasks: int) -> list[tupl
             end=end,
             until=until,
             otherwise=None if index else part.otherwise,
-            seen=index > 0,
             tasks=tasks,
+            others=None if index < len(borders) else part.others,
         )
         for index, (start, end, until) in enumerate(zip(starts, ends, untils, strict=True))
     ]

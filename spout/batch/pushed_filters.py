@@ -53,8 +53,9 @@ class ShardRange:
         otherwise: the start if Kinesis refuses `start`.
         last: no record with a larger sequence number is needed.
         until: about when the record at `end` arrived, in epoch milliseconds, if it is near.
-        seen: the record at `start` was there when the batch was planned.
         tasks: how many read the shard at once, and share its limits.
+        others: start and end of the shards that come of it, if it may be that no task has them.
+        kin: those of them that tasks have.
     """
 
     stream: str
@@ -65,8 +66,9 @@ class ShardRange:
     otherwise: Position | None = None
     last: int | None = None
     until: int | None = None
-    seen: bool = False
     tasks: int = 1
+    others: tuple[Position, Position] | None = None
+    kin: tuple[str, ...] = ()
 
     def limit(self, most: int, records: pa.RecordBatch | None) -> int:
         """Return how many records to ask for: about those before a near end, if they come as those of the last page."""

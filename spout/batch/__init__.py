@@ -1,0 +1,1 @@
+"""Reads what is in the streams once, for `spark.read`."""
