@@ -241,12 +241,13 @@ def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordBatch]:
     from kinesis_trident.common.worker_garbage import exempt_from_collections
+    from kinesis_trident.spout.kinesis.client import connection_of
     from kinesis_trident.spout.reader.task import read_turns
 
     try:
         yield from read_turns(partition, first_attempt=first_attempt)
-        # The options are the key of the client of Kinesis, which is most of what was loaded.
-        exempt_from_collections(partition.options)
+        # The connection is the key of the client of Kinesis, which is most of what was loaded.
+        exempt_from_collections(connection_of(partition.options))
     except KinesisTridentError as error:
         log.debug("%s", error, exc_info=True)
         raise error.with_traceback(None) from None

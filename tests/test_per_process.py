@@ -28,6 +28,27 @@ def test_a_value_that_is_not_usable_is_made_again() -> None:
     assert values.get("a", lambda: [2], is_usable=bool) == [2]
 
 
+def test_the_last_values_to_be_asked_for_are_kept() -> None:
+    values: PerProcess[str, object] = PerProcess(most=2)
+    first, second = values.get("a", object), values.get("b", object)
+    assert values.get("a", object) is first
+    values.get("c", object)
+    assert values.get("a", object) is first
+    assert values.get("b", object) is not second
+
+
+def test_a_value_that_nobody_asks_for_is_not_kept() -> None:
+    now = 0.0
+    values: PerProcess[str, object] = PerProcess(idle=10.0, clock=lambda: now)
+    first, second = values.get("a", object), values.get("b", object)
+    now = 9.0
+    assert values.get("b", object) is second
+    now = 11.0
+    values.get("c", object)
+    assert values.get("b", object) is second
+    assert values.get("a", object) is not first
+
+
 def test_a_child_makes_its_own_also_where_the_parent_is_making_one() -> None:
     values: PerProcess[str, int] = PerProcess()
 

@@ -8,6 +8,9 @@ from functools import cache
 
 from pyspark import TaskContext
 
+_MOST = 8
+"""Whatever a process loads after these goes again: it has to be collected then."""
+
 
 @cache
 def exempt_from_collections(user: Hashable) -> None:
@@ -19,6 +22,6 @@ def exempt_from_collections(user: Hashable) -> None:
     Call this at the end of a task, when what lives as long as the process is loaded and little else: a cycle of objects
     that is in use now and becomes garbage later stays in memory. In a process that is no worker it does nothing.
     """
-    if TaskContext.get() is not None:
+    if TaskContext.get() is not None and exempt_from_collections.cache_info().currsize < _MOST:
         gc.collect()
         gc.freeze()

@@ -22,7 +22,7 @@ from kinesis_trident.spout.batch.shard_looks import cut_ranges
 from kinesis_trident.spout.data_loss import DataLossLog, describe_unlisted
 from kinesis_trident.spout.errors import OptionsError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import Kinesis, Shard
-from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.kinesis.client import connection_of, kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, resolve_position
 from kinesis_trident.spout.planner.shards.lineage import positions_of
@@ -101,7 +101,7 @@ class KinesisBatchReader(DataSourceReader):
         kinesis = kinesis_client(self._options)
         for one in partition.ranges:
             yield from read_range(kinesis, self._options, one, partition.loaded, self._pushed)
-        exempt_from_collections(self._options)
+        exempt_from_collections(connection_of(self._options))
 
 
 class FilteringBatchReader(KinesisBatchReader):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
@@ -53,6 +54,7 @@ from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.kinesis.remedies import Remedy, Renewed, RequestClock, remedy_of
 from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
 from kinesis_trident.spout.kinesis.wire.http_answers import HttpAnswer
+from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import (
     After,
@@ -65,6 +67,12 @@ from kinesis_trident.spout.positions import (
 )
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_seldom = Seldom(600.0)
+
+_FROM_NOW = {"ShardIteratorType": "LATEST"}
 
 _OF = "|"
 """Separates a stream from its iterator when there are several ARNs: only the ARN reaches another account."""
@@ -221,9 +229,20 @@ class BotoKinesis:
         return shards
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
-        """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record."""
-        made = self._make_call(AskIterator(stream, shard, position))
-        return str(self._call(made.what, made.call, made.arguments, made.parse))
+        """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record.
+
+        Kinesis refuses a time ahead of its clock. The iterator is that of what arrives from now on, of which the reader
+        leaves out what is before the time.
+        """
+        asked = AskIterator(stream, shard, position)
+        made = self._make_call(asked)
+        try:
+            return str(self._call(made.what, made.call, made.arguments, made.parse))
+        except KinesisError as error:
+            if not _is_ahead(asked, error):
+                raise
+            made = self._make_call(asked, from_now=True)
+            return str(self._call(made.what, made.call, made.arguments, made.parse))
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis.get_records`."""
@@ -242,7 +261,12 @@ class BotoKinesis:
                 # It would be the same for the others, after as long a wait for each.
                 begun += [partial(_fail, error)] * (len(made) - len(begun))
                 break
-        return [self._finish(*pair) for pair in zip(made, begun, strict=True)]
+        answers = [self._finish(*pair) for pair in zip(made, begun, strict=True)]
+        for index, question in enumerate(asked):
+            if isinstance(question, AskIterator) and _is_ahead(question, answers[index]):
+                again = self._make_call(question, from_now=True)
+                answers[index] = self._finish(again, partial(calls.open, again.call, again.arguments))
+        return answers
 
     def _finish(self, made: _Made, begun: Callable[[], HttpAnswer]) -> Any:
         """Return the outcome of a call that was begun, or its error; a remedy makes another call."""
@@ -257,15 +281,19 @@ class BotoKinesis:
         except KinesisError as error:
             return error
 
-    def _make_call(self, asked: AskIterator | AskRecords) -> _Made:
-        """Return a call as it is sent."""
+    def _make_call(self, asked: AskIterator | AskRecords, *, from_now: bool = False) -> _Made:
+        """Return a call as it is sent; `from_now`: of an iterator of what arrives from now on."""
         several = len(self._arns) > 1
         if isinstance(asked, AskIterator):
             stream, shard, position = asked
             return _Made(
                 f"stream {stream!r}, shard {shard}, position {position}",
                 "GetShardIterator",
-                {**self._stream(stream), "ShardId": shard, **_start(parse_position(position))},
+                {
+                    **self._stream(stream),
+                    "ShardId": shard,
+                    **(_FROM_NOW if from_now else _start(parse_position(position))),
+                },
                 (lambda body, _: f"{stream}{_OF}{iterator_of(body)}")
                 if several
                 else lambda body, _: iterator_of(body),
@@ -317,15 +345,19 @@ class BotoKinesis:
             KinesisError: Kinesis refuses it for any other reason.
         """
         what = f"consumer {consumer}, shard {shard}, position {position}"
-        asked = {
-            "ConsumerARN": consumer,
-            "ShardId": shard,
-            "StartingPosition": _starting_position(parse_position(position)),
-        }
+
+        def open_at(start: dict[str, Any]) -> HttpAnswer:
+            asked = {"ConsumerARN": consumer, "ShardId": shard, "StartingPosition": start}
+            return self._attempt(what, lambda calls: calls.open("SubscribeToShard", asked))
+
         try:
-            answer = self._attempt(what, lambda calls: calls.open("SubscribeToShard", asked))
+            answer = open_at(_starting_position(parse_position(position)))
         except (AccessDeniedError, StreamMissingError) as error:
             raise of_consumer(error) from error
+        except KinesisError as error:
+            if not _is_ahead(AskIterator(consumer, shard, position), error):
+                raise
+            answer = open_at({"Type": "LATEST"})
         return EventStream(answer, what, self._where, server_time(answer.headers), self._steady)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
@@ -455,6 +487,26 @@ def _is_invalid(error: KinesisError) -> bool:
     return _code(error) in _INVALID
 
 
+def _is_ahead(asked: AskIterator, answer: Any) -> bool:
+    """Return whether Kinesis has refused a start because it is a time ahead of its clock, and log by how much."""
+    position = parse_position(asked.position)
+    if not (isinstance(position, AtTimestamp) and isinstance(answer, KinesisError) and _is_invalid(answer)):
+        return False
+    assert isinstance(answer.__cause__, ClientError)
+    now = server_time(answer.__cause__.response["ResponseMetadata"].get("HTTPHeaders", {}))
+    if now is None or position.time < now:
+        return False
+    if _seldom(f"{asked.stream} {asked.position}"):
+        log.warning(
+            "stream %r, shard %s: the start %s is %.0f s ahead of Kinesis' clock: what arrives before is not read",
+            asked.stream,
+            asked.shard,
+            position,
+            (position.time - now) / 1000,
+        )
+    return True
+
+
 def _code(error: KinesisError) -> str:
     """Return the error code of Kinesis; empty if Kinesis did not refuse the call."""
     cause = error.__cause__
@@ -493,13 +545,25 @@ def _starting_position(position: Position) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in found.items()}
 
 
-_clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess()
+_CLIENTS = 8
+"""A client takes up to 12 MiB, a thread and a connection."""
+
+KNOWN_FOR = 600.0
+"""Seconds for which a process keeps what it knows of a stream that nobody asks for: a client is kept with that."""
+
+_clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess(most=_CLIENTS)
+
+
+def connection_of(options: ConnectionOptions) -> ConnectionOptions:
+    """Return the options of a connection among those of a query, a batch or a sink, which share its client."""
+    return ConnectionOptions(**{one.name: getattr(options, one.name) for one in fields(ConnectionOptions)})
 
 
 def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
-    """Return this process's client for `options`; it lives as long as the process.
+    """Return this process's client for a connection; the process keeps the last ones that were asked for.
 
     Raises:
         KinesisError: as `BotoKinesis`.
     """
-    return _clients.get(options, lambda: BotoKinesis(options))
+    connection = connection_of(options)
+    return _clients.get(connection, lambda: BotoKinesis(connection))

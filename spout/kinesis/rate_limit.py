@@ -258,7 +258,10 @@ class ShardLimiter:
             self._budget.note_refusal(self.clock(), self._rng)
 
 
-_limiters: PerProcess[tuple[object, ...], ShardLimiter] = PerProcess()
+_IDLE = 600.0
+"""Seconds after which what is used up of a shard's limits is over, whoever read it and however it was refused."""
+
+_limiters: PerProcess[tuple[object, ...], ShardLimiter] = PerProcess(idle=_IDLE)
 
 
 def shard_limiter(options: SourceOptions, stream: str, shard: str) -> ShardLimiter:
@@ -269,5 +272,10 @@ def shard_limiter(options: SourceOptions, stream: str, shard: str) -> ShardLimit
         options.client_retry_interval,
         options.client_max_retry_interval,
     )
-    key = (options.endpoint_url, options.region, stream, shard, *limits)
+    key = (options.endpoint_url, options.region, *_account_of(options, stream), stream, shard, *limits)
     return _limiters.get(key, lambda: ShardLimiter(ShardBudget(*limits)))
+
+
+def _account_of(options: SourceOptions, stream: str) -> tuple[str | None, ...]:
+    """Return what tells the accounts of two streams of one name apart, as far as the options do."""
+    return options.arns.get(stream), options.profile, options.role_arn, options.aws_access_key_id

@@ -6,9 +6,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
+from kinesis_trident.common.visible_text import shorten
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS_FROM = 10**11
 """A number this large is in milliseconds: in seconds it would be a date after the year 5000."""
+
+_SECONDS_BEFORE = 10**10
+"""A number this large, but no larger than the last one, is of neither unit: a digit of milliseconds is missing."""
 
 _END = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 """The latest accepted time: calls take times as `datetime`."""
@@ -36,6 +41,9 @@ def timestamp(given: str) -> int:
     if not number.is_finite():
         raise ValueError(_ACCEPTED)
     _refuse_date(given)
+    if _SECONDS_BEFORE <= number < _MILLISECONDS_FROM:
+        msg = f"{_ACCEPTED}; {shorten(given, 40)} is neither: a digit is missing, or one is too many"
+        raise ValueError(msg)
     return _check_range(
         int(number if number >= _MILLISECONDS_FROM else number * 1000) if number <= _END else -1
     )

@@ -222,7 +222,13 @@ class KeptCursors:
 
     def keep(self, shard: Hashable, cursor: ShardCursor) -> None:
         """Keep a cursor of a shard."""
-        self._kept[shard] = cursor, self._clock()
+        now = self._clock()
+        self._kept.pop(shard, None)
+        self._kept[shard] = cursor, now
+        # The oldest come first. Another thread may have taken one meanwhile.
+        for other in list(self._kept)[:2]:
+            if now - self._kept.get(other, (None, now))[1] >= _AGE:
+                self._kept.pop(other, None)
 
     def take(self, shard: Hashable, position: Position) -> ShardCursor | None:
         """Give back what is kept of a shard, if it is at this position and its iterator is not too old."""

@@ -21,7 +21,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.client import KNOWN_FOR, BotoKinesis
 from kinesis_trident.spout.kinesis.put_entries import Entries, column_of
 from kinesis_trident.spout.kinesis.put_pools import MAX_RECORD_BYTES
 from kinesis_trident.spout.kinesis.put_records import Send
@@ -134,7 +134,7 @@ class DescribedStream:
             return self._last
 
 
-_streams: PerProcess[tuple[BotoKinesis, str], DescribedStream] = PerProcess()
+_streams: PerProcess[tuple[BotoKinesis, str], DescribedStream] = PerProcess(idle=KNOWN_FOR)
 
 
 def described_stream(client: BotoKinesis, called: str) -> DescribedStream:

@@ -28,7 +28,7 @@ except ImportError:
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.errors import WriteError
-from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
+from kinesis_trident.spout.kinesis.client import KNOWN_FOR, BotoKinesis, connection_of, kinesis_client
 from kinesis_trident.spout.kinesis.put_pools import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # A process lists the shards of a stream once, and again where a record has arrived in another one. A client has the
 # stream's account, and the credentials to list with.
-_maps: PerProcess[tuple[BotoKinesis, str], ShardMap] = PerProcess()
+_maps: PerProcess[tuple[BotoKinesis, str], ShardMap] = PerProcess(idle=KNOWN_FOR)
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
                 rows_of = partial(entries_of, limit=described.limit, is_auto=described.is_auto, rng=rng)
                 lanes.add(target(stream), rows_of(rows, columns))
         sent = lanes.finish()
-    exempt_from_collections(options)
+    exempt_from_collections(connection_of(options))
     return Written(sent)
 
 

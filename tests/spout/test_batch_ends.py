@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ import pytest
 from batch_in_hand import Frame
 
 from kinesis_trident.spout.batch.batch_read import load_streams
-from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
+from kinesis_trident.spout.errors import DataLossError, OptionsError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import Shard, Unavailable
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
@@ -278,6 +279,28 @@ def test_a_start_after_the_end_of_a_batch_says_by_how_much(
     with caplog.at_level(logging.WARNING):
         assert Frame(server, startingPosition=at(server.now + 5_000)).rows() == []
     assert "the start is 4." in caplog.text
+
+
+def test_a_batch_whose_start_is_ahead_waits_for_it(server: ScriptedKinesis) -> None:
+    put(server, A, 1)
+    start, end = server.now + 60_000, server.now + 120_000
+    task = Frame(server, startingPosition=at(start), endingPosition=at(end)).act().task(0)
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(list, task)
+        while not server.calls["GetRecords", A]:
+            wait([rows], 0.02)
+        put(server, A, 2)
+        server.advance(90)
+        put(server, A, 3)
+        server.advance(90)
+        assert numbers(rows.result()) == [3]
+
+
+@pytest.mark.parametrize("given", ["99999999999", "AT_TIMESTAMP 10000000000"])
+def test_a_number_that_is_neither_seconds_nor_milliseconds_is_no_time(given: str) -> None:
+    text = given if given.startswith("AT") else f"AT_TIMESTAMP {given}"
+    with pytest.raises(OptionsError, match="is neither: a digit is missing, or one is too many"):
+        SourceOptions.parse_batch({"streamName": "orders", "region": "us-east-1", "startingPosition": text})
 
 
 @pytest.mark.parametrize("ahead", [-20.0, 20.0])

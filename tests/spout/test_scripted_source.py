@@ -87,6 +87,24 @@ def start(server: ScriptedKinesis, mode: str, make_lives: Callable[..., Lives]) 
     return partial(make_lives(endpointUrl=server.endpoint_url, consumerMode=mode, retryLimit="3").begin, None)
 
 
+@BOTH_MODES
+def test_a_start_ahead_of_the_clock_of_kinesis_waits_and_says_by_how_much(
+    stream: Stream, server: ScriptedKinesis, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = start(startingPosition=f"AT_TIMESTAMP {server.now + 3_600_000}")
+    rows: list[Row] = []
+    for _ in range(3):
+        stream.put(5)
+        if query.plan() is not None:
+            rows += query.batch()
+    assert rows == []
+    assert "s ahead of Kinesis' clock: what arrives before is not read" in caplog.text
+    server.advance(HOUR)
+    late = stream.put(20)
+    assert numbers(until(query, late)) == late
+    query.end()
+
+
 def place(row: Row) -> tuple[str, int]:
     """Shard and sequence number."""
     shard, _, sequence = row[1].rpartition("/")[2].partition(":")

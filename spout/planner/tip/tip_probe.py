@@ -29,7 +29,7 @@ from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_from
 from kinesis_trident.spout.planner.tip.looks import Look, Question, forget_request, join_answers
-from kinesis_trident.spout.positions import After, At, Position, ShardEnd
+from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
@@ -282,9 +282,14 @@ class TipProbe:
             )
 
     def _select_new(self, page: Page, position: Position) -> pa.RecordBatch:
-        """Return the unread records; an iterator inside or at the end of an aggregate starts at its beginning."""
+        """Return the unread records; an iterator inside or at the end of an aggregate starts at its beginning.
+
+        One of a time that is ahead starts now.
+        """
         records = page.records
-        if isinstance(position, After | At) and position.record.sub >= 0:
+        if isinstance(position, AtTimestamp):
+            records = select_from(records, position)
+        elif isinstance(position, After | At) and position.record.sub >= 0:
             records = select_from(deaggregate_page(records) if self._deaggregate else records, position)
         return records
 
