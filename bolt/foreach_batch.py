@@ -242,9 +242,9 @@ class BatchHandler:
             return batch.is_empty() and newest is not None and newest[0] == batch.epoch
         if first.root is not None and int(tag_of(np.array([first.root]))[0]) != batch.tag:
             msg = (
-                "Start the query again: its driver was paused, and a newer run has taken over meanwhile. The newest "
-                f"batch in ZooKeeper is txid {batch.txid} of epoch {batch.epoch}, and the current rows were read by "
-                "another run. Nothing was written"
+                f"the newest batch in ZooKeeper is txid {batch.txid} of epoch {batch.epoch}, and the current rows were "
+                "read by another run: this driver was paused, and a newer run has taken over meanwhile. Nothing was "
+                "written: start the query again"
             )
             raise StaleBatchError(msg)
         if self._may_skip:

@@ -41,6 +41,10 @@ class HomeError(CheckpointError):
     """The state of a stream cannot be merged into the home that several streams share, or does not belong there."""
 
 
+class RenamedError(CheckpointError):
+    """The application has another name now."""
+
+
 class FencedError(CheckpointError):
     """A newer run of the same application has taken over; this one must stop.
 

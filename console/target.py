@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from kazoo.client import KazooClient
 
-from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.application_names import layout_of
 from kinesis_trident.checkpoint.store.source_store import (
     SourceStore,
     find_applications,
@@ -62,10 +62,11 @@ def stores_of(client: KazooClient, target: Target, homes: Iterable[str] = ()) ->
     """
     session = Session(client, target.zookeeper.session_timeout)
     layouts = find_layouts(session, target.root, target.application)
+    several = layout_of(session, target.root, target.application)
     for parent, _, name in (home.rpartition("/") for home in homes):
-        if parent == Layout.application_path(target.root, target.application):
+        if parent == several.parent:
             with suppress(ValueError):
-                layouts.append(Layout.parse(target.root, target.application, name))
+                layouts.append(several.of_element(name))
     layouts.sort(key=lambda layout: (layout.stream, layout.created))
     if not layouts:
         raise ConsoleError(_no_application(target, find_applications(session, target.root)))

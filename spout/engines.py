@@ -125,9 +125,9 @@ class StartlessEngine(Engine):
         if not known:
             first, last = (self._offsets.plan(offset).txid for offset in (start, end))
             msg = (
-                "Start the query with a new checkpointLocation, which goes on from ZooKeeper's position. Spark begins "
-                f"a batch from txid {first} to txid {last} that was not planned from there: another query changes its "
-                "checkpoint, or this release of Spark does not say where it stands when it starts"
+                f"Spark begins a batch from txid {first} to txid {last} that was not planned from there: another query "
+                "changes its checkpoint, or this release of Spark does not say where it stands when it starts. Start "
+                "the query with a new checkpointLocation, which goes on from ZooKeeper's position"
             )
             raise CheckpointMismatchError(msg)
         self._end = end

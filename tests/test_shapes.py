@@ -295,3 +295,22 @@ def test_sinks_have_one_table_of_types() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in names
     ] == []
+
+
+_REMEDIES = ("Check", "Choose", "Give", "If this", "Log in", "Restore", "Run", "Set", "Start", "Use")
+
+
+def test_an_error_says_first_what_is_wrong() -> None:
+    """A remedy stands behind it: whoever reads the first words only, as of a notification, knows what has happened."""
+    reversed_ones = [
+        f"{path}:{node.lineno}"
+        for folder in ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "msg"
+        # Kinesis' own words, of a double of it.
+        if not path.startswith("spout/testing/")
+        for text in [node.value.values[0] if isinstance(node.value, ast.JoinedStr) else node.value]
+        if isinstance(text, ast.Constant) and str(text.value).startswith(_REMEDIES)
+    ]
+    assert reversed_ones == []

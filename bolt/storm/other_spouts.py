@@ -220,8 +220,8 @@ class FrameBatch:
         missing = self.find_uncovered(wiring, reports, pins)
         if missing:
             msg = (
-                f"Start the query again: it reads batch {self.txid} again. The operator {missing[0][0]} did not see "
-                "every row, although it ran to its end"
+                f"the operator {missing[0][0]} did not see every row, although it ran to its end. Start the query "
+                f"again: it reads batch {self.txid} again"
             )
             raise NotCoveredError(msg)
 

@@ -29,6 +29,8 @@ from kinesis_trident.tracker.records import Run
 
 log = logging.getLogger(__name__)
 
+_AGAIN = "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how"
+
 
 def open_store(options: SourceOptions) -> SourceStore:
     """Open the state of the source that the options name, in the driver's process.
@@ -72,7 +74,7 @@ class CurrentBatch:
         self._plan = plan = batch.plan
         self.txid, self.tasks, self.epoch = plan.txid, plan.tasks, batch.epoch
         self.again: Mapping[str, Sequence[Run]] = plan.retries
-        self.application = store.layout.application
+        self.application = store.layout.identity
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, Failed] = {}
         self.share = FailedShare()
@@ -90,16 +92,14 @@ class CurrentBatch:
         batch, settled, published = store.batches.newest_unsettled()
         if batch is None:
             msg = (
-                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. "
                 f"{store.layout.batches} holds no plan: a newer run has settled the current batch, or ZooKeeper's "
-                "data was lost"
+                f"data was lost. {_AGAIN}"
             )
             raise StaleBatchError(msg)
         if settled is not None and settled.txid >= batch.plan.txid:
             msg = (
-                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The "
-                f"newest plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the current "
-                "batch is another one, and was settled before"
+                f"the newest plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the current "
+                f"batch is another one, and was settled before. {_AGAIN}"
             )
             raise StaleBatchError(msg)
         return cls(store, batch, options, published)
@@ -215,8 +215,8 @@ class CurrentBatch:
         shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
         operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
         msg = (
-            f"Start the query again: it reads batch {self.txid} again with the same rows, none of which is acked. "
-            f"The operator {operators} did not see every record of {shards}, although it ran to its end"
+            f"the operator {operators} did not see every record of {shards}, although it ran to its end. Start the "
+            f"query again: it reads batch {self.txid} again with the same rows, none of which is acked"
         )
         raise NotCoveredError(msg)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import xxhash
@@ -106,13 +106,15 @@ class Layout:
     """The paths of one application that reads one stream, or, without a stream, several at once.
 
     `root` is the option `zookeeper.root`; `created` is the stream's creation time in epoch milliseconds: a
-    stream created again under the same name is another stream.
+    stream created again under the same name is another stream. `earlier` are the names that the application
+    had before it was renamed: its nodes stand below the first one.
     """
 
     root: str
     application: str
     stream: str = ""
     created: int = 0
+    earlier: tuple[str, ...] = ()
 
     streams = _Below()
     epoch = _Below()
@@ -142,7 +144,22 @@ class Layout:
     @property
     def digest(self) -> str:
         """Eight hexadecimal digits that tell applications apart, also those of one name below different roots."""
-        return xxhash.xxh32_hexdigest(Layout.application_path(self.root, self.application).encode())
+        return xxhash.xxh32_hexdigest(self.parent.encode())
+
+    @property
+    def identity(self) -> str:
+        """The name by which sinks, states and Spark's checkpoint know the application: its first one."""
+        return self.earlier[0] if self.earlier else self.application
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that the application has had, the first one first."""
+        return tuple(dict.fromkeys((*self.earlier, self.application)))
+
+    @property
+    def parent(self) -> str:
+        """The parent of all homes of the application."""
+        return Layout.application_path(self.root, self.identity)
 
     @property
     def several(self) -> bool:
@@ -190,18 +207,16 @@ class Layout:
         """
         return self.key_of(name).source if self.several else f"{self.stream}/{name}"
 
-    @classmethod
-    def parse(cls, root: str, application: str, element: str) -> Layout:
-        """Rebuild a layout from a child of `application_path`, as the console finds them.
+    def of_element(self, element: str) -> Layout:
+        """Return the layout of another home of the application, by the child of `parent`, as the console finds them.
 
         Raises:
             ValueError: the element is neither of the form `stream@created` nor `@streams`.
         """
-        if element == _SEVERAL:
-            return cls(root, application)
-        stream, _, created = element.rpartition("@")
-        found = cls(root, application, unescape(stream), int(created))
-        if not stream or not found.base.endswith(f"/{element}"):
+        stream, _, created = ("", "", "0") if element == _SEVERAL else element.rpartition("@")
+        name = unescape(stream) if stream else ""
+        found = replace(self, stream=name, created=int(created))
+        if not found.base.endswith(f"/{element}"):
             msg = f"{element[:200]!r} is not the home of a stream"
             raise ValueError(msg)
         return found
@@ -219,7 +234,7 @@ class Layout:
     @property
     def base(self) -> str:
         """The parent of everything of this application and stream."""
-        return _base(self.root, self.application, self.stream, self.created)
+        return _base(self.root, self.identity, self.stream, self.created)
 
     @property
     def element(self) -> str:

@@ -50,6 +50,7 @@ __all__ = [
     "FencedNode",
     "InflightNode",
     "JudgingNode",
+    "NameNode",
     "NotDone",
     "OwnerNode",
     "PastNode",
@@ -425,6 +426,17 @@ class JudgingNode(Node, frozen=True, kw_only=True):
     def judged(self, run: int) -> bool:
         """Return whether the driver of a run judges records, as far as the current batch is concerned."""
         return run == self.epoch or run in self.earlier
+
+
+class NameNode(Node, frozen=True, kw_only=True):
+    """The parent of an application's homes, once it was renamed; before that it holds nothing.
+
+    `earlier`: the names that the application had, the first one that below which its homes stand. `renamed`: the name
+    that it has now, where this is an earlier one.
+    """
+
+    earlier: tuple[str, ...] = ()
+    renamed: str = ""
 
 
 class SettledNode(Node, frozen=True, kw_only=True):

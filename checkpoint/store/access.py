@@ -36,7 +36,7 @@ def close_home(session: Session, layout: Layout, mine: str) -> int:
     acl = session.client.default_acl
     if acl is None:
         return 0
-    parent = layout.application_path(layout.root, layout.application)
+    parent = layout.parent
     wanted, marker, above = session.acls([mine, layout.epoch, parent])
     if above is not None and any(entry.id.scheme == "world" for entry in above):
         _close(session, [parent], acl, layout)

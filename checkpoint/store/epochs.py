@@ -250,7 +250,7 @@ class Epochs(StorePart):
         layout, session = self._layout, self._session
         # Applications with different logins may share the root; the nodes below it belong to one application.
         session.ensure(layout.root_path(layout.root) or "/", acl=OPEN_ACL_UNSAFE)
-        session.ensure(layout.application_path(layout.root, layout.application))
+        session.ensure(layout.parent)
         never = encode(EpochNode(run="", host="", pid=0, since=0))
         ops = [Create(layout.base), *map(Create, layout.folders), Create(layout.epoch, never)]
         try:

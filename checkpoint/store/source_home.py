@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace as replace_fields
 from functools import partial
 
 from kazoo.client import KazooClient
@@ -19,8 +20,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
     StreamsNode,
 )
-from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts
-from kinesis_trident.checkpoint.zookeeper.client import session_timeout
+from kinesis_trident.checkpoint.store.application_names import layout_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore, find_applications, find_layouts
+from kinesis_trident.checkpoint.zookeeper.client import config_of, session_timeout
+from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
 
@@ -30,9 +33,10 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
     A stream that was once read together with others stays in their shared home.
 
     Raises:
+        RenamedError: the application has another name now.
         CheckpointError: ZooKeeper does not answer, or a node is corrupt.
     """
-    several = Layout(root, application)
+    several = layout_of(Session(client, session_timeout(client)), root, application)
     if len(streams) > 1:
         return several
     ((stream, created),) = streams.items()
@@ -40,8 +44,17 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
     return (
         several
         if known is not None and stream in known.streams
-        else Layout(root, application, stream, created)
+        else replace_fields(several, stream=stream, created=created)
     )
+
+
+def rename_command(home: SourceStore, digest: str) -> str:
+    """Return the line that gives this application's name to another one below its root, by its `Layout.digest`."""
+    layout, session = home.layout, Session(home.client, session_timeout(home.client))
+    every = (layout_of(session, layout.root, name) for name in find_applications(session, layout.root))
+    known = next((one.application for one in every if one.digest == digest), "OLD")
+    where = config_of(home.client)
+    return command_line(where, layout.root, "rename", known, layout.application, names=2)
 
 
 def past_of(home: SourceStore, streams: Mapping[str, int]) -> PastNode:
@@ -95,7 +108,7 @@ def merge_into_shared_home(
     known = dict(node.streams) if node else {}
     layout = home.layout
     alone = {
-        stream: SourceStore(client, Layout(layout.root, layout.application, stream, created))
+        stream: SourceStore(client, replace_fields(layout, stream=stream, created=created))
         for stream, created in streams.items()
         if known.get(stream) != created
     }

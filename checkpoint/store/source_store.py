@@ -22,6 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEndsNode, StatusNode
 from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
+from kinesis_trident.checkpoint.store.application_names import layout_of, read_names
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.batches import BatchStore, ReportStore
 from kinesis_trident.checkpoint.store.changes import ChangeStore
@@ -244,16 +245,21 @@ def find_applications(session: Session, root: str) -> list[str]:
     for name in names:
         with suppress(ValueError):
             found.append(unescape(name))
-    return sorted(name for name in found if name != "zookeeper")
+    notes = read_names(session, root, [name for name in found if name != "zookeeper"])
+    return sorted(name for name, note in notes.items() if not note.renamed)
 
 
 def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
-    """Return the homes of all streams that an application has read: the shared one first, the newest of a name last."""
-    names = session.children([Layout.application_path(root, application)])[0] or []
+    """Return the homes of all streams that an application has read: the shared one first, the newest of a name last.
+
+    Raises:
+        RenamedError: it has another name now.
+    """
+    several = layout_of(session, root, application)
     found = []
-    for name in names:
+    for name in session.children([several.parent])[0] or []:
         with suppress(ValueError):
-            found.append(Layout.parse(root, application, name))
+            found.append(several.of_element(name))
     return sorted(found, key=lambda layout: (layout.stream, layout.created))
 
 

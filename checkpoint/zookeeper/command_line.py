@@ -11,7 +11,7 @@ DEFAULT_ROOT = "/kinesis-trident"
 """The option `zookeeper.root`, if it is not given."""
 
 
-def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str) -> str:
+def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str, names: int = 1) -> str:
     """Return the line that runs a command, such as `status orders`, with the options that lead to this ZooKeeper.
 
     An option that this process has from its environment is left out. `PASSWORD` stands for a password.
@@ -20,6 +20,7 @@ def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str) -> str:
         zookeeper: the settings that lead there.
         root: the option `zookeeper.root`.
         words: the command, the application if it is about one, other words, and its options.
+        names: the number of words after the command that are names: they may begin with dashes.
     """
     tls, sasl = zookeeper.tls or Tls(), zookeeper.sasl or Sasl("", "")
     login = [
@@ -33,12 +34,13 @@ def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str) -> str:
     login += [] if tls.check_hostname else ["--no-tls-check-hostname"]
     where = ["--zookeeper", zookeeper.hosts] if _is_new("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts) else []
     where += ["--root", root] if root != DEFAULT_ROOT else []
-    command, names = words[:1], words[1:]
-    if names and names[0].startswith("-"):
+    command, given = words[:1], words[1:]
+    if any(word.startswith("-") for word in given[:names]):
         # An application of such a name would be taken for an option: names stand after two dashes, and options before.
-        others = next((at for at, word in enumerate(names) if at and word.startswith("--")), len(names))
+        options = (at for at, word in enumerate(given) if at >= names and word.startswith("--"))
+        others = next(options, len(given))
         return shlex.join(
-            ["kinesis-trident", *login, *command, *names[others:], *where, "--", *names[:others]]
+            ["kinesis-trident", *login, *command, *given[others:], *where, "--", *given[:others]]
         )
     return shlex.join(["kinesis-trident", *login, *words, *where])
 

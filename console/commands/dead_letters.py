@@ -253,8 +253,8 @@ def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
 
 
 def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice) -> list[str]:
-    application = scope.stores[0].layout.application
-    held, expired = folder_ids(folder, application, _streams(scope), choice)
+    layout = scope.stores[0].layout
+    held, expired = folder_ids(folder, layout.identity, _streams(scope), choice)
     names = {text: message_id_of(text) for text in ids}
     found = [message_id_of(text) for text in held]
     missing = sorted(text for text, one in names.items() if not any(map(one.takes, found)))
@@ -268,7 +268,7 @@ def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice)
     meant = [text for text in some if ids or (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if held else ""
-        msg = f"{redact(folder)} holds no dead letter of {application!r} that can be replayed.{hint}"
+        msg = f"{redact(folder)} holds no dead letter of {layout.application!r} that can be replayed.{hint}"
         raise ConsoleError(msg)
     return meant
 
@@ -317,7 +317,7 @@ def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
         # After each of them a batch may be under way.
         done = compact_letters(
             absolute_target(folder),
-            scope.stores[0].layout.application,
+            scope.stores[0].layout.identity,
             stream,
             lambda txid, known=settled_txids: txid <= max(known) and txid - 1 not in known,  # type: ignore[misc]
         )
@@ -355,7 +355,7 @@ def _letters(
     folders = [folder] if folder else _agree_on_folders(nodes, yes=yes)
     found: dict[str, dict[str, Any]] = {}
     for one in folders:
-        found |= _in_folder(one, target.application, _streams(scope), given=folder is not None)
+        found |= _in_folder(one, scope.stores[0].layout.identity, _streams(scope), given=folder is not None)
     whole = listed | found if folder is None else found
     names = {text: MessageId.find(text) for text in {*ids, *whole}} if ids else {}
 

@@ -10,6 +10,7 @@ import typer
 
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import escape
+from kinesis_trident.checkpoint.store.application_names import forget_names
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.console.changes import take_over
@@ -73,6 +74,8 @@ def forget(
         write_copies(file, [encode(copy) for copy, _ in taken])
         for store, (_, epoch) in zip(every, taken, strict=True):
             store.changes.remove_home(epoch)
+        if not find_layouts(session, target.root, target.application):
+            forget_names(session, every[0].layout)
     found = {"forgotten": homes, "backup": str(file)}
     print(
         json_line(found)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from kazoo.client import KazooClient
 
-from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.application_names import layout_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
+from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.folder import Folder, absolute_target
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, ForeignTarget, System
 from kinesis_trident.console.moving.kcl import KclTarget, read_kcl
@@ -96,7 +97,8 @@ def new_home(client: KazooClient, target: Target, info: StreamInfo) -> SourceSto
         ConsoleError: the application reads the stream together with others already.
     """
     timeout = target.zookeeper.session_timeout
-    shared = SourceStore(client, Layout(target.root, target.application), timeout)
+    several = layout_of(Session(client, timeout), target.root, target.application)
+    shared = SourceStore(client, several, timeout)
     known = shared.streams.get()
     if known is not None and info.name in known.streams:
         msg = (
@@ -104,7 +106,7 @@ def new_home(client: KazooClient, target: Target, info: StreamInfo) -> SourceSto
             f"({shared.layout.base}), and goes on from there. Import under another applicationName"
         )
         raise ConsoleError(msg)
-    return SourceStore(client, Layout(target.root, target.application, info.name, info.created), timeout)
+    return SourceStore(client, replace(several, stream=info.name, created=info.created), timeout)
 
 
 def home_of_one(store: SourceStore) -> SourceStore:

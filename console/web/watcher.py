@@ -107,7 +107,7 @@ class Watcher:
         No folder is taken from ZooKeeper: whoever writes there would choose what this server reads, and from whom.
         """
         listed: dict[tuple[str, str], tuple[str, int]] = {
-            (look.application, record.message_id): (
+            (part.snapshot.layout.identity, record.message_id): (
                 source_of(record.message_id).partition("/")[0],
                 record.txid,
             )

@@ -72,7 +72,7 @@ class RetrySpool:
         self._folder = Folder(target)
         self._layout = layout
         self._created = dict(created or {})
-        self._base = f"{escape(layout.application)}/{layout.base.rpartition('/')[2]}"
+        self._base = f"{escape(layout.identity)}/{layout.base.rpartition('/')[2]}"
         self._where = f"{self._folder.place} (option retrySpool)"
 
     def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:

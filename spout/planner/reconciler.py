@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
+from kinesis_trident.checkpoint.store.source_home import rename_command
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
@@ -172,6 +174,7 @@ class Reconciler:
             untouched=not (self._agreed or self._adopted) and not shards.begun,
             lost=self._past.lost_upto,
             identical=self._identical,
+            rename=partial(rename_command, self._store),
         )
 
     def _load_stored_next(self) -> Plan | None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -103,6 +103,7 @@ class Facts:
         lost: the highest epoch of a run whose work is not in ZooKeeper, because its data was lost or is older; 0 for
             none.
         identical: `spout=transactional`: a batch that comes again has the same rows.
+        rename: returns the line that gives this application's name to the one of a digest.
     """
 
     settled: int
@@ -115,6 +116,7 @@ class Facts:
     untouched: bool = False
     lost: int = 0
     identical: bool = False
+    rename: Callable[[str], str] = lambda _: "kinesis-trident rename OLD NEW"
 
     def is_lost(self, end: Plan) -> bool:
         """Return whether a batch that Spark has logged was planned, and perhaps run, while ZooKeeper has lost that."""
@@ -234,8 +236,8 @@ def decide_without_outcome(
     if may_go_on:
         return Adopt(offset, offset.txid, _describe_going_on(missing, follows))
     if later is None:
-        return Stop(OutcomeMissingError(f"{_OUTCOME_IS_MADE_AGAIN}. {missing}"))
-    return Stop(OutcomeMissingError(f"{_remedy_behind(follows)}. {missing}"), later)
+        return _stop(missing, _OUTCOME_IS_MADE_AGAIN, kind=OutcomeMissingError)
+    return _stop(missing, _remedy_behind(follows), later, OutcomeMissingError)
 
 
 def decide_replay(
@@ -253,7 +255,7 @@ def decide_replay(
     if facts.is_foreign(end):
         return _decide_foreign(end, facts)
     if facts.is_lost(end) and not facts.may_go_on:
-        return _stop_behind(_describe_unknown(end, facts), _describe_comes_again(end, facts), end)
+        return _stop(_describe_unknown(end, facts), _remedy_behind(_describe_comes_again(end, facts)), end)
     if end.txid == facts.settled + 1:
         return _replay_next(start, end, facts)
     if end.txid == facts.settled + 2 and stored is not None and _is_same(stored, start):
@@ -269,7 +271,7 @@ def _continue_from_zookeeper(offset: Plan, facts: Facts) -> Resume | Stop:
         f"{facts.settled} is settled already, by another Spark checkpoint or a later state of this one"
     )
     if not facts.may_go_on:
-        return _stop(_ZOOKEEPER_IS_RIGHT, what)
+        return _stop(what, _ZOOKEEPER_IS_RIGHT)
     return Resume(
         facts.stored, _describe_going_on(what, "ZooKeeper's position is used and nothing is read again")
     )
@@ -282,12 +284,12 @@ def _decide_foreign(offset: Plan, facts: Facts) -> Adopt | Stop:
     )
     own = "Use the checkpointLocation of this application, or a new one to go on from ZooKeeper's position"
     if not facts.untouched:
-        return _stop(own, what)
+        return _stop(what, own)
     follows = f"the positions of Spark's offset are used, and {_describe_read_again(offset.txid)}"
     if not facts.may_go_on:
-        return _stop(
-            f"{own}. If only its name has changed, set onCheckpointMismatch=continue: {follows}", what
-        )
+        renamed = f"If only its name has changed, run `{facts.rename(offset.whose)}`, and start again"
+        gone = f"If its state is gone, set onCheckpointMismatch=continue: {follows}"
+        return _stop(what, f"{own}. {renamed}: nothing comes twice. {gone}")
     return Adopt(offset, offset.txid, _describe_going_on(what, follows))
 
 
@@ -301,7 +303,7 @@ def _continue_from_spark(offset: Plan, facts: Facts) -> Adopt | Stop:
     )
     follows = f"the positions of Spark's offset are used, and {_describe_read_again(offset.txid)}"
     if not facts.may_go_on:
-        return _stop_behind(what, follows, offset)
+        return _stop(what, _remedy_behind(follows), offset)
     return Adopt(offset, offset.txid, _describe_going_on(what, follows))
 
 
@@ -314,12 +316,10 @@ def _replay_next(start: Plan, end: Plan, facts: Facts) -> Resume | Skip | Stop:
             return Resume(end)
         warning = _describe_going_on(_describe_unknown(end, facts), _describe_comes_again(end, facts))
         return Skip(warning, end) if facts.identical else Resume(end, warning)
-    return Stop(
-        CheckpointMismatchError(
-            "Restore the matching checkpointLocation, or start with a new one to go on from ZooKeeper's "
-            f"position. Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in "
-            f"ZooKeeper ({facts.place}) by another Spark checkpoint"
-        )
+    return _stop(
+        f"Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in ZooKeeper ({facts.place}) "
+        "by another Spark checkpoint",
+        "Restore the matching checkpointLocation, or start with a new one to go on from ZooKeeper's position",
     )
 
 
@@ -329,7 +329,7 @@ def _replay_settled(end: Plan, facts: Facts) -> Skip | Stop:
         f"{facts.settled}): its records are done, and no rows are given twice"
     )
     if not facts.may_go_on:
-        return Stop(SettledBatchError(f"{_ZOOKEEPER_IS_RIGHT}. {what}"))
+        return _stop(what, _ZOOKEEPER_IS_RIGHT, kind=SettledBatchError)
     return Skip(f"{what}; the batch is skipped (onCheckpointMismatch=continue)")
 
 
@@ -342,7 +342,7 @@ def _replay_unknown(end: Plan, facts: Facts, *, overtaken: bool) -> Adopt | Stop
         _describe_comes_again(end, facts, under_a_new_txid=never_run),
     )
     if not facts.may_go_on:
-        return _stop_behind(what, follows, end)
+        return _stop(what, _remedy_behind(follows), end)
     return Adopt(end, end.txid if never_run else end.txid - 1, _describe_going_on(what, follows))
 
 
@@ -357,12 +357,10 @@ def _is_same(stored: Plan, offset: Plan) -> bool:
     return (stored.txid, stored.plan) == (offset.txid, offset.plan)
 
 
-def _stop(remedy: str, what: str, unknown: Plan | None = None) -> Stop:
-    return Stop(CheckpointMismatchError(f"{remedy}. {what}"), unknown)
-
-
-def _stop_behind(what: str, follows: str, unknown: Plan) -> Stop:
-    return _stop(_remedy_behind(follows), what, unknown)
+def _stop(
+    what: str, remedy: str, unknown: Plan | None = None, kind: type[SpoutError] = CheckpointMismatchError
+) -> Stop:
+    return Stop(kind(f"{what}. {remedy}"), unknown)
 
 
 def _remedy_behind(follows: str) -> str:

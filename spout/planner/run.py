@@ -380,8 +380,8 @@ class SourceRun:
                 ).plan
             except PlanConflictError as error:
                 msg = (
-                    "Start the query with a new checkpointLocation, and ZooKeeper's batch comes first: another Spark "
-                    f"checkpoint has begun it. {error}"
+                    f"{error}: another Spark checkpoint has begun it. Start the query with a new checkpointLocation, "
+                    "and ZooKeeper's batch comes first"
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
@@ -393,10 +393,11 @@ class SourceRun:
             return tasks
 
     def _work_of(self, plan: Plan) -> TurnsPartition:
-        """Return what the tasks of a plan have in common."""
+        """Return what the tasks of a plan have in common; letters bear the first name of an application."""
         options, today = self._options, self._options.deaggregate
+        splits = today if plan.deaggregate is None else plan.deaggregate
         return TurnsPartition(
-            options=replace(options, deaggregate=today if plan.deaggregate is None else plan.deaggregate),
+            options=replace(options, deaggregate=splits, application_name=self.layout.identity),
             deaggregate=today,
             layout=self.layout,
             txid=plan.txid,

@@ -144,8 +144,8 @@ class RecreatedStreams:
                 continue
             here = ", ".join(f"{name!r} created at {at}" for name, at in sorted(now.items()))
             msg = (
-                f"Start with a new checkpointLocation. {whose} is of the stream {stream!r} created at {created} (epoch "
-                f"milliseconds), the source now reads {here}: another stream, in which its positions mean nothing"
+                f"{whose} is of the stream {stream!r} created at {created} (epoch milliseconds), and {here} is read "
+                "now: another stream, in which its positions mean nothing. Start with a new checkpointLocation"
             )
             raise StreamChangedError(msg)
         return lost
@@ -159,9 +159,9 @@ class RecreatedStreams:
         }
         what = describe_recreated(stream, created, self._streams.created[stream], positions)
         if self._fail:
-            msg = (
-                "Start with a new checkpointLocation, or go on with the new stream by failOnDataLoss=false. "
-                f"{whose} is of a stream that is no more: {what}"
+            remedy = (
+                "Start with a new checkpointLocation, or go on with the new stream by failOnDataLoss=false"
             )
+            msg = f"{whose} is of a stream that is no more: {what}. {remedy}"
             raise StreamChangedError(msg)
         self._losses.report(what, f"{stream}@{created}")

@@ -68,7 +68,7 @@ class World:
     @property
     def stores(self) -> list[SourceStore]:
         return [
-            SourceStore(self.client, Layout.parse("/kinesis-trident", self.app, element))
+            SourceStore(self.client, Layout("/kinesis-trident", self.app).of_element(element))
             for element in self.homes
         ]
 

@@ -39,7 +39,8 @@ def test_a_skipped_batch_is_not_written_under_the_txid_of_another_one(
         assert "rows are too many" in error_of(stage.start(stage.parsed(), breaks))
 
     text = error_of(stage.start(stage.parsed(), write, checkpoint="older"))
-    assert "SettledBatchError: Restore the matching checkpointLocation, or start with a new" in text
+    assert "SettledBatchError: Spark starts txid" in text
+    assert "Restore the matching checkpointLocation, or start with a new" in text
     going_on = stage.parsed(onCheckpointMismatch="continue")
     ended(stage.start(going_on, write, checkpoint="older", trigger=AVAILABLE_NOW))
     assert written == [(1, ["one"]), (2, ["two"])]

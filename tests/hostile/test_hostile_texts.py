@@ -91,7 +91,7 @@ def backoffs(data: bytes) -> None:
 
 def homes(data: bytes) -> None:
     element = text_of(data)
-    found = read_bounded(lambda: Layout.parse("/r", "app", element), len(data), ValueError)
+    found = read_bounded(lambda: Layout("/r", "app").of_element(element), len(data), ValueError)
     assert found is None or found.element == element
 
 

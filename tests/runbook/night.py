@@ -79,7 +79,10 @@ _PATIENCE = "a longer wait is no way out of a test's own"
 UNTRIED_WORDS = {
     "AccessDeniedError": {"`kinesis-trident doctor APP` tries each call": _DOCTOR},
     "BatchFailedError": {"With `spout=opaque`": "it is the default"},
-    "CheckpointMismatchError": {"is refused in any case": "tests/model/test_restores.py"},
+    "CheckpointMismatchError": {
+        "is refused in any case": "tests/model/test_restores.py",
+        "`kinesis-trident rename OLD NEW`": "tests/e2e/test_renaming.py",
+    },
     "EOFException": {"`spark.driver.memoryOverhead`": "it needs a container with little memory"},
     "FencedError": {"a new `applicationName` writes beside": "tests/bolt/test_fence.py"},
     "KeyUnusableError": {"A disabled key can be enabled": "it needs AWS KMS"},

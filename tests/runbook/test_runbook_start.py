@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import samples
 from by_hand import Lives, numbers
+from command_line import Command
 from night import Night, entry
 from test_several_streams import MemoryStreams
 
@@ -27,6 +28,7 @@ from kinesis_trident.checkpoint.errors import (
     MigrationError,
     NodeTooLargeError,
     PlanConflictError,
+    RenamedError,
     TakeoverRefusedError,
     ZooKeeperAccessError,
     ZooKeeperConfigError,
@@ -99,6 +101,26 @@ def test_an_older_copy_of_spark_s_checkpoint(night: Night, lives: Lives, kinesis
     (last,) = fresh.batch()
     fresh.end()
     assert lives.begin(kinesis, query.checkpoint.copy(), onCheckpointMismatch="continue").drain() == [last]
+
+
+@entry("RenamedError")
+def test_an_application_with_another_name(
+    night: Night, lives: Lives, kinesis: MemoryKinesis, command: Command, app: str
+) -> None:
+    query = lives.begin(kinesis)
+    query.batch()
+    query.end()
+    assert command("rename", app, f"{app}-new", "--yes")[0] == 0
+    with night.raises(RenamedError):
+        lives.begin(kinesis, query.checkpoint)
+    night.tries("Use the new name")
+    kinesis.put(A, b"7")
+    query = lives.begin(kinesis, query.checkpoint, applicationName=f"{app}-new")
+    assert numbers(query.drain()) == [7]
+    query.end()
+    night.tries("run `kinesis-trident rename NEW OLD`")
+    assert command("rename", f"{app}-new", app, "--yes")[0] == 0
+    assert lives.begin(kinesis, query.checkpoint).drain() == []
 
 
 @entry("PlanConflictError")

@@ -55,7 +55,7 @@ def test_the_root_may_be_the_root(root: str) -> None:
 @given(NAMES, st.integers(0, 2**53))
 def test_a_layout_is_found_again_from_its_node(stream: str, created: int) -> None:
     layout = Layout("/r", "app", stream, created)
-    assert Layout.parse("/r", "app", layout.base.rpartition("/")[2]) == layout
+    assert Layout("/r", "app").of_element(layout.base.rpartition("/")[2]) == layout
 
 
 @pytest.mark.parametrize(
