@@ -29,7 +29,7 @@ from kinesis_trident.bolt.errors import (
 from kinesis_trident.bolt.failed_share import FailedShare
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
-from kinesis_trident.bolt.tracking.failed import unite
+from kinesis_trident.bolt.tracking.failed import Failed, unite
 from kinesis_trident.bolt.tracking.isolation import has_worker_died
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
@@ -72,7 +72,7 @@ class BatchHandler:
         attempt: processes a batch.
         batch_retries: the number of further attempts at a batch that fails as a whole.
         isolate: finds the records that end the worker that processes them, if a batch ended workers twice; these
-            fail with the reason WORKER_DIED. None: no functions are run record by record.
+            fail with the reason WORKER_DIED, or TIMED_OUT. None: no functions are run record by record.
         may_skip: `attempt` need not take all rows, and those that it takes count as done: the rows of the look at the
             first one are not among them.
         carrier: brings reports to this process; None for that of Spark's session, or of ZooKeeper under Spark Connect.
@@ -175,17 +175,21 @@ class BatchHandler:
     def _isolate_deadly(self, rows: DataFrame, batch: CurrentBatch, died: int, error: Exception) -> None:
         """Find out which records end their worker; the first time it may have been anything, such as memory.
 
+        With `recordTimeout` the first time is looked into too: to try again might take as long again.
+
         Raises:
             WorkerDiedError: none does.
         """
         assert self._isolate is not None
-        if died == 1:
+        found: Mapping[int, Failed] = {}
+        if (died > 1 or self.options.record_timeout is not None) and died <= _MOST_ISOLATIONS + 1:
+            log.warning(
+                "batch %d ended a Python worker: looking for the record, in child processes", batch.txid
+            )
+            found = self._isolate(rows, batch, self.carrier).deadly()
+        if not found and died == 1:
             log.warning("batch %d ended a Python worker and is tried again", batch.txid)
             return
-        log.warning(
-            "batch %d ended a Python worker again: looking for the record, in child processes", batch.txid
-        )
-        found = self._isolate(rows, batch, self.carrier).deadly() if died <= _MOST_ISOLATIONS + 1 else {}
         if not found:
             others = " other" if batch.deadly else ""
             msg = (
@@ -200,7 +204,9 @@ class BatchHandler:
             "batch %d: %d records end the Python worker that processes them; they fail with %s",
             batch.txid,
             count,
-            "WORKER_DIED",
+            " and ".join(
+                sorted({str(one).partition(":")[0] for some in found.values() for one in some.failures})
+            ),
         )
 
     def _batch_of(self, rows: DataFrame) -> CurrentBatch | None:

@@ -28,6 +28,7 @@ Code = Literal[
     "retrying",
     "shards-apart",
     "slow-batch",
+    "slow-call",
     "takeover",
     "throttled",
     "unavailable",

@@ -153,9 +153,22 @@ def about_share(snapshot: Snapshot, now: int) -> Iterator[Finding]:
 
 
 def about_batch(snapshot: Snapshot, now: int) -> Iterator[Finding]:
-    """Find a batch that has not moved for long."""
+    """Find a batch that has not moved for long, and the calls that it waits for."""
     if snapshot.batch is None or snapshot.owner is None:
         return
+    for call in snapshot.slow:
+        shards = snapshot.slow_shards(call)
+        function = f"{call.function} in {call.operator}" if call.function else call.operator
+        where = f" of {', '.join(shards)}" if shards else ""
+        yield Finding(
+            Level.WARNING,
+            "slow-call",
+            f"txid {snapshot.batch.plan.txid} waits for one call of {function}, which has not ended for "
+            f"{duration(max(0, now - call.since))}, with {count_noun(sum(call.shards.values()), 'record')}{where}",
+            "look in that function for an endless loop, a regular expression that backtracks or a request without a "
+            "timeout; with the option recordTimeout a record with which a call does not end fails alone",
+            shards,
+        )
     what, since = phase(snapshot, now)
     if since is None or now - since <= _STUCK_MS:
         return

@@ -18,6 +18,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     SettledNode,
     ShardLineage,
+    SlowCall,
 )
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd, StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
@@ -61,6 +62,7 @@ class Snapshot:
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
         part: the names of the shards that are shown; None for all.
         beside: True if the application has other homes, which a recommended command must not be about.
+        slow: the calls of functions of the newest run for which `batch` waits, and which do not end.
     """
 
     layout: Layout
@@ -91,6 +93,7 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     part: frozenset[str] | None = None
     beside: bool = False
+    slow: tuple[SlowCall, ...] = ()
 
     def command(self, command: str, *words: str) -> str:
         """Return the line that runs a command on the application, about the streams that are shown."""
@@ -98,6 +101,11 @@ class Snapshot:
         if (self.beside or self.part is not None) and self.streams and command != "doctor":
             words = (*words, "--stream", ",".join(self.streams))
         return command_line(self.zookeeper, self.layout.root, command, self.layout.application, *words)
+
+    def slow_shards(self, call: SlowCall) -> tuple[str, ...]:
+        """Return the shards of the records in hand of a call, as people name them."""
+        planned = self.batch.plan.shards if self.batch is not None else ()
+        return tuple(self.label_of(shard) for at, shard in enumerate(planned) if at in call.shards)
 
     def label_of(self, shard: str) -> str:
         """Return a shard's name for people: its id, preceded by the stream if there are several."""
@@ -191,11 +199,13 @@ def take_snapshot(store: SourceStore) -> Snapshot:
     if batch is not None and settled is not None and batch.plan.txid <= settled.txid:
         batch = None
     pins: dict[str, Pin] = {}
+    slow: list[SlowCall] = []
     acks = None
     planned_at = read_at = finished_at = None
     if batch is not None:
         plan = batch.plan
         acks = store.batches.get_outcome(plan.txid)
+        slow = store.reports.slow_calls(plan.txid)
         found = store.batches.get_pins(plan.txid, plan.shards)
         # Those of an earlier plan under this txid do not count.
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
@@ -235,6 +245,7 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         ends=store.ends.runs(),
         rejected=tuple(store.external.list_rejected()),
         problems=tuple(dict.fromkeys(problems)),
+        slow=tuple(call for call in slow if newest is not None and call.epoch == newest[0]),
     )
 
 

@@ -272,7 +272,7 @@ def test_a_failure_is_a_text_only_where_it_is_stored() -> None:
 
 
 def test_nobody_asks_how_the_text_of_a_failure_begins() -> None:
-    words = {"HELD", "HELD_ANEW", "TIMEOUT", "EXPIRED", "LOST", "WORKER_DIED", "UNREADABLE"}
+    words = {"HELD", "HELD_ANEW", "TIMEOUT", "EXPIRED", "LOST", "WORKER_DIED", "TIMED_OUT", "UNREADABLE"}
     asked = [
         f"{path}:{node.lineno}"
         for folder in ("bolt", "console", "spout", "trident", "checkpoint")

@@ -35,11 +35,12 @@ class Kind(IntEnum):
     TIMEOUT = 2  # Nobody has acked it in time.
     RETRY = 3  # A function, a bolt or a sink has failed it.
     LOST = 4  # Tuples of its tree were lost or doubled between two operators.
-    DIED = 5  # It ends the process that works on it.
-    UNREADABLE = 6  # It cannot be decoded.
-    EXPIRED = 7  # The stream no longer has it.
-    AGED = 8  # It is older than somebody wants to have it.
-    PERMANENT = 9  # No retry can help.
+    TIMED_OUT = 5  # A function does not end with it.
+    DIED = 6  # It ends the process that works on it.
+    UNREADABLE = 7  # It cannot be decoded.
+    EXPIRED = 8  # The stream no longer has it.
+    AGED = 9  # It is older than somebody wants to have it.
+    PERMANENT = 10  # No retry can help.
 
 
 # What a function has failed needs a word only with a time.

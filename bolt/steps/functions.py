@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
+from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, values_of
 from kinesis_trident.tracker.failure import Failure
 
@@ -124,6 +125,7 @@ class RowStep:
         size = 0
         for row in range(batch.num_rows):
             try:
+                WATCHDOG.next_call()
                 result = self.function(Record(columns, row))
                 if result is not None:
                     found = self._values(result)
@@ -197,7 +199,9 @@ class PandasStep:
         # Here, because only functions of DataFrames need this slow import.
         import pandas as pd
 
-        result = self.function(_without_ours(batch).to_pandas())
+        given = _without_ours(batch).to_pandas()
+        WATCHDOG.next_call()
+        result = self.function(given)
         if not isinstance(result, pd.DataFrame):
             msg = f"the function returned {type(result).__name__}; expected a pandas DataFrame"
             raise OperatorError(msg)
@@ -238,7 +242,9 @@ class ArrowStep:
         return _call_by_halves(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
-        result = self.function(_without_ours(batch))
+        given = _without_ours(batch)
+        WATCHDOG.next_call()
+        result = self.function(given)
         if isinstance(result, pa.Table):
             whole = result.combine_chunks().to_batches()
             result = whole[0] if whole else batch_of([], result.schema)

@@ -83,6 +83,7 @@ class BoltOperator:
                 tracked=self.tag is not None,
                 of_source=self.of_source,
                 deliveries=self.deliveries,
+                watch=self.tag.watch if self.tag is not None else None,
             )
             yield from self._run(chain([] if first is None else [first], given), task_of(first), collector)
         if self.tag is not None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
 from kinesis_trident.bolt.steps.functions import failure_of, reason_of
+from kinesis_trident.bolt.steps.watchdog import WATCHDOG, Watch
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
 from kinesis_trident.bolt.storm.output import Output, Parents
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
@@ -105,8 +106,10 @@ class TaskCollector(StormNames):
         tracked: bool,
         of_source: bool,
         deliveries: Deliveries | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._component = component
+        self._watch = watch
         self._ledger = ledger
         self._ledgers = ledgers
         self._tracked = tracked
@@ -216,6 +219,8 @@ class TaskCollector(StormNames):
         for output in self._every:
             output.begin_tuple()
         try:
+            if self._watch is not None:
+                WATCHDOG.begin(self._watch, tup.given, (tup.row,))
             result = execute(tup)
             if result is not None:
                 self._refuse_result(result)
@@ -230,6 +235,9 @@ class TaskCollector(StormNames):
             if self._unfit:
                 # The bolt has caught the error, but what it emitted is lost.
                 self._fail(tup, self._unfit[0])
+        finally:
+            if self._watch is not None:
+                WATCHDOG.end()
         self._current = None
         for output in self._every:
             output.end_tuple()

@@ -14,6 +14,7 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import NotCoveredError, TopologyError
 from kinesis_trident.bolt.names import quoted
+from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.storm.components import SpoutPart
 from kinesis_trident.bolt.storm.frames import unite
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
@@ -166,6 +167,7 @@ class FrameBatch:
     tasks: int | None = None
     epoch: int = 0
     deadly: Mapping[int, Failed] = MappingProxyType({})
+    watch: Watch | None = None
     again: Mapping[str, Sequence[Run]] = MappingProxyType({})
 
     def __init__(self, rows: DataFrame, txid: int) -> None:

@@ -1,4 +1,7 @@
-"""Carries reports from tasks to the driver: as an accumulator, or, for Spark Connect, as nodes in ZooKeeper."""
+"""Carries reports from tasks to the driver: as an accumulator, or, for Spark Connect, as nodes in ZooKeeper.
+
+What tasks tell the console of calls that do not end is a node in both cases.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
+from msgspec.structs import replace
 from pyspark.accumulators import Accumulator
 
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.reports import ReportKey, ReportParam, Reports
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import ReportNode, TaskReport
+from kinesis_trident.checkpoint.model.nodes import ReportNode, SlowCall, TaskReport
+from kinesis_trident.checkpoint.store.batches import SLOW
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, shared_client
 
@@ -49,6 +54,33 @@ class NodeSender:
         for txid, some in groupby(pieces, key=itemgetter(0)):
             for node in _nodes(report for _, report in some):
                 store.reports.add(txid, self.attempt, node)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCallNotes:
+    """Takes the notes of the tasks of one batch; `epoch`: of the run."""
+
+    config: ZooKeeperConfig
+    layout: Layout
+    txid: int
+    epoch: int
+
+    def put(self, call: SlowCall) -> str:
+        """Leave a note; return its path.
+
+        Raises:
+            BatchMissingError: the batch is settled.
+        """
+        slow = replace(call, epoch=self.epoch)
+        return self._store.reports.add(self.txid, SLOW, ReportNode(reports=(), slow=slow))
+
+    def remove(self, name: str) -> None:
+        """Take a note back."""
+        self._store.reports.remove(name)
+
+    @property
+    def _store(self) -> SourceStore:
+        return SourceStore(shared_client(self.config), self.layout)
 
 
 class NodeCarrier:

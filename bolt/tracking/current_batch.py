@@ -10,6 +10,8 @@ from typing import NoReturn
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.failed_share import FailedShare
 from kinesis_trident.bolt.outcomes import outcome
+from kinesis_trident.bolt.steps.watchdog import Watch
+from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
 from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
@@ -61,6 +63,7 @@ class CurrentBatch:
         share: of the new records, those that failed, once the outcome is known.
         tag: the tag in the roots of the rows that this run reads by this plan.
         deadly: the records known to end the worker that processes them: by shard index.
+        watch: how the calls of users' functions are watched.
     """
 
     def __init__(
@@ -78,9 +81,14 @@ class CurrentBatch:
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, Failed] = {}
         self.share = FailedShare()
+        self.watch = None if options is None else self._watch(options)
         self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
+
+    def _watch(self, options: SourceOptions) -> Watch:
+        notes = SlowCallNotes(options.zookeeper, self._store.layout, self.txid, self.epoch)
+        return Watch(notes, options.record_timeout)
 
     @classmethod
     def newest(cls, store: SourceStore, options: SourceOptions | None = None) -> CurrentBatch:

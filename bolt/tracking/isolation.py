@@ -1,6 +1,7 @@
 """Finds the records whose processing ends the Python worker: a segmentation fault, `os._exit`, the kernel's killer.
 
-A worker that ends takes its whole task along, so Spark tries the same records again until it gives up. `Isolated`
+So does a call that does not end within the operator's limit: its timer ends the process (`bolt.steps.watchdog`). A
+worker that ends takes its whole task along, so Spark tries the same records again until it gives up. `Isolated`
 runs an operator in child processes of the worker instead: first over its whole input, then, where a child ended
 before its input did, over halves of it, until the records stand alone.
 """
@@ -13,12 +14,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.steps.functions import Judged
+from kinesis_trident.bolt.steps.watchdog import WATCHDOG, function_in
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.failed import Failed, failures_in
 from kinesis_trident.bolt.tracking.fusion import Operator
@@ -64,8 +66,8 @@ class Isolated:
         while suspects:
             part = suspects.pop()
             left -= 1
-            with tempfile.TemporaryFile() as file:
-                ended = _try(self.operator, part, file)
+            with tempfile.TemporaryFile() as file, tempfile.TemporaryFile() as trace:
+                ended = _try(self.operator, part, file, trace)
                 if ended is None:
                     yield from _read(file)
                     continue
@@ -73,14 +75,24 @@ class Isolated:
             if size > 1 and left > 0:
                 suspects += [_slice(part, size // 2, size), _slice(part, 0, size // 2)]
                 continue
-            reason = f"the Python worker ended {ended} in {self.tag.operator}"
-            if size > 1:
-                reason += f", at one of {size} records"
+            failure = self._failure(ended, size)
             for batch in part:
                 anchors = anchors_of(batch)
                 ledger.consume(anchors)
-                ledger.fail(anchors.roots.tolist(), Failure(Kind.DIED, make_reason(reason)))
+                ledger.fail(anchors.roots.tolist(), failure)
         send(self.tag, ledger)
+
+    def _failure(self, ended: _End, size: int) -> Failure:
+        """Return the failure of the records with which a child has ended."""
+        watch = self.tag.watch
+        among = f", at one of {size} records" if size > 1 else ""
+        if ended.signal == signal.SIGALRM and watch is not None and watch.limit is not None:
+            function = ended.function and f"{ended.function} in "
+            reason = f"{function}{self.tag.operator} did not end within {watch.limit:g} s{among}"
+            return Failure(Kind.TIMED_OUT, make_reason(reason))
+        how = f"by {ended.signal.name}" if ended.signal else f"with exit code {ended.code}"
+        reason = f"the Python worker ended {how} in {self.tag.operator}{among}"
+        return Failure(Kind.DIED, make_reason(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +115,24 @@ class Excluded:
         return Judged(kept.drop_columns([ANCHORS]), source, failed)
 
 
-def _try(operator: Operator, batches: list[pa.RecordBatch], file: IO[bytes]) -> str | None:
+class _End(NamedTuple):
+    """How a child ended before its input did: by a signal, in the call of a function if it is known, or with a code."""
+
+    code: int = 0
+    signal: signal.Signals | None = None
+    function: str = ""
+
+
+def _try(operator: Operator, batches: list[pa.RecordBatch], file: IO[bytes], trace: IO[bytes]) -> _End | None:
     """Run an operator in a child process, its output into a file; return how the child ended, None if by itself.
 
-    An error of the operator is ignored here: the attempt at the batch deals with it.
+    A call that comes to its limit writes its stack to `trace`. An error of the operator is ignored here: the attempt
+    at the batch deals with it.
     """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        WATCHDOG.trace_to(trace.fileno())
         # Nothing of the parent's may be cleaned up here: it shares its connection to Spark.
         with suppress(BaseException):
             _write(operator(iter(batches)), file)
@@ -127,8 +149,10 @@ def _try(operator: Operator, batches: list[pa.RecordBatch], file: IO[bytes]) -> 
     finally:
         os.close(reader)
     if os.WIFSIGNALED(status):
-        return f"by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"with exit code {os.WEXITSTATUS(status)}"
+        trace.seek(0)
+        function = function_in(trace.read().decode(errors="replace"))
+        return _End(signal=signal.Signals(os.WTERMSIG(status)), function=function)
+    return _End(os.WEXITSTATUS(status))
 
 
 def _write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:

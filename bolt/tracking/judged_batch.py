@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.tracking.coverage import Wiring
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
@@ -23,6 +24,8 @@ class JudgedBatch(Protocol):
     """The spool of failed records, if there is one."""
     deadly: Mapping[int, Failed]
     """The records known to end the worker that processes them."""
+    watch: Watch | None
+    """How the calls of users' functions are watched."""
     txid: int
     """The transaction id."""
     epoch: int

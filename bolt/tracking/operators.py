@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step
 from kinesis_trident.bolt.steps.parts import chain
+from kinesis_trident.bolt.steps.watchdog import Watch, watched
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
 from kinesis_trident.bolt.tracking.failed import Failed, failures_in
@@ -62,11 +63,12 @@ class OutcomeFilter:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The name under which an operator reports, its batch, and its sender."""
+    """The name under which an operator reports, its batch, its sender, and how its calls are watched."""
 
     operator: str
     txid: int
     sender: Sender
+    watch: Watch | None = None
 
     def ledger(self) -> OperatorLedger:
         """Return a new ledger for the current task."""
@@ -126,7 +128,8 @@ class StepOperator:
             ledger.consume_records(anchors, batch.column(MESSAGE_ID), {})
         else:
             ledger.consume(anchors)
-        for judged in chain(self.steps, given):
+        parts = watched(chain(self.steps, given), self.tag.watch, anchors, range(batch.num_rows))
+        for judged in parts:
             rows = np.fromiter(judged.failed, np.int64, len(judged.failed))
             failed = dict(zip(taken[rows].tolist(), judged.failed.values(), strict=True))
             if failed:

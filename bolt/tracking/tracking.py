@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
@@ -110,7 +111,8 @@ class Tracking:
 
     def tag(self, name: str) -> Tag:
         """Return what an operator of this name needs for its reports."""
-        return Tag(name, self._batch.txid, Unheard() if self._isolating else self._carrier.sender)
+        watch = self._batch.watch and replace(self._batch.watch, operator=name)
+        return Tag(name, self._batch.txid, Unheard() if self._isolating else self._carrier.sender, watch)
 
     def steps(
         self,
@@ -152,7 +154,7 @@ class Tracking:
             OperatorError: an operator of this name is there already.
         """
         if self._isolating:
-            operator = Isolated(Tag(name, self._batch.txid, self._carrier.sender), operator)
+            operator = Isolated(replace(self.tag(name), sender=self._carrier.sender), operator)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
         made = tuples.through(operator, StructType(fields), (name,))
         self._add(name, tuples.producers, made)

@@ -251,11 +251,12 @@ HOME = (
     NodeSpec(
         name="reports",
         kind=ReportNode,
-        sentence="with Spark Connect: the reports of the tasks of a batch, until it is settled",
+        sentence="of the tasks of a batch, until it is settled: `slow-...` for calls of functions that do not end, and "
+        "with Spark Connect their reports",
         one_per=OnePer.BATCH,
         joining=Joining.SETTLED,
         until=Until.BATCH,
-        unfenced=("reports.add",),
+        unfenced=("reports.add", "reports.remove"),
     ),
     NodeSpec(
         name="ends",

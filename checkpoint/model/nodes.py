@@ -408,10 +408,28 @@ class TaskReport(msgspec.Struct, frozen=True, array_like=True):
     failed: tuple[tuple[int, int, str, str, str | None, str], ...] = ()
 
 
+class SlowCall(msgspec.Struct, frozen=True):
+    """A call of a user's function that goes on and on.
+
+    `since`: when it was first seen. `shards`: how many records of each were in hand, by its index in the plan. `epoch`:
+    of the run.
+    """
+
+    operator: str
+    function: str
+    since: Time
+    shards: dict[int, Ordinal]
+    epoch: Ordinal = 0
+
+
 class ReportNode(Node, frozen=True, kw_only=True):
-    """`reports/<txid>/<attempt>-<digest>`: a task's report, used where there is no SparkContext."""
+    """`reports/<txid>/<attempt>-<digest>`: a task's report, used where there is no SparkContext.
+
+    `reports/<txid>/slow-<id>`: a call that does not end.
+    """
 
     reports: tuple[TaskReport, ...]
+    slow: SlowCall | None = None
 
 
 class JudgingNode(Node, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
     ReportNode,
     SettledNode,
+    SlowCall,
 )
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, StorePart, too_many_races, txid_of
 from kinesis_trident.checkpoint.zookeeper.operations import (
@@ -313,11 +314,17 @@ class BatchStore(StorePart):
         return done.node or node, done.is_ours and done.node is node
 
 
+SLOW = "slow"
+"""The attempt of which reports are that tell of a call that does not end."""
+
+
 class ReportStore(StorePart):
     """Reports, keyed by the attempt at a batch."""
 
-    def add(self, txid: int, attempt: str, node: ReportNode) -> None:
-        """Leave a task's report for the driver's `attempt` at a batch; the same report again is the same node.
+    def add(self, txid: int, attempt: str, node: ReportNode) -> str:
+        """Leave a task's report for the driver's `attempt` at a batch, and return its path.
+
+        The same report again is the same node.
 
         Not fenced: a report names its run and plan, and the driver ignores those of others.
 
@@ -332,14 +339,26 @@ class ReportStore(StorePart):
                 self._session.commit([guard, Create(path, data)])
             except Refused as refused:
                 if refused.kind is EXISTS:
-                    return
+                    return path
                 if refused.op is guard:
                     raise no_batch(self._layout.batch_of(txid)) from None
             else:
-                return
+                return path
             with suppress(Refused):
                 self._session.commit([guard, Create(folder)])
         raise too_many_races(folder)
+
+    def remove(self, path: str) -> None:
+        """Remove a report."""
+        with suppress(Refused):
+            self._session.commit([Delete(path)])
+
+    def slow_calls(self, txid: int) -> list[SlowCall]:
+        """Return the calls of a batch that do not end, according to the notes."""
+        folder = self._layout.reports_of(txid)
+        paths = [path for name, path in self._nodes.children(folder).items() if name.startswith(f"{SLOW}-")]
+        found = self._nodes.fetch_many(paths, ReportNode)
+        return [stored.node.slow for stored in found if stored is not None and stored.node.slow is not None]
 
     def of_attempt(self, attempt: str) -> list[tuple[int, ReportNode]]:
         """Return the reports for one attempt at a batch: txid and node."""

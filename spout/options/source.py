@@ -113,6 +113,13 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "1s..60s x2",
         "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`.",
     )
+    record_timeout: float | None = option(
+        "recordTimeout",
+        parsers.timeout,
+        None,
+        "How long one call of a function or a bolt may take: a record with which it does not end fails alone, with "
+        "TIMED_OUT (docs/retries.md). A function over DataFrames or Arrow batches has it for a whole batch of rows.",
+    )
     on_exhausted: OnExhausted = option(
         "onExhausted",
         parsers.choice(OnExhausted),

@@ -14,8 +14,11 @@ from night import Night, entry
 from situations import A, Clock, filled, looked, moved_clock
 
 from kinesis_trident import Acks
+from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.nodes import SlowCall
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import config_of
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
@@ -202,6 +205,33 @@ def test_a_stream_that_does_not_answer(
     night.tries("goes on by itself")
     kinesis.clear()
     looked(query)
+    assert night.is_over(command, app)
+
+
+@entry("slow-call")
+def test_a_call_that_does_not_end(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    txid = query.planned().txid
+    query.rows()
+    epoch = query.store.epochs.newest_run()
+    assert epoch is not None
+    # tests/e2e/test_endless_calls.py has it from a task of Spark.
+    notes = SlowCallNotes(config_of(query.store.client), query.run.layout, txid, epoch[0])
+    note = notes.put(SlowCall("map", "parse", int(clock() * 1000), {0: 7}))
+    clock.ahead += 90
+    night.finds(command, app, "slow-call")
+    night.tries("the banner goes when the call ends")
+    notes.remove(note)
+    assert night.is_over(command, app)
+    query.end()
+    notes.put(SlowCall("map", "parse", int(clock() * 1000), {0: 7}))
+    night.tries("stop it, set `recordTimeout`, such as `60s`, and start it again")
+    query = begin(kinesis, query.checkpoint, recordTimeout="60s")
+    query.rows()
+    # What a run before it has noted is not said of this one.
     assert night.is_over(command, app)
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
 from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts
+from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import OperationError, TridentError
@@ -47,6 +48,7 @@ class _Emitted:
         before = len(rows)
         failed: BaseException | None = None
         try:
+            WATCHDOG.next_call()
             execute(collector)
         except (TridentError, FailedException) as error:
             if error is not collector.refused:
@@ -206,6 +208,7 @@ class ArrowEachStep(_EachStep):
         if not batch.num_rows:
             return []
         try:
+            WATCHDOG.next_call()
             new, source = self.function.execute(batch)
             return [(self._check(new, source, batch.num_rows), at + source.astype(np.int64))]
         except (TridentError, FailedException, KeyboardInterrupt):

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts
 from kinesis_trident.bolt.steps.parts import chain, in_parts
+from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import TridentError
@@ -68,6 +69,7 @@ class FilterStep:
         failed: dict[int, Failure] = {}
         for row, tup in enumerate(read_tuples(batch, self.inputs)):
             try:
+                WATCHDOG.next_call()
                 if self.filter.is_keep(tup):
                     keep.append(row)
             except (TridentError, FailedException, KeyboardInterrupt):

@@ -32,6 +32,7 @@ NEW_FIELDS: dict[str, str] = {
     "Pin.first": "an older release reads the records of such a turn again where it cannot name the first",
     "Pin.unreadable": "a pin that names such records is of version 2",
     "Plan.adopter": "an older release does not tell apart who has committed a batch that two checkpoints have begun",
+    "ReportNode.slow": "for the console; an older release looks at no such node",
     "StopNode.drain": "an older release ends after the current batch: the next start reads the rest",
     "Plan.upto": "an older release reads the batch on, and its shards may drift apart",
     "StatusNode.taken": "shows who else uses a consumer; a run of the older release replaces the node",
