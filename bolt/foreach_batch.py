@@ -27,6 +27,7 @@ from kinesis_trident.bolt.errors import (
     WorkerDiedError,
 )
 from kinesis_trident.bolt.failed_share import FailedShare
+from kinesis_trident.bolt.steps.time_zones import SETTING, known_zone
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.bolt.tracking.failed import Failed, unite
@@ -353,8 +354,9 @@ def start_query(
         trigger: the arguments of `DataStreamWriter.trigger`.
 
     Raises:
-        OperatorError: the trigger runs no micro-batches.
+        OperatorError: the trigger runs no micro-batches; or Python does not know the session's time zone.
     """
+    known_zone(str(stream.sparkSession.conf.get(SETTING)))
     for mode in ("realTime", "continuous"):
         if (trigger or {}).get(mode) is not None:
             msg = (

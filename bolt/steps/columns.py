@@ -33,6 +33,8 @@ class Record:
         try:
             return self[name]
         except KeyError as error:
+            if name in self._columns.names:
+                raise
             raise AttributeError(*error.args) from None
 
     def __getitem__(self, name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from kinesis_trident.bolt.steps.time_zones import in_known_zones
 from kinesis_trident.common.prompt_sockets import acknowledge_at_once
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.tracker.failure import Failure
@@ -78,14 +79,14 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Promptly:
-    """Runs an operator in a worker that gets its input without delay."""
+    """Runs an operator in a worker that gets its input without delay, with times in zones that Python knows."""
 
     operator: Operator
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the output of the operator."""
         acknowledge_at_once()
-        yield from self.operator(batches)
+        yield from self.operator(map(in_known_zones, batches))
         exempt_from_collections(Promptly)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from kinesis_trident.bolt.steps.time_zones import SETTING, known_zone
 from kinesis_trident.bolt.tracking.tracked import Chain
 from kinesis_trident.common.private_names import MissingNameError, is_of_connect, scan_of_batch
 from kinesis_trident.spout.reader.rows import SCHEMA
@@ -71,7 +72,6 @@ def running_scan(rows: DataFrame) -> RunningScan | None:
     return RunningScan(*found)
 
 
-_ZONE = "spark.sql.session.timeZone"
 _MOST_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARRIVAL = SCHEMA.names.index("approximateArrivalTimestamp")
 
@@ -80,7 +80,9 @@ def reading_chain(rows: DataFrame, scan: RunningScan) -> Chain:
     """Return a chain that begins with the reading of a batch's rows, for operators that follow in the same worker."""
     session = rows.sparkSession
     numbers = session.range(0, len(scan.tasks), 1, len(scan.tasks))
-    read = ReadTurns(scan.tasks, str(session.conf.get(_ZONE)), int(session.conf.get(_MOST_ROWS) or 0))
+    read = ReadTurns(
+        scan.tasks, known_zone(str(session.conf.get(SETTING))), int(session.conf.get(_MOST_ROWS) or 0)
+    )
     return Chain(numbers, (read,), SCHEMA)
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError
+from kinesis_trident.bolt.steps.time_zones import in_known_zones
 from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
@@ -273,7 +274,7 @@ class Attempt:
         step, columns = self.graph.step_of(node), self.graph.columns(node)
         untracked = WholeBatchStep(node.operation, step, self.facts.conf)
         if isinstance(step, QueryStep) and step.factory.driver_local:
-            return from_arrow(rows, untracked(iter(rows.toArrow().to_batches())), columns)
+            return from_arrow(rows, untracked(map(in_known_zones, rows.toArrow().to_batches())), columns)
         return rows.mapInArrow(Promptly(untracked), columns)
 
     def _aggregate(self, node: AggregateNode, frame: DataFrame) -> DataFrame:
@@ -343,14 +344,16 @@ class Attempt:
             local = node.factory.driver_local
             check = self._state_update(node, 1 if local else partitions, StructType(), check=True)
             if local:
-                list(check(frame.toArrow().to_batches()))
+                list(check(map(in_known_zones, frame.toArrow().to_batches())))
             else:
                 frame.mapInArrow(Promptly(check), NOTHING).collect()
         # The output of a state without consumers is not read.
         is_read = bool(self.graph.children(node))
         schema = self.graph.columns(node) if is_read else StructType()
         if node.factory.driver_local:
-            emitted = list(self._state_update(node, 1, schema)(frame.toArrow().to_batches()))
+            emitted = list(
+                self._state_update(node, 1, schema)(map(in_known_zones, frame.toArrow().to_batches()))
+            )
             if is_read:
                 self._updated[node] = from_arrow(frame, emitted, schema)
             return bool(emitted)

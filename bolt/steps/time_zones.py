@@ -1,0 +1,99 @@
+"""The names of time zones: Spark takes names that Python does not know, and gives them to Arrow's columns."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from kinesis_trident.bolt.errors import OperatorError
+
+SETTING = "spark.sql.session.timeZone"
+
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?([0-5]\d))?(?::?00)?")
+
+# `java.time.ZoneId.SHORT_IDS`, but for those that Python knows by the same name.
+_SHORT = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "UT": "UTC",
+    "VST": "Asia/Ho_Chi_Minh",
+    "Z": "UTC",
+}
+
+
+@lru_cache(64)
+def known_zone(zone: str) -> str:
+    """Return the name that Python and Arrow have for a time zone of Spark.
+
+    Raises:
+        OperatorError: they have none.
+    """
+    offset = _OFFSET.fullmatch(zone)
+    if offset is not None:
+        return f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
+    found = _SHORT.get(zone, zone)
+    try:
+        ZoneInfo(found)
+    except (ValueError, OSError, KeyError):
+        msg = (
+            f"{SETTING} is {zone}, and Python knows no such time zone. Set it to a region, such as Europe/Berlin, or "
+            "to an offset, such as +03:00; if it is a region, install the package tzdata on this machine"
+        )
+        raise OperatorError(msg) from None
+    return found
+
+
+def in_known_zones(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the same rows, with the times in zones that Python knows.
+
+    Raises:
+        OperatorError: there is no such zone.
+    """
+    schema = _in_known_zones(batch.schema)
+    return batch if schema is None else batch.cast(schema)
+
+
+@lru_cache(256)
+def _in_known_zones(schema: pa.Schema) -> pa.Schema | None:
+    """Return the schema with other zones; None if all are known."""
+    fields = [field.with_type(_known(field.type)) for field in schema]
+    return None if pa.schema(fields).equals(schema) else pa.schema(fields, schema.metadata)
+
+
+def _known(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, known_zone(kind.tz))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_known(kind.key_type)), kind.item_field.with_type(_known(kind.item_type))
+        )
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_known(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_known(kind.value_type)))
+    return kind
