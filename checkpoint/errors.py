@@ -21,6 +21,10 @@ class ZooKeeperAccessError(CheckpointError):
     """ZooKeeper does not accept the credentials, or they do not give access to a node."""
 
 
+class ZooKeeperRefusedError(CheckpointError):
+    """ZooKeeper refuses a request for a reason that trying again does not mend, such as a quota that is met."""
+
+
 class CorruptNodeError(CheckpointError):
     """A node cannot be read as what its path says: bad JSON, a missing field, a wrong value."""
 

@@ -99,20 +99,22 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
     node = CheckpointNode(
         checkpoint=str(done.sequence) if done else None,
         sub=done.sub if done else -1,
-        txid=old.txid if old else copy.settled,
+        txid=_stamp_of(copy, shard),
         position=str(position),
         read=old.read if old else 0,
+        held=kept.size,
     )
     return Change(copy, what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=())})
 
 
+def _stamp_of(copy: BackupNode, shard: str) -> int:
+    """Return the txid that a new checkpoint bears: none, if the shard has a node and was never read."""
+    node = copy.checkpoints.get(shard)
+    return copy.settled if node is None or node.txid else 0
+
+
 def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what: str) -> Change:
-    """Return the change that writes a saved copy of shards back, stamped as what stands there now."""
-
-    def txid(shard: str) -> int:
-        node = copy.checkpoints.get(shard)
-        return node.txid if node else copy.settled
-
+    """Return the change that writes a saved copy of shards back, stamped with what is settled now."""
     some = [shard for shard in shards if shard in saved.checkpoints]
     if any(
         saved.inflight[shard].pending or saved.inflight[shard].turns
@@ -124,16 +126,22 @@ def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what:
             "positions one by one, with set in place of import"
         )
         raise ConsoleError(msg)
+    inflight = {
+        shard: msgspec.structs.replace(
+            saved.inflight.get(shard, InflightNode(txid=0, waiting=())), txid=_stamp_of(copy, shard)
+        )
+        for shard in some
+    }
     return Change(
         copy,
         what,
-        {shard: msgspec.structs.replace(saved.checkpoints[shard], txid=txid(shard)) for shard in some},
         {
             shard: msgspec.structs.replace(
-                saved.inflight.get(shard, InflightNode(txid=0, waiting=())), txid=txid(shard)
+                saved.checkpoints[shard], txid=inflight[shard].txid, held=inflight[shard].size
             )
             for shard in some
         },
+        inflight,
         _lineage_of_copy(copy, saved, some),
         # A sink may know batches of a home that was removed since: none of them comes twice.
         used=saved.used or PastNode(epoch=0, txid=saved.settled, lost_upto=0),
@@ -276,6 +284,9 @@ def confirm(what: str, *, yes: bool) -> None:
 
 def _refuse_unsettled(store: SourceStore) -> None:
     batch, settled = store.batches.newest(), store.batches.settled()
+    if batch is not None and settled is None and batch.plan.txid > 1:
+        # Somebody has deleted the node: a batch that comes after others has begun only once they were settled.
+        return
     txid = settled.txid if settled else 0
     if batch is not None and batch.plan.txid > txid:
         msg = (

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.security import ANYONE_ID_UNSAFE
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
+from kinesis_trident.checkpoint.zookeeper.operations import explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.lag import totals
@@ -180,6 +181,8 @@ class Examination:
         except NoNodeError:
             return Result(name, "skipped", f"{parent} does not exist yet: the first query makes it")
         except KazooException as error:
+            if not isinstance(error, NoAuthError):
+                return Result(name, "failed", *explain_refusal(parent, error))
             return Result(
                 name,
                 "failed",

@@ -142,8 +142,11 @@ NODES_TABLE = DocTable(
     "zookeeper.md",
     "nodes: rendered from checkpoint/model/home.py",
     "end of nodes",
-    ("node", "content", "it goes when", "read together with others"),
-    [(f"`{spec.path}`", spec.sentence, spec.until.value, spec.joining.value) for spec in HOME],
+    ("node", "content", "it goes when", "read together with others", "it is missing"),
+    [
+        (f"`{spec.path}`", spec.sentence, spec.until.value, spec.joining.value, spec.absence.value)
+        for spec in HOME
+    ],
 )
 
 MEANWHILE_TABLE = DocTable(

@@ -35,7 +35,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEndsNode, StatusNode
 
-__all__ = ["HOME", "Joining", "OnePer", "NodeSpec", "Until"]
+__all__ = ["HOME", "Absence", "Joining", "OnePer", "NodeSpec", "Until"]
 
 
 class OnePer(enum.Enum):
@@ -80,6 +80,16 @@ class Until(enum.Enum):
     NEWER = "enough newer ones are there"
 
 
+class Absence(enum.Enum):
+    """What it means that a node, or the folder of such nodes, is not there. The value says so to users."""
+
+    ORDINARY = "nothing: it comes and goes"
+    NOTHING_YET = "nothing was written to it yet; a start makes the folder again"
+    UNSEEN = "what it held is lost, and nothing shows it"
+    STOPS = "a start stops and names it, unless nothing was read yet"
+    NO_BATCH = "its batch was not begun, or is settled; what Spark's checkpoint knows of it stops the query"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
     """One kind of node.
@@ -93,6 +103,7 @@ class NodeSpec:
         until: when it goes.
         unfenced: the methods of the store that write it without an epoch, because any process may.
         split: large ones are stored in parts, which a crash can leave behind.
+        absence: what it means that there is none.
     """
 
     name: str
@@ -103,6 +114,7 @@ class NodeSpec:
     until: Until = Until.HOME
     unfenced: tuple[str, ...] = ()
     split: bool = False
+    absence: Absence = Absence.ORDINARY
 
     @property
     def path(self) -> str:
@@ -121,6 +133,7 @@ HOME = (
         kind=EpochNode,
         sentence="the newest run. Its *version* is the epoch that every write checks",
         joining=Joining.NUMBERS,
+        absence=Absence.STOPS,
     ),
     NodeSpec(
         name="past",
@@ -128,6 +141,7 @@ HOME = (
         sentence="only after a loss, or if streams were put together: the epochs and txids used before, which no other "
         "node shows. New ones are above them",
         joining=Joining.NUMBERS,
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="owner",
@@ -142,6 +156,7 @@ HOME = (
         one_per=OnePer.EPOCH,
         until=Until.NEWER,
         unfenced=("epochs.report_fenced",),
+        absence=Absence.NOTHING_YET,
     ),
     NodeSpec(
         name="start",
@@ -149,12 +164,14 @@ HOME = (
         sentence="the time that `LATEST` was resolved to; with several streams `start/<stream>@<creation time>`",
         one_per=OnePer.STREAM,
         joining=Joining.STARTS,
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="streams",
         kind=StreamsNode,
         sentence="only with several streams: the streams stored here, and which of them are read",
         joining=Joining.OF_THE_HOME,
+        absence=Absence.STOPS,
     ),
     NodeSpec(
         name="shards",
@@ -162,12 +179,14 @@ HOME = (
         sentence="the parents of each shard, and its state: open, closed or drained (read to its end)",
         joining=Joining.SHARDS,
         split=True,
+        absence=Absence.STOPS,
     ),
     NodeSpec(
         name="settled",
         kind=SettledNode,
         sentence="the newest settled batch",
         joining=Joining.SHARDS,
+        absence=Absence.STOPS,
     ),
     NodeSpec(
         name="judging",
@@ -175,12 +194,14 @@ HOME = (
         sentence="the newest run whose driver decides about single records (`reliable`, `foreach_batch`, bolts, "
         "Trident): its batches are done only with an outcome. A plain query that takes over removes it",
         until=Until.RUN,
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="states",
         kind=StatesNode,
         sentence="only of a Trident topology: the newest batch that was applied to each of its states, so that a store "
         "that lost it is found out",
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="checkpoints",
@@ -189,6 +210,7 @@ HOME = (
         one_per=OnePer.SHARD,
         joining=Joining.SHARDS,
         until=Until.SHARD,
+        absence=Absence.STOPS,
     ),
     NodeSpec(
         name="inflight",
@@ -198,6 +220,7 @@ HOME = (
         joining=Joining.SHARDS,
         until=Until.SHARD,
         split=True,
+        absence=Absence.STOPS,
     ),
     NodeSpec(
         name="batches",
@@ -206,6 +229,7 @@ HOME = (
         one_per=OnePer.BATCH,
         joining=Joining.SETTLED,
         until=Until.BATCH,
+        absence=Absence.NO_BATCH,
     ),
     NodeSpec(
         name="batches",
@@ -214,6 +238,7 @@ HOME = (
         one_per=OnePer.TURN,
         joining=Joining.SETTLED,
         until=Until.BATCH,
+        absence=Absence.NO_BATCH,
     ),
     NodeSpec(
         name="acks",
@@ -222,6 +247,7 @@ HOME = (
         one_per=OnePer.BATCH,
         joining=Joining.SETTLED,
         until=Until.BATCH,
+        absence=Absence.NO_BATCH,
     ),
     NodeSpec(
         name="external",
@@ -231,6 +257,7 @@ HOME = (
         joining=Joining.REQUESTS,
         until=Until.TAKEN,
         unfenced=("external.add", "external.withdraw"),
+        absence=Absence.NOTHING_YET,
     ),
     NodeSpec(
         name="rejected",
@@ -247,6 +274,7 @@ HOME = (
         joining=Joining.SHARDS,
         until=Until.SHARD,
         split=True,
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="reports",
@@ -257,11 +285,13 @@ HOME = (
         joining=Joining.SETTLED,
         until=Until.BATCH,
         unfenced=("reports.add", "reports.remove"),
+        absence=Absence.NOTHING_YET,
     ),
     NodeSpec(
         name="ends",
         kind=RunEndsNode,
         sentence="how the last 20 runs ended: stopped, finished, failed with which error, or in the middle of a batch",
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="failing",
@@ -283,6 +313,7 @@ HOME = (
         one_per=OnePer.NOTE,
         until=Until.NEWER,
         unfenced=("changes.note",),
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="backups",
@@ -291,6 +322,7 @@ HOME = (
         "the start of a run, and daily (the last 10)",
         one_per=OnePer.NOTE,
         until=Until.NEWER,
+        absence=Absence.UNSEEN,
     ),
     NodeSpec(
         name="stop",

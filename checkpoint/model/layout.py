@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import xxhash
 
-from kinesis_trident.checkpoint.model.home import HOME, OnePer, Until
+from kinesis_trident.checkpoint.model.home import HOME, Absence, OnePer, Until
 from kinesis_trident.checkpoint.model.nodes import Node
 
 PART_MARK = "~"
@@ -252,6 +252,12 @@ class Layout:
             spec.name for spec in HOME if spec.is_folder or (self.several and spec.one_per is OnePer.STREAM)
         )
         return tuple(f"{self.base}/{name}" for name in made)
+
+    @property
+    def needed_folders(self) -> frozenset[str]:
+        """The folders without which a query does not start, because what they held is lost with them."""
+        needed = {spec.name for spec in HOME if spec.absence in (Absence.STOPS, Absence.NO_BATCH)}
+        return frozenset(f"{self.base}/{name}" for name in needed).intersection(self.folders)
 
     def nodes_of(self, shard: str) -> dict[str, type[Node]]:
         """Return the nodes of a shard that go with it, path to kind."""

@@ -176,7 +176,8 @@ class CheckpointNode(Node, frozen=True, kw_only=True):
     `checkpoint`/`sub`: every record up to this one is done (None before the first). `position`: where the next turn
     starts, in the text form of `spout.positions`. `arrival`: of the last record read, epoch milliseconds. `seen`:
     when the shard was last known to hold no unread record, by the server's clock. `behind_ms`: the lag then.
-    `read`: how many records were delivered for the first time, by all runs together.
+    `read`: how many records were delivered for the first time, by all runs together. `held`: how many runs of records
+    its node of `inflight` has at least, so that one that is lost is found out.
     """
 
     checkpoint: Sequence | None
@@ -187,6 +188,7 @@ class CheckpointNode(Node, frozen=True, kw_only=True):
     seen: Time | None = None
     behind_ms: Number = 0
     read: Number = 0
+    held: Ordinal = 0
 
 
 class InflightNode(Node, frozen=True, kw_only=True):
@@ -208,6 +210,11 @@ class InflightNode(Node, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Return whether nothing is in flight."""
         return not (self.waiting or self.dead or self.pending or self.blocked or self.turns)
+
+    @property
+    def size(self) -> int:
+        """Return the number of its runs of records: `CheckpointNode.held`."""
+        return len(self.waiting) + len(self.dead) + len(self.pending)
 
 
 def mark_of(epoch: int, now: int, whose: str, bits: int) -> str:
@@ -458,10 +465,16 @@ class NameNode(Node, frozen=True, kw_only=True):
 
 
 class SettledNode(Node, frozen=True, kw_only=True):
-    """`settled`: the newest txid whose every shard carries its stamp."""
+    """`settled`: the newest txid whose every shard carries its stamp.
+
+    `stamped`: how many checkpoints carry it, or a later one, at least; `begun`: how many carry any. Fewer of them show
+    that nodes were lost, or put back from an older copy.
+    """
 
     txid: Ordinal
     plan: str
+    stamped: Ordinal = 0
+    begun: Ordinal = 0
 
 
 class StatesNode(Node, frozen=True, kw_only=True):

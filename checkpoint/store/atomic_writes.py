@@ -109,12 +109,14 @@ class UnitWriter:
 
     def _move_units(self, units: Sequence[Unit], epoch: int) -> list[str]:
         moved: list[str] = []
+        last = None
         for _ in range(RACES):
             try:
                 self._learn(units)
                 self._write([unit for unit in units if self._must_write(unit)], epoch, moved)
             except Refused as refused:
                 # The remembered nodes are out of date: another process of this run has written.
+                last = refused
                 self._known.clear()
                 if any(refused.op.path in unit.removed and not unit.may_leave for unit in units):
                     raise
@@ -126,7 +128,7 @@ class UnitWriter:
                 self._known.clear()
                 raise
             return moved
-        raise too_many_races(self._layout.checkpoints)
+        raise too_many_races(self._layout.checkpoints, last)
 
     def _learn(self, units: Sequence[Unit]) -> None:
         """Read those of the nodes about to be written that are not known yet."""

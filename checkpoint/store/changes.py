@@ -126,7 +126,8 @@ class ChangeStore(StorePart):
         for nodes in changes:
             for path, node in nodes.items():
                 self._read_standing(path, node, unreadable)
-        self._nodes.make_folder(self._layout.backups)
+        for folder in (self._layout.backups, *self._layout.folders):
+            self._nodes.make_folder(folder)
         kept = self._place(self._layout.backups, before.time)
         self._nodes.create(kept, msgspec.structs.replace(before, unreadable=unreadable), epoch)
         self._forget_oldest(self._layout.backups)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from kazoo.protocol.states import KazooState
-from kazoo.recipe.watchers import DataWatch
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kinesis_trident.checkpoint.errors import (
@@ -22,11 +20,13 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import EpochNode, FencedNode, OwnerNode, PastNode
 from kinesis_trident.checkpoint.store.access import close_home
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, Stored, StorePart
+from kinesis_trident.checkpoint.zookeeper.node_watch import NodeWatch
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
     Create,
     Delete,
+    Found,
     Op,
     Refused,
     Write,
@@ -185,14 +185,14 @@ class Epochs(StorePart):
         """
         client = self._session.client
 
-        def look(_data: bytes | None, stat: Any) -> bool:
-            if stat is None or stat.version <= epoch():
+        def tell(found: Found | None) -> bool:
+            if found is None or found.stat.version <= epoch():
                 return True
             # In a separate thread, because kazoo's would be blocked for all other watches.
             client.handler.spawn(callback)
             return False
 
-        DataWatch(client, self._layout.epoch, look)
+        NodeWatch(self._session, self._layout.epoch, tell)
 
     def report_fenced(self, epoch: int) -> None:
         """Leave a note that the active run of `epoch` had to stop for a newer one; does nothing if it had not."""
@@ -269,7 +269,7 @@ class Epochs(StorePart):
                 self._nodes.commit([Create(self._layout.owner, encode(mine), ephemeral=True)], epoch)
             except FencedError:
                 client.remove_listener(listen)
-            except (CheckpointError, Refused) as error:
+            except CheckpointError as error:
                 # The node is only informative: a write that matters will meet the same error.
                 log.info("%s was not made again: %s", self._layout.owner, error)
 

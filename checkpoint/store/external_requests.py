@@ -5,9 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
-
-from kazoo.recipe.watchers import DataWatch
+from typing import NamedTuple
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import decode, encode
@@ -20,6 +18,7 @@ from kinesis_trident.checkpoint.store.fenced_nodes import (
     stray_child_error,
     too_many_races,
 )
+from kinesis_trident.checkpoint.zookeeper.node_watch import NodeWatch
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
@@ -209,10 +208,6 @@ class ExternalStore(StorePart):
             return False
         return True
 
-    def watch(self, callback: Callable[[], object]) -> None:
+    def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` now and at each new request; it must be quick."""
-
-        def look(_data: bytes | None, _stat: Any) -> None:
-            callback()
-
-        DataWatch(self._session.client, self._layout.external, look)
+        NodeWatch(self._session, self._layout.external, lambda _: callback())

@@ -369,6 +369,7 @@ class FencedNodes:
             CheckpointError: other processes were quicker again and again.
             Refused: `where` or a parent does not exist.
         """
+        last = None
         for attempt in range(RACES):
             found = None if is_new and not attempt else self.fetch(path, kind)
             before = found.node if found is not None else None
@@ -382,9 +383,10 @@ class FencedNodes:
             except Refused as refused:
                 if found is None and refused.kind is MISSING:
                     raise
+                last = refused
                 continue
             return NodeUpdate(node, found, is_ours=True)
-        raise too_many_races(path)
+        raise too_many_races(path, last)
 
     def replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
         """Replace a node if it is still as found, and remove the parts that it leaves behind.
@@ -438,8 +440,11 @@ def delete_left_parts(path: str, data: bytes, parts: Sequence[str]) -> list[Dele
     return [Delete(part) for part in dict.fromkeys(parts) if part not in kept]
 
 
-def too_many_races(path: str) -> CheckpointError:
-    """Return the error for an operation that lost the race too often."""
+def too_many_races(path: str, last: Refused | None = None) -> CheckpointError:
+    """Return the error for an operation that lost the race too often; `last`: why, as ZooKeeper said at last."""
+    if last is not None and last.kind is MISSING:
+        # Nobody is quicker: somebody has deleted a node that must be there.
+        return last
     return CheckpointError(
         f"{path} was changed by other processes {RACES} times while it was written. Try again"
     )

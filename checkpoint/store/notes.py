@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any, Generic
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
-from kazoo.recipe.watchers import DataWatch
 from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, FencedError
@@ -16,12 +15,14 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import EpochNode, JudgingNode, StartNode, StopNode, StreamsNode
 from kinesis_trident.checkpoint.model.run_status import How, RunEnd, RunEndsNode, StatusNode
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, NodeT, Stored
+from kinesis_trident.checkpoint.zookeeper.node_watch import NodeWatch
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
     Check,
     Create,
     Delete,
+    Found,
     Refused,
     Write,
 )
@@ -172,16 +173,16 @@ class StopNote(Note[StopNode]):
     def watch(self, callback: Callable[[StopNode | None], object]) -> None:
         """Call `callback` with the current request (None for none) and at each change; it must be quick."""
 
-        def look(data: bytes | None, _stat: Any) -> None:
+        def tell(found: Found | None) -> None:
             try:
-                request = decode(self._path, data, StopNode) if data else None
+                request = decode(self._path, found.data, StopNode) if found and found.data else None
             except CorruptNodeError as error:
                 # Any process may make a request.
                 log.warning("an unreadable request to stop is ignored: %s", error)
                 request = None
             callback(request)
 
-        DataWatch(self._nodes.session.client, self._path, look)
+        NodeWatch(self._nodes.session, self._path, tell)
 
 
 class StatusNote(Note[StatusNode]):

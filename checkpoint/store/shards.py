@@ -7,8 +7,12 @@ before or after a batch, and settling the batch again continues where it stopped
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from kinesis_trident.checkpoint.errors import CheckpointError
+from msgspec.structs import replace
+
+from kinesis_trident.checkpoint.errors import CheckpointError, StateMissingError
+from kinesis_trident.checkpoint.model.belonging import find_lost_lineage, find_lost_shards
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -16,10 +20,14 @@ from kinesis_trident.checkpoint.model.nodes import (
     InflightNode,
     Node,
     SettledNode,
+    ShardLineage,
     ShardsNode,
+    StreamsNode,
 )
 from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, StorePart, too_many_races
+from kinesis_trident.checkpoint.zookeeper.client import config_of
+from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Delete, Op, Refused, Write
 
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
@@ -55,6 +63,66 @@ class ShardStore(StorePart):
             before = after
         msg = f"{self._layout.checkpoints} moves on faster than it can be read. Stop the query first"
         raise CheckpointError(msg)
+
+    def check_folders(self, epoch: int) -> None:
+        """Make the folders of the home again that may be missing; refuse to go on without another one.
+
+        Raises:
+            StateMissingError: a folder is gone whose nodes are lost with it.
+            FencedError: a newer run has taken over.
+        """
+        folders = self._layout.folders
+        found = zip(folders, self._session.stats(folders), strict=True)
+        gone = [folder for folder, stat in found if stat is None]
+        lost = sorted(self._layout.needed_folders.intersection(gone))
+        if lost:
+            what = f"{', '.join(lost)} does not exist, with all that was in it"
+            raise self._lost_error(what)
+        if gone:
+            with suppress(Refused):
+                # Another process makes it at the same time.
+                self._nodes.commit(list(map(Create, gone)), epoch)
+
+    def check_lineage(
+        self, settled: SettledNode | None, lineage: ShardsNode | None, streams: StreamsNode | None
+    ) -> None:
+        """Refuse to list shards anew where batches were settled: each would be read again from its start.
+
+        Raises:
+            StateMissingError: a node that describes the home is gone.
+        """
+        lost = find_lost_lineage(self._layout, settled, lineage, streams)
+        if lost:
+            raise self._lost_error(lost)
+
+    def check_shards(
+        self,
+        settled: SettledNode | None,
+        lineage: Mapping[str, ShardLineage],
+        checkpoints: Mapping[str, CheckpointNode],
+        inflight: Mapping[str, InflightNode],
+    ) -> None:
+        """Refuse to go on with nodes of shards that do not belong together, as they were read.
+
+        Raises:
+            StateMissingError: a node is gone, or as it was long ago.
+        """
+        lost = find_lost_shards(self._layout, settled, lineage, checkpoints, inflight)
+        if lost:
+            raise self._lost_error(lost)
+
+    def _lost_error(self, what: str) -> StateMissingError:
+        layout = self._layout
+        config = config_of(self._session.client)
+        shown, line = (
+            command_line(config, layout.root, "checkpoints", layout.application, *words)
+            for words in (["backups"], ["import", "NAME"])
+        )
+        return StateMissingError(
+            f"{what}. Somebody has deleted nodes of {layout.base}, or put back an older copy of a part of it; nothing "
+            f"was changed. Put them back as they were. Or let reading go on from a copy, one that `{shown}` lists: "
+            f"`{line}`"
+        )
 
     def dead_letters(self) -> dict[str, DeadLettersNode]:
         """Return the number of dead letters and the last few, by shard."""
@@ -148,16 +216,18 @@ class ShardStore(StorePart):
             FencedError: a newer run has taken over.
         """
         with self._writer.lock:
+            last = None
             for _ in range(RACES):
-                ops = [*self._written(dead_letters), *self._delete_shards(shards)]
+                ops = [*self._written(dead_letters), *self._delete_shards(shards), *self._uncount(shards)]
                 try:
                     self._nodes.commit(ops, epoch)
-                except Refused:
+                except Refused as refused:
                     # Meanwhile another process has made a request for such a shard.
+                    last = refused
                     continue
                 self._writer.forget(op.path for op in ops)
                 return
-            raise too_many_races(self._layout.checkpoints)
+            raise too_many_races(self._layout.checkpoints, last)
 
     def _written(self, dead_letters: Mapping[str, DeadLettersNode]) -> list[Op]:
         paths = [self._layout.deadletters_of(name) for name in dead_letters]
@@ -166,6 +236,23 @@ class ShardStore(StorePart):
             Create(path, encode(node)) if stored is None else Write(path, encode(node), stored.version)
             for path, node, stored in zip(paths, dead_letters.values(), found, strict=True)
         ]
+
+    def _uncount(self, shards: Sequence[str]) -> list[Op]:
+        """Return the write that lets the newest settled batch count the checkpoints without those of some shards."""
+        path = self._layout.settled
+        found = self._nodes.fetch(path, SettledNode)
+        if found is None or not found.node.begun:
+            return []
+        settled = found.node
+        removed = self._nodes.fetch_many(
+            [self._layout.checkpoint_of(shard) for shard in shards], CheckpointNode
+        )
+        txids = [stored.node.txid for stored in removed if stored is not None]
+        begun, stamped = sum(txid > 0 for txid in txids), sum(txid >= settled.txid for txid in txids)
+        node = replace(
+            settled, begun=max(0, settled.begun - begun), stamped=max(0, settled.stamped - stamped)
+        )
+        return [Write(path, encode(node), found.version)] if node != settled else []
 
     def _delete_shards(self, shards: Sequence[str]) -> list[Op]:
         layout = self._layout

@@ -85,7 +85,11 @@ def highest_used_in(store: SourceStore) -> PastNode:
     """Return the highest epoch and txid of a home: of its runs, its batches, and of what it took over."""
     run, settled, past = store.epochs.newest_run(), store.batches.settled(), store.epochs.past()
     epoch = max(past.epoch, run[0] if run is not None else 0)
-    txid = max(past.txid, settled.txid if settled is not None else 0, *store.batches.txids())
+    # Where `settled` was lost, the stamps of the shards show it.
+    last = (
+        [settled.txid] if settled is not None else [one.txid for one in store.shards.checkpoints().values()]
+    )
+    txid = max(0, past.txid, *last, *store.batches.txids())
     return PastNode(epoch=epoch, txid=txid, lost_upto=0)
 
 

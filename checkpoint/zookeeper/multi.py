@@ -100,6 +100,15 @@ def write_async(client: KazooClient, ops: Sequence[Op]) -> Any:
         return transaction_of(client, ops).commit_async()
 
 
+def make_above_chroot(client: KazooClient, path: str) -> Any:
+    """Make a node at a path that does not begin at the client's chroot; return kazoo's asynchronous result.
+
+    Raises:
+        MissingNameError: kazoo sends no requests but its own.
+    """
+    return send_request(client, MultiWrite((Create(path),), tuple(OPEN_ACL_UNSAFE)))
+
+
 def transaction_of(client: KazooClient, ops: Sequence[Op]) -> Any:
     """Return kazoo's transaction of operations, which is committed by itself."""
     transaction = client.transaction()

@@ -10,7 +10,7 @@ import msgspec
 from kazoo import exceptions
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
-from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.checkpoint.errors import CheckpointError
 
 # Named here so that the rest of the package does not depend on the client library for refusals.
 EXISTS = NodeExistsError
@@ -32,22 +32,6 @@ INT = Struct("!i")
 HEADER = Struct("!i?i")
 """Before each operation and each result: its type, whether that was the last, the error."""
 STAT = Struct("!qqqqiiiqiiq")
-
-_ERRORS: dict[int, type[KazooException]] = {
-    0: exceptions.RolledBackError,
-    -2: exceptions.RuntimeInconsistency,
-    -6: exceptions.UnimplementedError,
-    -8: exceptions.BadArgumentsError,
-    -101: NoNodeError,
-    -102: exceptions.NoAuthError,
-    -103: BadVersionError,
-    -108: exceptions.NoChildrenForEphemeralsError,
-    -110: NodeExistsError,
-    -111: NotEmptyError,
-    -112: exceptions.SessionExpiredError,
-    -114: exceptions.InvalidACLError,
-}
-"""`org.apache.zookeeper.KeeperException.Code`, as far as an operation of a multi may have them."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -89,19 +73,64 @@ class Found(msgspec.Struct, frozen=True):
     stat: Any
 
 
-class Refused(KinesisTridentError):
+_RACES: dict[type[KazooException], str] = {
+    NodeExistsError: "exists already",
+    NoNodeError: "does not exist, or the node above it",
+    BadVersionError: "was changed meanwhile",
+    NotEmptyError: "has children",
+}
+"""The refusals that show what another process has done, which only the caller can judge."""
+
+
+class Refused(CheckpointError):
     """A multi was refused as a whole because of one operation; `kind` is kazoo's class of the reason."""
 
     def __init__(self, index: int, op: Op, kind: type[KazooException]) -> None:
-        super().__init__(f"{kind.__name__} at {op.path}")
+        super().__init__(
+            f"{op.path} cannot be written: it {_RACES[kind]}. Another process has made or deleted nodes there: start "
+            "the query, or give the command, again"
+        )
         self.index = index
         self.op = op
         self.kind = kind
 
 
+def is_race(kind: type[BaseException]) -> bool:
+    """Return whether a refusal shows what another process has done; any other is not mended by trying again."""
+    return kind in _RACES
+
+
+_MEANINGS = {
+    -4: "The connection was lost. Start the query again",
+    -118: "The session goes on with another server by now. Start the query again",
+    -119: "The server only reads, because it has lost the others. See that a majority of the servers runs",
+    -125: "A quota of this node, or of one above it, is met: listquota and setquota of zkCli.sh show and raise it",
+    -127: "It has more requests than it takes (zookeeper.request_throttle_max_requests): let it take more, or start "
+    "the query again later",
+}
+
+
+def explain_refusal(path: str, error: KazooException) -> tuple[str, str]:
+    """Return what is wrong where a refusal is no race, with its number and the path, and what to do."""
+    code = getattr(error, "code", None)
+    number = f"{code}, " if code is not None else ""
+    remedy = _MEANINGS.get(
+        code or 0, "ZooKeeper's own log says more, and its KeeperException.Code what it means"
+    )
+    return f"ZooKeeper refuses a request for {path} ({number}{type(error).__name__})", remedy
+
+
 def error_of(code: int) -> KazooException:
     """Return the error of an operation by its number in an answer."""
-    return _ERRORS[code]() if code in _ERRORS else exceptions.ZookeeperError(f"error {code} of ZooKeeper")
+    error: KazooException = exceptions.EXCEPTIONS.get(code, exceptions.ZookeeperError)()
+    error.code = code
+    return error
+
+
+def levels_of(chroot: str) -> list[str]:
+    """Return the nodes of a client's chroot, from the root on: a server has all of them, or they are made."""
+    names = [name for name in chroot.split("/") if name]
+    return [f"/{'/'.join(names[: at + 1])}" for at in range(len(names))]
 
 
 def with_chroot(chroot: str, path: str) -> str:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -33,9 +34,15 @@ from kinesis_trident.checkpoint.errors import (
     CheckpointError,
     NodeTooLargeError,
     ZooKeeperAccessError,
+    ZooKeeperRefusedError,
     ZooKeeperUnavailableError,
 )
-from kinesis_trident.checkpoint.zookeeper.multi import NODES_A_READ, read_async, write_async
+from kinesis_trident.checkpoint.zookeeper.multi import (
+    NODES_A_READ,
+    make_above_chroot,
+    read_async,
+    write_async,
+)
 from kinesis_trident.checkpoint.zookeeper.operations import (
     REQUEST_LIMIT,
     Check,
@@ -43,6 +50,9 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Found,
     Op,
     Refused,
+    explain_refusal,
+    is_race,
+    levels_of,
     size_of,
 )
 from kinesis_trident.common.private_names import MissingNameError
@@ -122,6 +132,21 @@ class Session:
                 read.append(found if isinstance(found, Found) else None)
         return read
 
+    def read_watched(self, path: str, watch: Callable[[Any], object]) -> Found | None:
+        """Return the node at a path, None if there is none; `watch` gets kazoo's event of its next change."""
+
+        def attempt(left: Callable[[], float]) -> Found | None:
+            while True:
+                self._count(1)
+                try:
+                    return Found(*self.client.get_async(path, watch).get(timeout=left()))
+                except NoNodeError:
+                    self._count(1)
+                    if self.client.exists_async(path, watch).get(timeout=left()) is None:
+                        return None
+
+        return self._retry(attempt, [path])
+
     def stats(self, paths: Sequence[str]) -> list[ZnodeStat | None]:
         """Return the stats of the nodes at `paths`, None if there is none; one round trip of latency."""
         return self._ask([partial(self.client.exists_async, path) for path in paths], lambda r: r(), paths)
@@ -154,13 +179,21 @@ class Session:
         return self._ask([partial(self.client.set_acls_async, path, list(acl)) for path in paths], one, paths)
 
     def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
-        """Make a node and its missing parents, with this ACL instead of the client's."""
+        """Make a node and its missing parents, also the chroot's, with this ACL instead of the client's."""
+        for level in levels_of(self.client.chroot):
+            self._retry(partial(self._make_above_chroot, level), [level])
 
         def attempt(left: Callable[[], float]) -> None:
             self._count(1)
             self.client.ensure_path_async(path, acl=acl).get(timeout=left())
 
         self._retry(attempt, [path])
+
+    def _make_above_chroot(self, level: str, left: Callable[[], float]) -> None:
+        self._count(1)
+        with suppress(MissingNameError):
+            # A refusal is an answer, too: that it exists, or that this login may not make it, which the next one shows.
+            make_above_chroot(self.client, level).get(timeout=left())
 
     def commit(self, ops: Sequence[Op]) -> bool:
         """Do all operations or none of them.
@@ -208,7 +241,9 @@ class Session:
                 ):
                     if isinstance(result, NoAuthError):
                         raise _no_access([ops[index].path], result)
-                    raise Refused(index, ops[index], type(result))
+                    if is_race(type(result)):
+                        raise Refused(index, ops[index], type(result))
+                    raise _refused(ops[index].path, result)
             return bool(results)
 
         return finish
@@ -282,6 +317,10 @@ class Session:
             raise self._unavailable(paths, error) from None
         except (AuthFailedError, NoAuthError) as error:
             raise _no_access(paths, error) from None
+        except (UnimplementedError, MissingNameError):
+            raise
+        except KazooException as error:
+            raise _refused(paths[0] if paths else "/", error) from None
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:
@@ -342,6 +381,10 @@ def _if_there(make: Callable[[Any], T]) -> Callable[[Callable[[], Any]], T | Non
             return None
 
     return one
+
+
+def _refused(path: str, error: KazooException) -> ZooKeeperRefusedError:
+    return ZooKeeperRefusedError(". ".join(explain_refusal(path, error)))
 
 
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:

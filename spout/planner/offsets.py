@@ -153,14 +153,16 @@ def adopt_nodes(
             waiting = [run for run in waiting if run.last_position < position.record]
             dead = tuple(run for run in dead if run.last_position < position.record)
         safe = _find_safe_below(position, [*waiting, *dead], known)
+        inflight = InflightNode(txid=settled, waiting=tuple(waiting), dead=dead)
         updates[shard] = (
             CheckpointNode(
                 checkpoint=str(safe.sequence) if safe else None,
                 sub=safe.sub if safe else -1,
                 txid=settled,
                 position=str(position),
+                held=inflight.size,
             ),
-            InflightNode(txid=settled, waiting=tuple(waiting), dead=dead),
+            inflight,
         )
     return updates
 

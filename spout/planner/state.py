@@ -122,12 +122,16 @@ class SourceState:
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
-        settled = self._store.batches.settled()
+        store = self._store
+        store.shards.check_folders(self.epoch)
+        settled, known = store.batches.settled(), store.shards.lineage()
+        store.shards.check_lineage(settled, known, store.streams.get() if self._layout.several else None)
         self.settled_at = self._now()
-        lineage = self.keeper.load()
+        lineage = self.keeper.load(known)
         loaded = load_shards(
-            self._store,
+            store,
             lineage,
+            settled,
             now=self.settled_at,
             longest_delay=self._rules.policy.backoff.cap_ms + DUE_GRAIN_MS,
             timeout=self._rules.timeout or 0,
@@ -193,9 +197,10 @@ class SourceState:
                 self._put_aside(path, why)
             try:
                 return self._amend(self._amender.take_in(self.shards, found.asked, now), Requested)
-            except Refused:
+            except Refused as refused:
                 # Somebody has withdrawn a request after we have read it.
-                continue
+                if not refused.op.path.startswith(f"{self._store.external.folder}/"):
+                    raise
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""
@@ -259,11 +264,19 @@ class SourceState:
         event = settle_batch(before, finished, self._rules, self._layout, self._now())
         for what, place in finished.losses(self._layout, self.streams):
             self.losses.record(what, place)
+        after = event.after(before)
         store.shards.settle(
             event.nodes(before),
             event.dead_letters,
             ShardsNode(shards=dict(event.lineage)) if event.ended else None,
-            SettledNode(txid=plan.txid, plan=plan.plan),
+            SettledNode(
+                txid=plan.txid,
+                plan=plan.plan,
+                stamped=len(plan.shards),
+                begun=sum(
+                    one.checkpoint is not None and one.checkpoint.txid > 0 for one in after.states.values()
+                ),
+            ),
             self.epoch,
             leftover=()
             if event.leaves_nodes
@@ -275,7 +288,7 @@ class SourceState:
             log.error("%s", finished.verdict.warning)
         seconds = time.monotonic() - begun
         event = replace(event, seconds=seconds, operations=store.requests, written=store.written)
-        self._become(event, event.after(before))
+        self._become(event, after)
         self.settled_at = self._now()
 
     def adopt(self, plan: Plan, settled: int) -> None:

@@ -8,6 +8,7 @@ import struct
 import threading
 
 MULTI = 14
+PING = 11
 
 
 class LossyProxy:
@@ -15,12 +16,16 @@ class LossyProxy:
 
     def __init__(self, hosts: str) -> None:
         host, _, port = hosts.partition(":")
+        self.server = hosts
         self._server = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._lose_request = 0
         self._lose_answer = 0
         self._silent = 0
+        self._away_at: int | None = None
+        self._is_gone = False
+        self.asked = 0
         self._open: set[socket.socket] = set()
         self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -41,6 +46,22 @@ class LossyProxy:
         """The next connections are accepted, and never answered."""
         self._silent = count
 
+    def go_away(self, before: int, *, silent: bool = False) -> None:
+        """Go away before the request of this number from now on, and stay away: refuse, or accept and be `silent`."""
+        with self._lock:
+            self.asked, self._away_at = 0, before
+            if silent:
+                self._silent = -1
+
+    def _is_away(self, kind: int) -> bool:
+        """Count a request that is no ping; return whether the server is not there for it."""
+        with self._lock:
+            if kind != PING:
+                self.asked += 1
+            if self._away_at is not None and self.asked > self._away_at:
+                self._is_gone = True
+            return self._is_gone
+
     def cut(self) -> None:
         """Cut every connection."""
         for end in list(self._open):
@@ -54,8 +75,11 @@ class LossyProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                if self._silent:
-                    self._silent -= 1
+                if self._is_gone and self._silent != -1:
+                    _close(client)
+                    continue
+                if self._is_gone or self._silent > 0:
+                    self._silent -= self._silent > 0
                     self._open.add(client)
                     continue
                 server = socket.create_connection(self._server)
@@ -70,6 +94,11 @@ class LossyProxy:
             while True:
                 frame = _frame(client)
                 xid, kind = struct.unpack_from(">ii", frame, 4)
+                if self._is_away(kind):
+                    if self._silent == -1:
+                        # Read on, and answer nothing.
+                        continue
+                    break
                 if kind == MULTI:
                     with self._lock:
                         if self._lose_request:

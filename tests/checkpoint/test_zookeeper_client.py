@@ -184,11 +184,12 @@ def test_a_chroot_is_made_when_it_is_missing(
     app: str,
     client: KazooClient,
 ) -> None:
-    store = SourceStore(make_client(f"{zookeeper.hosts}/{app}"), layout)
-    epoch = store.epochs.raise_epoch("h", 1, NOW)
-    store.batches.put(samples.plan(), epoch)
-    assert store.batches.txids() == [1]
-    assert client.exists(f"/{app}{layout.batch_of(1)}")
+    for chroot in (f"/{app}", f"/{app}-2/of/three"):
+        store = SourceStore(make_client(f"{zookeeper.hosts}{chroot}"), layout)
+        epoch = store.epochs.raise_epoch("h", 1, NOW)
+        store.batches.put(samples.plan(), epoch)
+        assert store.batches.txids() == [1]
+        assert client.exists(f"{chroot}{layout.batch_of(1)}")
 
 
 def test_each_address_says_why_it_refused() -> None:

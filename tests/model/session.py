@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Protocol
 
@@ -121,17 +122,13 @@ class Session:
     def transaction(self) -> _Transaction:
         return _Transaction(self)
 
-    def get_async(self, path: str) -> _Answer:
-        return self._ask(("get", path), lambda: self._get(path, None))
+    def get_async(self, path: str, watch: Watch | None = None) -> _Answer:
+        return self._ask(("get", path), lambda: self._get(path, watch), _Undisturbed if watch else _Answer)
 
-    def get(self, path: str, watch: Watch | None = None) -> Any:
-        return self._uninterrupted(self._ask(("get", path), lambda: self._get(path, watch)))
-
-    def exists_async(self, path: str) -> _Answer:
-        return self._ask(("exists", path), lambda: self._exists(path, None))
-
-    def exists(self, path: str, watch: Watch | None = None) -> Any:
-        return self._uninterrupted(self._ask(("exists", path), lambda: self._exists(path, watch)))
+    def exists_async(self, path: str, watch: Watch | None = None) -> _Answer:
+        return self._ask(
+            ("exists", path), lambda: self._exists(path, watch), _Undisturbed if watch else _Answer
+        )
 
     def get_children_async(self, path: str) -> _Answer:
         def children() -> list[str]:
@@ -267,16 +264,17 @@ class Session:
         answer.bind(("write", [(type(op).__name__, op.path) for op in ops]), multi)
         self._queue.append(answer)
 
-    def _ask(self, what: object, make: Callable[[], Any]) -> _Answer:
-        answer = _Answer(self, what, make)
+    def _ask(self, what: object, make: Callable[[], Any], kind: type[_Answer] | None = None) -> _Answer:
+        answer = (kind or _Answer)(self, what, make)
         self._queue.append(answer)
         return answer
 
-    def _uninterrupted(self, answer: _Answer) -> Any:
-        """Return what kazoo's recipes ask for while they hold their lock: its threads would wait for that."""
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Deliver no event meanwhile."""
         before, self._delivering = self._delivering, True
         try:
-            return answer.get()
+            yield
         finally:
             self._delivering = before
 
@@ -371,6 +369,16 @@ class _Answer:
         if self._error is not None:
             raise self._error
         return self._value
+
+
+class _Undisturbed(_Answer):
+    """What a watch asks for while it holds its lock: kazoo's threads would wait for that."""
+
+    __slots__ = ()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        with self._session.undisturbed():
+            return super().get(block, timeout)
 
 
 class _Handler:

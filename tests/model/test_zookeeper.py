@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException, SessionExpiredError
-from kazoo.recipe.watchers import DataWatch
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.multi import read_async, transaction_of, write_async
+from kinesis_trident.checkpoint.zookeeper.node_watch import NodeWatch
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
+from kinesis_trident.checkpoint.zookeeper.session import Session as Watching
 from model.session import Dice, Session
 from model.zookeeper import MemoryZooKeeper
 
@@ -111,7 +112,8 @@ def test_a_request_may_have_so_many_bytes(
 def test_a_watch_is_told_of_each_change(memory: MemoryZooKeeper) -> None:
     session, other = Session(memory), Session(memory)
     seen: list[bytes | None] = []
-    DataWatch(session, "/a", lambda data, _: seen.append(data))
+    watching: Any = session
+    NodeWatch(Watching(watching, 1.0), "/a", lambda found: seen.append(found and found.data))
     for ops in ([Create("/a", b"1")], [Write("/a", b"2")], [Delete("/a")], [Create("/a", b"3")]):
         _transaction(other, ops).get()
         session.deliver()

@@ -14,6 +14,7 @@ import samples
 from by_hand import Lives, numbers
 from command_line import Command
 from night import Night, entry
+from quota_server import MeanZooKeeper, limit
 from test_several_streams import MemoryStreams
 
 from kinesis_trident import Acks
@@ -32,11 +33,12 @@ from kinesis_trident.checkpoint.errors import (
     TakeoverRefusedError,
     ZooKeeperAccessError,
     ZooKeeperConfigError,
+    ZooKeeperRefusedError,
 )
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect, connected
 from kinesis_trident.checkpoint.zookeeper.operations import Create
 from kinesis_trident.checkpoint.zookeeper.session import REQUEST_LIMIT, Session
 from kinesis_trident.console.moving.foreign import System
@@ -253,6 +255,19 @@ def test_nodes_that_another_login_has_made(night: Night, lives: Lives, kinesis: 
     night.tries("`zookeeper.digest.password`")
     kinesis.put(A, b"4")
     assert numbers(lives.begin(kinesis, query.checkpoint, **given).drain()) == [4]
+
+
+@entry("ZooKeeperRefusedError")
+def test_a_quota_that_is_met(night: Night, tmp_path: Path, kinesis: MemoryKinesis, app: str) -> None:
+    with MeanZooKeeper(tmp_path) as server, connected(ZooKeeperConfig(server.hosts)) as client:
+        lives = Lives(server.hosts, app)
+        limit(client, "/kinesis-trident", 1)
+        with night.raises(ZooKeeperRefusedError):
+            lives.begin(kinesis)
+        night.tries("`setquota`")
+        limit(client, "/kinesis-trident", 1000)
+        assert lives.begin(kinesis).batch()
+        lives.end()
 
 
 @entry("EmbeddedServerError")

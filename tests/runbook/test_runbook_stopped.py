@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shlex
 import socket
@@ -13,6 +14,7 @@ import pytest
 from batch_in_hand import segment
 from by_hand import Lives, numbers
 from command_line import Command
+from kazoo.client import KazooClient
 from night import Night, entry
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -128,12 +130,12 @@ def test_a_newer_run_of_the_application(night: Night, lives: Lives, kinesis: Mem
 
 @entry("StateMissingError")
 def test_zookeeper_s_data_replaced_by_an_older_copy(
-    night: Night, lives: Lives, kinesis: MemoryKinesis
+    night: Night, lives: Lives, kinesis: MemoryKinesis, command: Command, app: str, client: KazooClient
 ) -> None:
     query = lives.begin(kinesis)
     query.batch()
     query.plan()
-    client, base = query.store.client, query.run.layout.base
+    base = query.run.layout.base
     client.delete(base, recursive=True)
     put(kinesis, 4)
     with night.raises(StateMissingError):
@@ -144,6 +146,17 @@ def test_zookeeper_s_data_replaced_by_an_older_copy(
     query.checkpoint.offsets[query.checkpoint.committed :] = []
     again = lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue")
     assert 4 in numbers(again.drain())
+    # A single node that somebody has deleted.
+    again.end()
+    lives.begin(kinesis, again.checkpoint).end()
+    client.delete(f"{base}/checkpoints", recursive=True)
+    with pytest.raises(StateMissingError, match="checkpoints does not exist"):
+        lives.begin(kinesis, again.checkpoint)
+    night.tries("`kinesis-trident checkpoints APP backups`")
+    copies = json.loads(command("checkpoints", app, "backups", "--json")[1])["rows"]
+    newest = max(copy["backup"] for copy in copies if "-run-" in copy["backup"])
+    assert command("checkpoints", app, "import", newest, "--yes")[0] == 0
+    lives.begin(kinesis, again.checkpoint).end()
 
 
 @entry("ZooKeeperUnavailableError")

@@ -111,13 +111,13 @@ class Amender:
     def _state_after(self, state: ShardState, tracker: InflightRecordTracker) -> ShardState:
         """Return what the tracker has made of a shard; the stamps of its nodes stay the same."""
         assert state.checkpoint is not None, "a shard that was read has a checkpoint"
-        safe = tracker.checkpoint
+        safe, inflight = tracker.checkpoint, self._rules.inflight_of(tracker, state.checkpoint.txid)
         checkpoint = msgspec.structs.replace(
             state.checkpoint,
             checkpoint=str(safe.sequence) if safe else None,
             sub=safe.sub if safe else -1,
+            held=inflight.size,
         )
-        inflight = self._rules.inflight_of(tracker, checkpoint.txid)
         return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
 
 

@@ -199,9 +199,10 @@ def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) ->
     tracker = rules.tracker_of(state)
     buried = _settle_records(tracker, turn, pin, rules) if pin is not None else ()
     failures = {run.last: run.failures for run in state.dead}
+    inflight = rules.inflight_of(tracker, plan.txid)
     return SettledShard(
-        checkpoint=_checkpoint_after(turn, state.checkpoint, tracker.checkpoint),
-        inflight=rules.inflight_of(tracker, plan.txid),
+        checkpoint=_checkpoint_after(turn, state.checkpoint, tracker.checkpoint, inflight.size),
+        inflight=inflight,
         dead_lettered=tuple(_letter(one, failures.get(one[0].last, ()), turn) for one in buried),
         drained=is_drained,
         turns=tracker.explicit.turns_in_use,
@@ -255,9 +256,9 @@ def _leaves_nothing_in_flight(state: ShardState, turn: FinishedTurn, rules: Infl
 
 
 def _checkpoint_after(
-    turn: FinishedTurn, before: CheckpointNode | None, done: RecordPosition | None
+    turn: FinishedTurn, before: CheckpointNode | None, done: RecordPosition | None, held: int = 0
 ) -> CheckpointNode:
-    """Return the node of a shard after a batch; `done` is its safe checkpoint."""
+    """Return the node of a shard after a batch; `done` is its safe checkpoint, `held` counts its runs in flight."""
     plan, pin = turn.plan, turn.pin
     looked = pin if pin is not None and plan.reads(turn.shard) and _has_seen_tip(pin) else before
     return CheckpointNode(
@@ -269,6 +270,7 @@ def _checkpoint_after(
         seen=looked.seen if looked else None,
         behind_ms=looked.behind_ms if looked else 0,
         read=(before.read if before else 0) + (pin.fresh if pin else 0),
+        held=held,
     )
 
 

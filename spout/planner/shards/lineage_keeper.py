@@ -53,15 +53,14 @@ class LineageKeeper:
         self._losses = losses
         self._there: dict[str, int] = {}
 
-    def load(self) -> Lineage:
-        """Read the lineage of all shards, including those of streams that are not read now.
+    def load(self, known: ShardsNode | None) -> Lineage:
+        """Return the lineage of all shards as it is `known`, including those of streams that are not read now.
 
         A stream that was never read is listed, from its start position.
 
         Raises:
             DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that does not exist.
         """
-        known = self._store.shards.lineage()
         lineage = stored = dict(known.shards) if known else {}
         begun = {self._stream_of(shard) for shard in stored}
         for stream, created in self._streams.created.items():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, SettledNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import correct_due_times
 from kinesis_trident.spout.planner.exhausted import merge_dead_letters
@@ -35,14 +35,21 @@ class LoadedShards(NamedTuple):
 
 
 def load_shards(
-    store: SourceStore, lineage: Lineage, *, now: int, longest_delay: int, timeout: int
+    store: SourceStore,
+    lineage: Lineage,
+    settled: SettledNode | None,
+    *,
+    now: int,
+    longest_delay: int,
+    timeout: int,
 ) -> LoadedShards:
     """Read the nodes of all shards; times are milliseconds, and those of records in flight as `correct_due_times`.
 
     Raises:
-        StateMissingError: a pin with the positions of records in flight is missing.
+        StateMissingError: nodes on which others rely are missing, such as a pin with positions of records in flight.
     """
     checkpoints, stored = store.shards.checkpoints(), store.shards.inflight()
+    store.shards.check_shards(settled, lineage, checkpoints, stored)
     inflight = {shard: correct_due_times(node, now, longest_delay, timeout) for shard, node in stored.items()}
     dead_letters = store.shards.dead_letters()
     held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}

@@ -23,6 +23,9 @@ from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_of
 
 RELEASES = sorted(path.name.removesuffix(".schema.json") for path in FOLDER.glob("*.schema.json"))
 NEW_FIELDS: dict[str, str] = {
+    "CheckpointNode.held": "an older release does not find out that failed records were lost, and drops the number",
+    "SettledNode.begun": "an older release does not find out that checkpoints were lost, and drops the number",
+    "SettledNode.stamped": "an older release does not find out that checkpoints are old, and drops the number",
     "BackupNode.unreadable": "an older release has nothing to do with bytes that nobody can read",
     "BackupNode.used": "an older release does not raise the txid and the epoch when it imports a copy",
     "DeadLettersNode.replays": "an older release has replayed all that somebody asked for",

@@ -1,0 +1,71 @@
+"""What ZooKeeper refuses for reasons of its own: told with its number and the path, and never as a lost race."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from quota_server import MeanZooKeeper, limit
+
+from kinesis_trident.checkpoint.errors import CheckpointError, ZooKeeperRefusedError
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, SettledNode, StatesNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
+from kinesis_trident.checkpoint.zookeeper.operations import Create, Refused, error_of, explain_refusal
+from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.tracker.records import Run
+
+
+@pytest.fixture(scope="module")
+def mean(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeanZooKeeper]:
+    with MeanZooKeeper(tmp_path_factory.mktemp("mean")) as server:
+        yield server
+
+
+@pytest.fixture
+def near(mean: MeanZooKeeper) -> Iterator[KazooClient]:
+    with connected(ZooKeeperConfig(mean.hosts)) as client:
+        yield client
+
+
+def test_a_quota_that_is_met_is_told_by_each_write(near: KazooClient) -> None:
+    layout = Layout("/quota", "orders", "orders", 1)
+    store = SourceStore(near, layout)
+    limit(near, "/quota", 1)
+    with pytest.raises(ZooKeeperRefusedError, match=r"/quota/orders.*\(-125, QuotaExceededError\).*setquota"):
+        store.epochs.raise_epoch("h", 1, 1)
+    limit(near, "/quota", 14)
+    epoch = store.epochs.raise_epoch("h", 1, 1)
+    limit(near, "/quota")
+    with pytest.raises(ZooKeeperRefusedError, match=r"/quota/orders/orders@1/states \(-125"):
+        store.states.put(StatesNode(applied={"a": 1}), epoch)
+    with pytest.raises(ZooKeeperRefusedError, match="-125"):
+        store.epochs.raise_epoch("h", 1, 1)
+
+
+def test_a_folder_that_is_deleted_under_a_run_is_named(client: KazooClient, layout: Layout) -> None:
+    store = SourceStore(client, layout)
+    epoch = store.epochs.raise_epoch("h", 1, 1)
+    client.delete(layout.inflight)
+    held = InflightNode(txid=1, waiting=(Run("5", "5"),))
+    done = CheckpointNode(checkpoint="4", txid=1, position="AFTER_SEQUENCE_NUMBER 5")
+    with pytest.raises(CheckpointError, match=rf"{layout.inflight}/x cannot be written: it does not exist"):
+        store.shards.settle({"x": (done, held)}, {}, None, SettledNode(txid=1, plan=""), epoch)
+
+
+@pytest.mark.parametrize("code", [-4, -118, -119, -125, -127, -1, -999])
+def test_each_number_is_told(code: int) -> None:
+    what, remedy = explain_refusal("/a", error_of(code))
+    assert f"/a ({code}, " in what
+    assert remedy
+
+
+def test_a_refusal_of_a_race_is_an_error_of_the_library(client: KazooClient) -> None:
+    session = Session(client, 10)
+    with pytest.raises(
+        Refused, match=r"/missing/x cannot be written: it does not exist, or the node above it"
+    ) as caught:
+        session.commit([Create("/missing/x")])
+    assert isinstance(caught.value, CheckpointError)

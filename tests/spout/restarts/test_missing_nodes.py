@@ -1,0 +1,141 @@
+"""Nodes of a home that somebody has deleted, or put back from an older copy, between two runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from by_hand import Lives, Query, numbers
+from kazoo.client import KazooClient
+
+from kinesis_trident.checkpoint.errors import StateMissingError
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.console.changes import carry_out, copy_of, restore
+from kinesis_trident.spout.testing import MemoryKinesis
+
+A, B = "shardId-000000000000", "shardId-000000000001"
+
+
+@pytest.fixture
+def lives(make_lives: Callable[..., Lives]) -> Lives:
+    return make_lives(retryBackoff="1h..1h x1", retryLimit="3")
+
+
+@pytest.fixture
+def kinesis() -> MemoryKinesis:
+    return MemoryKinesis("orders", shards=2, created=1_600_000_000_000)
+
+
+def copied(client: KazooClient, base: str, *folders: str) -> dict[str, bytes]:
+    return {
+        f"{base}/{folder}/{name}": client.get(f"{base}/{folder}/{name}")[0]
+        for folder in folders
+        for name in client.get_children(f"{base}/{folder}")
+    }
+
+
+def put_back(client: KazooClient, nodes: dict[str, bytes]) -> None:
+    for path, data in nodes.items():
+        client.set(path, data)
+
+
+def lived(lives: Lives, kinesis: MemoryKinesis) -> tuple[Query, dict[str, bytes]]:
+    """A run of three batches that has ended, with four failed records that wait; and what stood after the first."""
+    query = lives.begin(kinesis)
+    early: dict[str, bytes] = {}
+    for batch in range(3):
+        for number in range(batch * 10, batch * 10 + 10):
+            kinesis.put(A if number % 2 else B, str(number).encode())
+        query.batch(failing={10, 13, 20, 23})
+        early = early or copied(query.store.client, query.run.layout.base, "checkpoints", "inflight")
+    query.plan()
+    query.end()
+    return query, early
+
+
+DELETED = {
+    f"inflight/{A}": rf"inflight/{A} does not exist.*2 runs of records",
+    "inflight": r"inflight does not exist, with all that was in it",
+    f"checkpoints/{A}": rf"counts 2 checkpoints, and 1 are there: look for .*checkpoints/{A}",
+    "checkpoints": r"checkpoints does not exist, with all that was in it",
+    "settled": r"settled does not exist, but a checkpoint bears txid 3",
+    "shards": r"shards does not exist, but .*settled says that txid 3",
+    "batches": r"batches does not exist",
+    "acks": r"acks does not exist",
+}
+
+
+@pytest.mark.parametrize("node", DELETED)
+def test_a_start_names_the_node_that_is_missing_and_a_copy_mends_it(
+    lives: Lives, kinesis: MemoryKinesis, client: KazooClient, node: str
+) -> None:
+    query, _ = lived(lives, kinesis)
+    layout = query.run.layout
+    saved = copy_of(SourceStore(client, layout))
+    client.delete(f"{layout.base}/{node}", recursive=True)
+    for _ in range(2):
+        with pytest.raises(StateMissingError, match=DELETED[node]) as caught:
+            lives.begin(kinesis, query.checkpoint)
+        assert f"kinesis-trident checkpoints {layout.application} backups --zoo" in str(caught.value)
+
+    store = SourceStore(client, layout)
+    change = restore(copy_of(store), saved, sorted(saved.checkpoints), what="mend")
+    carry_out(store, change, yes=True, force=False)
+    later = lives.begin(
+        kinesis, query.checkpoint, onCheckpointMismatch="continue", retryBackoff="1ms..1ms x1"
+    )
+    kinesis.put(A, b"30")
+    rows = later.drain()
+    assert {10, 13, 20, 23, 30} <= set(numbers(rows))
+
+
+@pytest.mark.parametrize("folders", [["checkpoints", "inflight"], ["checkpoints"], ["inflight"]])
+def test_nodes_that_were_put_back_as_they_were_two_batches_ago_stop_a_start(
+    lives: Lives, kinesis: MemoryKinesis, client: KazooClient, folders: list[str]
+) -> None:
+    query, early = lived(lives, kinesis)
+    layout = query.run.layout
+    chosen = {path: data for path, data in early.items() if path.split("/")[-2] in folders}
+    put_back(client, chosen)
+    if folders == ["inflight"]:
+        # None failed in the first batch, so there was no node then.
+        assert not chosen
+        for shard in (A, B):
+            client.set(layout.inflight_of(shard), b'{"v":1,"txid":1,"waiting":[]}')
+    with pytest.raises(StateMissingError, match=r"older copy|names 0 runs"):
+        lives.begin(kinesis, query.checkpoint)
+    # As the operator accepts it.
+    store = SourceStore(client, layout)
+    now = copy_of(store)
+    carry_out(store, restore(now, now, sorted(now.checkpoints), what="accept"), yes=True, force=False)
+    lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue").end()
+
+
+@pytest.mark.parametrize("folder", ["fenced", "reports", "external", "deadletters"])
+def test_a_folder_that_may_be_missing_is_made_again(
+    lives: Lives, kinesis: MemoryKinesis, client: KazooClient, folder: str
+) -> None:
+    query, _ = lived(lives, kinesis)
+    client.delete(f"{query.run.layout.base}/{folder}", recursive=True)
+    later = lives.begin(kinesis, query.checkpoint)
+    assert client.exists(f"{query.run.layout.base}/{folder}") is not None
+    kinesis.put(A, b"30")
+    assert numbers(later.batch()) == [30]
+
+
+def test_a_shard_that_retention_removes_is_not_missed(
+    lives: Lives, kinesis: MemoryKinesis, client: KazooClient
+) -> None:
+    query, _ = lived(lives, kinesis)
+    store = SourceStore(client, query.run.layout)
+    before = store.batches.settled()
+    assert before is not None
+    assert (before.begun, before.stamped) == (2, 2)
+    epoch = store.epochs.raise_epoch("h", 1, 1)
+    store.shards.forget([B], {}, epoch)
+    after = store.batches.settled()
+    assert after is not None
+    assert (after.txid, after.plan, after.begun, after.stamped) == (before.txid, before.plan, 1, 1)
+    assert re.search(B, str(sorted(store.shards.checkpoints()))) is None
+    lives.begin(kinesis, query.checkpoint).end()
