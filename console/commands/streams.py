@@ -212,19 +212,19 @@ def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> 
 
 
 def _split(records: Any, deaggregate: bool) -> Iterator[dict[str, Any]]:
-    from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
-    from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
-    from kinesis_trident.spout.kinesis.record_batches import UNREADABLE_SUB
+    from kinesis_trident.spout.kinesis.aggregation import deaggregate_page, why_unreadable
+    from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, without_row
 
     for row in (deaggregate_page(records) if deaggregate else records).to_pylist():
-        sub = row["subSequenceNumber"]
+        stored = row["subSequenceNumber"]
+        sub = stored if stored >= PLAIN_SUB else without_row(stored)
         yield {
             "sequence": row["sequenceNumber"],
             "sub": sub if sub >= 0 else None,
             "time_at": int(row["approximateArrivalTimestamp"].timestamp() * 1000),
             "key": row["partitionKey"],
             "data": row["data"],
-            **({"unreadable": why_unreadable(row["data"])} if sub == UNREADABLE_SUB else {}),
+            **({"unreadable": why_unreadable(row["data"], stored)} if sub != stored else {}),
         }
 
 

@@ -24,8 +24,8 @@ from kinesis_trident.spout.data_loss import (
 from kinesis_trident.spout.errors import ExhaustedError, StreamRecreatedError
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Page, StreamInfo, Unavailable
+from kinesis_trident.spout.kinesis.aggregation import why_unreadable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
@@ -312,7 +312,7 @@ def _put_aside(kinesis: Kinesis, options: SourceOptions, part: ShardRange, recor
     where = [str(position_at(odd, index)) for index in range(odd.num_rows)]
     what = (
         f"stream {part.stream!r}, shard {part.shard}: {odd.num_rows} records cannot be decoded, the first is "
-        f"{where[0]} ({why_unreadable(odd.column('data')[0].as_py())})"
+        f"{where[0]} ({why_unreadable(odd.column('data')[0].as_py(), odd.column('subSequenceNumber')[0].as_py())})"
     )
     if options.on_exhausted == "fail":
         msg = f"{what}. Set deadLetter, which gets them as Kinesis sent them, or onExhausted=skip"

@@ -52,7 +52,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     `data` is the original payload, base64 in JSON; None if the record is past the stream's retention. Then
     the document may stand for `count` records, from the first to the last that `message_id` names. With the last reason
-    `UNREADABLE`, `data` is the whole record in JSON, as Kinesis sent it.
+    `UNREADABLE`, `data` is the whole record in JSON, as Kinesis sent it, but for aggregates and their user records.
     """
 
     message_id: str

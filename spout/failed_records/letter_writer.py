@@ -27,8 +27,8 @@ from kinesis_trident.spout.failed_records.dead_letters import (
     read_letters,
 )
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
-from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
-from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, UNREADABLE_SUB
+from kinesis_trident.spout.kinesis.aggregation import why_unreadable
+from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, without_row
 from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -162,17 +162,19 @@ class DeadLetterWriter:
                 columns["approximateArrivalTimestamp"],
                 strict=True,
             ):
-                said = reasons
-                if sub == UNREADABLE_SUB and kind is not Kind.UNREADABLE:
-                    said += (Reason(_iso_ms(self._clock()), why_unreadable(data)),)
+                said, place = reasons, sub
+                if sub < PLAIN_SUB:
+                    place = without_row(sub)
+                    if kind is not Kind.UNREADABLE:
+                        said += (Reason(_iso_ms(self._clock()), why_unreadable(data, sub)),)
                 yield DeadLetter(
                     message_id=str(
-                        MessageId.of_record(f"{stream}/{shard}", RecordPosition(int(sequence), sub))
+                        MessageId.of_record(f"{stream}/{shard}", RecordPosition(int(sequence), place))
                     ),
                     stream=stream,
                     shard_id=shard,
                     sequence_number=sequence,
-                    sub_sequence_number=max(sub, PLAIN_SUB),
+                    sub_sequence_number=place,
                     partition_key=key,
                     data=data,
                     approximate_arrival_timestamp=arrival.astimezone(UTC).isoformat(timespec="milliseconds"),

@@ -24,7 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.common.arrow_columns import values_of
-from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
+from kinesis_trident.spout.kinesis.pages.decoding import why_not_decoded
+from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA, UNREADABLE_SUB, without_row
+from kinesis_trident.tracker.failure import Failure, Kind, text_of
 from kinesis_trident.tracker.spread import spread
 
 log = logging.getLogger(__name__)
@@ -33,9 +35,6 @@ MAGIC = b"\xf3\x89\x9a\xc2"
 """The first bytes of the payload of an aggregate."""
 
 _DIGEST = 16
-
-_LONGEST_KEY = 256
-"""The longest partition key of Kinesis. A few bytes can refer to a key many times, so a longer one would inflate."""
 
 _AT_A_TIME = 4096
 """The number of user records decoded at a time."""
@@ -58,8 +57,10 @@ def deaggregate_page(records: pa.RecordBatch) -> pa.RecordBatch:
     """Return the records of a page, with aggregates replaced by their user records.
 
     User records have their own partition key and payload, the sequence number and arrival of their aggregate, and
-    `subSequenceNumber` from 0. A record that only begins like an aggregate (wrong checksum, unreadable or empty
-    message) is returned unchanged, as is an aggregate whose user records would take more than 64 MiB.
+    `subSequenceNumber` from 0. A key is as it was written, however long; what is not UTF-8 in it becomes U+FFFD. A user
+    record without a key in the aggregate's table cannot be decoded, nor can an aggregate with the right checksum whose
+    message cannot be opened: see `record_batches.without_row`. A record that only begins like an aggregate is returned
+    unchanged, as is an aggregate whose user records would take more than 64 MiB.
 
     Args:
         records: in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`, plain.
@@ -112,10 +113,11 @@ def _replace_aggregates(records: pa.RecordBatch, opened: Mapping[int, _Opened]) 
     plain = pa.array(users == 0)
     plain_data, plain_keys = data.filter(plain), key.filter(plain)
     user_data = pa.array([one for found in opened.values() for one in found.payloads], pa.binary())
-    tables: list[str] = []
-    user_keys = []
+    tables: list[str | None] = []
+    user_keys, unkeyed = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
     for found in opened.values():
         user_keys.append(found.keys + len(plain_keys) + len(tables))
+        unkeyed.append(found.unkeyed)
         tables += found.table
     source = np.where(is_user, len(plain_data) + np.cumsum(is_user) - 1, np.cumsum(~is_user) - 1)
     keys = np.concatenate([np.arange(len(plain_keys)), *user_keys])[source].astype(np.int32)
@@ -123,12 +125,16 @@ def _replace_aggregates(records: pa.RecordBatch, opened: Mapping[int, _Opened]) 
         pa.concat_arrays([plain_data, user_data]).take(pa.array(source)) if len(plain_data) else user_data
     )
     table = pa.concat_arrays([plain_keys, pa.array(tables, pa.string())])
+    subs = np.where(is_user, index, values_of(sub)[record])
+    unread = np.isin(record, [at for at, found in opened.items() if not found.payloads])
+    unread[is_user] = np.concatenate(unkeyed)
+    subs = np.where(unread, without_row(subs), subs)
     return pa.RecordBatch.from_arrays(
         [
             pa.DictionaryArray.from_arrays(pa.array(keys), table),
             payloads,
             sequence.take(pa.array(record)),
-            pa.array(np.where(is_user, index, values_of(sub)[record])),
+            pa.array(subs),
             arrival.take(pa.array(record)),
         ],
         schema=SHARED_KEYS_SCHEMA,
@@ -137,32 +143,50 @@ def _replace_aggregates(records: pa.RecordBatch, opened: Mapping[int, _Opened]) 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The content of an aggregate: payloads, and each one's key by index into `table`; `size` is its size as rows."""
+    """The content of an aggregate: payloads, and each one's key by index into `table`; `size` is its size as rows.
 
-    table: list[str]
+    Without payloads its message cannot be opened.
+    """
+
+    table: list[str | None]
     keys: np.ndarray[Any, np.dtype[np.int64]]
     payloads: list[bytes]
     size: int
 
+    @property
+    def unkeyed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which user records have no key in the table."""
+        none = len(self.table) - 1 if self.table and self.table[-1] is None else -1
+        found: np.ndarray[Any, np.dtype[np.bool_]] = self.keys == none
+        return found
+
+
+_UNOPENED = _Opened([], np.empty(0, np.int64), [], 0)
+
 
 def _open_aggregate(payload: bytes, sequence: str) -> _Opened | None:
     """Decode an aggregate's user records; None if it is not an aggregate, or too large."""
-    message, digest = payload[len(MAGIC) : -_DIGEST], payload[-_DIGEST:]
-    if len(payload) <= len(MAGIC) + _DIGEST or _md5(message) != digest:
+    if not _is_aggregate(payload):
         return None
+    message = payload[len(MAGIC) : -_DIGEST]
     # Most streams have no aggregates, and protobuf has many modules.
     from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord, DecodeError, Outline
 
     try:
         outline = Outline.FromString(message)
-        hashes = len(outline.explicit_hash_key_table)
         longest = max(map(len, outline.partition_key_table), default=0)
-        entries = len(outline.partition_key_table) + hashes
+        entries = len(outline.partition_key_table) + len(outline.explicit_hash_key_table)
         size = len(outline.records) * (_ROW + longest) + entries * _KEY + len(message)
-        # Decoded only if they fit.
-        table = [key.decode() for key in outline.partition_key_table] if size <= _MOST else []
-        too_long = longest > 4 * _LONGEST_KEY or max(map(len, table), default=0) > _LONGEST_KEY
-        if size > _MOST and not too_long:
+        table: list[str | None] = []
+        if size <= _MOST:
+            # Decoded only if they fit.
+            texts = [key.decode(errors="replace") for key in outline.partition_key_table]
+            # What is not UTF-8 takes more.
+            size += len(outline.records) * max(
+                0, max((len(key.encode()) for key in texts), default=0) - longest
+            )
+            table += texts
+        if size > _MOST:
             log.warning(
                 "record %s is an aggregate of %d user records that would take up to %d MiB; it is delivered unsplit "
                 "(the limit is %d MiB; docs/aggregates.md)",
@@ -171,26 +195,58 @@ def _open_aggregate(payload: bytes, sequence: str) -> _Opened | None:
                 size >> 20,
                 _MOST >> 20,
             )
-        if size > _MOST or too_long or not table:
             return None
         del outline
         found = AggregatedRecord.FromString(message)
-    except (DecodeError, UnicodeDecodeError):
-        return None
-    if not found.records or not found.IsInitialized():
-        return None
+    except DecodeError:
+        found = None
+    if found is None or not found.records or not found.IsInitialized():
+        _warn_once(sequence)
+        return _UNOPENED
     keys: list[int] = []
     payloads: list[bytes] = []
-    named: list[int] = []
     for start in range(0, len(found.records), _AT_A_TIME):
         # Each access to a user record creates an object: access each one once, and not all at the same time.
         users = found.records[start : start + _AT_A_TIME]
         keys += [user.partition_key_index for user in users]
         payloads += [user.data for user in users]
-        named += [user.explicit_hash_key_index for user in users if user.HasField("explicit_hash_key_index")]
-    if max(keys) >= len(table) or max(named, default=-1) >= hashes:
-        return None
+    if max(keys) >= len(table):
+        keys = [min(key, len(table)) for key in keys]
+        table.append(None)
     return _Opened(table, np.array(keys, np.int64), payloads, size)
+
+
+def why_unreadable(data: bytes, sub: int) -> str:
+    """Return why a record cannot be decoded, as the reason of its failure, from its columns."""
+    if sub < UNREADABLE_SUB:
+        return text_of(Failure(Kind.UNREADABLE, "its partition key is not in the table of its aggregate"))
+    if _is_aggregate(data):
+        return text_of(Failure(Kind.UNREADABLE, _NOT_OPENED))
+    return why_not_decoded(data)
+
+
+def _is_aggregate(payload: bytes) -> bool:
+    message = payload[len(MAGIC) : -_DIGEST]
+    return (
+        len(payload) > len(MAGIC) + _DIGEST
+        and payload.startswith(MAGIC)
+        and _md5(message) == payload[-_DIGEST:]
+    )
+
+
+_NOT_OPENED = "an aggregate whose checksum is right, but its message is not one of user records"
+_told: set[str] = set()
+
+
+def _warn_once(sequence: str) -> None:
+    if not _told:
+        _told.add(sequence)
+        log.warning(
+            "record %s cannot be decoded: it is %s. It fails, and so does each like it, without another line "
+            "(docs/aggregates.md)",
+            sequence,
+            _NOT_OPENED,
+        )
 
 
 def _md5(message: bytes) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,10 @@ PLAIN_SUB = -1
 """Stands in `subSequenceNumber` for a record that is not aggregated."""
 
 UNREADABLE_SUB = -2
-"""Stands in `subSequenceNumber` for a record that cannot be decoded; its data is the JSON that Kinesis sent for it."""
+"""Stands in `subSequenceNumber` for a record that cannot be decoded; its data is the JSON that Kinesis sent for it.
+
+Lower numbers stand for user records of aggregates: see `without_row`.
+"""
 
 SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string())))
 """The same columns for batches with user records of aggregates, where many share a key."""
@@ -65,9 +68,17 @@ class Slice(NamedTuple):
         return self.batch.slice(self.start, self.num_rows)
 
 
+def without_row(subs: Any) -> Any:
+    """Return what stands in `subSequenceNumber` for records with these numbers that cannot be decoded.
+
+    It is its own inverse: -1 and -2 stand for each other, 0 and -3, 1 and -4.
+    """
+    return -subs - 3
+
+
 def unreadable_in(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the indexes of the records that cannot be decoded."""
-    return np.flatnonzero(values_of(batch.column(_SUB)) == UNREADABLE_SUB)
+    return np.flatnonzero(values_of(batch.column(_SUB)) < PLAIN_SUB)
 
 
 def select_readable(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -79,7 +90,8 @@ def select_readable(batch: pa.RecordBatch) -> pa.RecordBatch:
 def position_at(batch: pa.RecordBatch, index: int) -> RecordPosition:
     """Return the position of one record; negative indexes count from the end."""
     sub = batch.column(_SUB)[index].as_py()
-    return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), max(sub, PLAIN_SUB))
+    place = sub if sub >= PLAIN_SUB else without_row(sub)
+    return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), place)
 
 
 def arrival_at(batch: pa.RecordBatch, index: int) -> int:
@@ -89,7 +101,8 @@ def arrival_at(batch: pa.RecordBatch, index: int) -> int:
 
 def keys_in(batch: pa.RecordBatch) -> Keys:
     """Return the keys of all records, in order."""
-    sequence, sub = batch.column(_SEQUENCE), np.maximum(values_of(batch.column(_SUB)), PLAIN_SUB)
+    sequence, sub = batch.column(_SEQUENCE), values_of(batch.column(_SUB))
+    sub = np.where(sub < PLAIN_SUB, without_row(sub), sub)
     at = _offsets(sequence)
     n, width = len(sequence), int(at[1] - at[0]) if len(sequence) else 0
     if n and (np.diff(at) == width).all():

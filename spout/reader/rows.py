@@ -22,10 +22,10 @@ from pyspark.sql.types import (
 
 from kinesis_trident.common.arrow_columns import numbers, repeated, values_of
 from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
-from kinesis_trident.spout.kinesis.pages.decoding import why_unreadable
+from kinesis_trident.spout.kinesis.aggregation import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import (
+    PLAIN_SUB,
     RECORD_SCHEMA,
-    UNREADABLE_SUB,
     Slice,
     compact,
     copy_keys,
@@ -37,6 +37,7 @@ from kinesis_trident.spout.kinesis.record_batches import (
     portions,
     position_at,
     unreadable_in,
+    without_row,
 )
 from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import Keys, concatenate
@@ -175,7 +176,10 @@ class TurnRows:
             for at in unreadable_in(batch).tolist():
                 if at:
                     before, behind = int(ordinals[at - 1]), str(position_at(batch, at - 1))
-                where, reason = str(position_at(batch, at)), why_unreadable(batch.column("data")[at].as_py())
+                where, reason = (
+                    str(position_at(batch, at)),
+                    why_unreadable(batch.column("data")[at].as_py(), batch.column(_SUB)[at].as_py()),
+                )
                 prev = behind if before == ordinals[at] - 1 else None
                 if found and found[-1].last == prev and found[-1].text == reason:
                     one = found.pop()
@@ -191,7 +195,8 @@ class TurnRows:
             subs = values_of(one.batch.column("subSequenceNumber")).copy()
             for piece in unreadable:
                 first, last = RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)
-                subs[count_from(one.batch, first) : count_through(one.batch, last)] = UNREADABLE_SUB
+                some = subs[count_from(one.batch, first) : count_through(one.batch, last)]
+                some[some >= PLAIN_SUB] = without_row(some[some >= PLAIN_SUB])
             columns = one.batch.columns
             columns[_SUB] = numbers(subs)
             batch = pa.RecordBatch.from_arrays(columns, schema=one.batch.schema)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 import pytest
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 from thorough import cases
 
+from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
+from kinesis_trident.spout.kinesis.aggregation import MAGIC
 from kinesis_trident.spout.testing import aggregate
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -23,6 +27,10 @@ def fails_once(record):  # type: ignore[no-untyped-def]
         msg = f"{text} of {record.partitionKey}"
         raise ValueError(msg)
     return f"{text} {record.partitionKey} {record.subSequenceNumber}", record.attempt
+
+
+def sealed(message: bytes) -> bytes:
+    return MAGIC + message + hashlib.md5(message).digest()
 
 
 def users(*texts: str) -> bytes:
@@ -86,3 +94,37 @@ def test_aggregates_are_left_whole_without_the_option(stage: Stage) -> None:
 
     assert stage.drained(stage.parsed(parse, deaggregate="false")).batches[1] == [(data.hex(), -1)]
     assert stage.checkpoint_of().sub == -1
+
+
+def test_keys_that_no_service_takes_cost_no_user_record_beside_them(stage: Stage) -> None:
+    """Too long, cut in the middle of a character, or not in the table; and a message that cannot be opened."""
+    message = AggregatedRecord(partition_key_table=[b"user 1", b"u" * 300, b"cut \xc3"])
+    for number, index in enumerate((0, 1, 2, 7, 0)):
+        message.records.add(partition_key_index=index, data=b"good %d" % number)
+    where = put(stage, sealed(message.SerializeToString()))
+    broken = sealed(b"no message")
+    put(stage, broken)
+    put(stage, b"plain 5")
+
+    def told(record):  # type: ignore[no-untyped-def]
+        return f"{record.data.decode()} {record.partitionKey} {record.subSequenceNumber}", record.attempt
+
+    letters = stage.at("letters")
+    taken = stage.drained(stage.parsed(told, retryLimit=1, deadLetter=letters))
+    want = [
+        "good 0 user 1 0",
+        f"good 1 {'u' * 300} 1",
+        "good 2 cut \ufffd 2",
+        "good 4 user 1 4",
+        "plain 5 a -1",
+    ]
+    assert taken.texts == sorted(want)
+    unkeyed, unopened = sorted(stage.letters(), key=lambda letter: letter.data)
+    assert (unkeyed.data, unkeyed.partition_key, unkeyed.attempts) == (b"good 3", None, 2)
+    assert (unkeyed.sequence_number, unkeyed.sub_sequence_number) == (str(where.sequence), 3)
+    assert unkeyed.message_id == f"{stage.stream}/{stage.shard()}:{where}:3"
+    assert unkeyed.reasons[-1].reason == "UNREADABLE: its partition key is not in the table of its aggregate"
+    assert (unopened.data, unopened.partition_key, unopened.sub_sequence_number) == (broken, "a", -1)
+    assert unopened.reasons[-1].reason.startswith("UNREADABLE: an aggregate whose checksum is right, but")
+    assert stage.checkpoint_of().sub == -1
+    assert not stage.inflight_of().waiting

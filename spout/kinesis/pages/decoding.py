@@ -167,7 +167,7 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     return _page(_event_decoders, payload, answered)
 
 
-def why_unreadable(record: bytes) -> str:
+def why_not_decoded(record: bytes) -> str:
     """Return why a record, as JSON, cannot be decoded, as the reason of its failure."""
     try:
         _any_record(record)

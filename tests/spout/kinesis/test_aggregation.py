@@ -11,19 +11,25 @@ import pytest
 from aws_kinesis_agg.aggregator import RecordAggregator
 from hypothesis import example, given, settings, strategies as st
 
+from kinesis_trident.spout.kinesis import aggregation
 from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregate_page
+from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregate_page, why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     SHARED_KEYS_SCHEMA,
     UNREADABLE_SUB,
     compact,
     copy_keys,
+    keys_in,
     memory_of,
     most_memory,
     portions,
+    position_at,
+    unreadable_in,
+    without_row,
 )
 from kinesis_trident.spout.testing import aggregate
+from kinesis_trident.tracker.position_keys import position_of
 
 KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 USERS = st.lists(st.tuples(st.binary(max_size=20), KEYS), min_size=1, max_size=6)
@@ -132,33 +138,74 @@ def one_field_short(**fields: object) -> bytes:
     return packed
 
 
-def with_key(key: bytes) -> bytes:
-    message = AggregatedRecord(partition_key_table=[key])
-    message.records.add(partition_key_index=0, data=b"x")
-    packed: bytes = message.SerializeToString()
-    return packed
-
-
 @pytest.mark.parametrize(
     "message",
     [
         one_field_short(partition_key_index=0),
         one_field_short(data=b"x"),
-        one_field_short(partition_key_index=1, data=b"x"),
-        one_field_short(partition_key_index=2**64 - 1, data=b"x"),
-        one_field_short(partition_key_index=0, data=b"x", explicit_hash_key_index=0),
-        with_key(b"\xff"),
-        with_key(b"k" * 257),
-        b"",
         AggregatedRecord(partition_key_table=[b"k"]).SerializeToString(),
         b"\x0a\x09k",
         b"\x1a",
         b"just text",
     ],
 )
-def test_what_cannot_be_read_is_a_plain_record(message: bytes) -> None:
+def test_a_message_that_cannot_be_opened_is_a_record_that_cannot_be_decoded(
+    message: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aggregation, "_told", set())
     records = page([b"before", sealed(message), sealed(message), aggregate([(b"a", "k")])])
-    assert rows(deaggregate_page(records)) == split(records, {3: [(b"a", "k")]})
+    found = deaggregate_page(records)
+    want = split(records, {3: [(b"a", "k")]})
+    assert rows(found) == [want[0], *((*row[:3], UNREADABLE_SUB, row[4]) for row in want[1:3]), want[3]]
+    assert why_unreadable(want[1][1], UNREADABLE_SUB).startswith(
+        "UNREADABLE: an aggregate whose checksum is right"
+    )
+    assert [position_at(found, at).sub for at in range(4)] == [-1, -1, -1, 0]
+    (line,) = caplog.messages
+    assert line.startswith(f"record {want[1][2]} cannot be decoded: it is an aggregate")
+
+
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [
+        (b"k" * 257, "k" * 257),
+        ("é".encode() * 5_000, "é" * 5_000),
+        (b"cut \xc3", "cut \ufffd"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"half \xed\xa0\xbd", "half \ufffd\ufffd\ufffd"),
+        (b"", ""),
+    ],
+)
+def test_any_key_is_read(key: bytes, read: str) -> None:
+    message = AggregatedRecord(partition_key_table=[b"k", key])
+    for index in (0, 1, 0):
+        message.records.add(partition_key_index=index, data=b"%d" % index)
+    records = page([b"before", sealed(message.SerializeToString())])
+    found = deaggregate_page(records)
+    assert rows(found) == split(records, {1: [(b"0", "k"), (b"1", read), (b"0", "k")]})
+    assert [batch.schema for batch in portions(found)] == [RECORD_SCHEMA]
+
+
+@pytest.mark.parametrize("index", [1, 2**64 - 1])
+def test_a_user_record_without_a_key_in_the_table_fails_alone(index: int) -> None:
+    records = page([b"before", sealed(one_field_short(partition_key_index=index, data=b"x")), b"after"])
+    found = deaggregate_page(records)
+    want = split(records, {1: [(b"fine", "k"), (b"x", "")]})
+    want[2] = (None, *want[2][1:3], without_row(1), want[2][4])  # type: ignore[assignment]
+    assert rows(found) == want
+    assert unreadable_in(found).tolist() == [2]
+    places = [position_at(found, at) for at in range(4)]
+    assert [place.sub for place in places] == [-1, 0, 1, -1]
+    assert [position_of(key) for key in keys_in(found)] == places
+    assert (
+        why_unreadable(b"x", without_row(1))
+        == "UNREADABLE: its partition key is not in the table of its aggregate"
+    )
+
+
+def test_an_explicit_hash_key_that_is_not_in_the_table_is_of_no_concern() -> None:
+    records = page([sealed(one_field_short(partition_key_index=0, data=b"x", explicit_hash_key_index=0))])
+    assert rows(deaggregate_page(records)) == split(records, {0: [(b"fine", "k"), (b"x", "k")]})
 
 
 @settings(deadline=None)
@@ -178,7 +225,7 @@ def test_no_message_makes_it_fail(message: bytes) -> None:
     records = page([sealed(message), b"after"])
     found = rows(deaggregate_page(records))
     assert found[-1] == rows(records)[-1]
-    assert found[0][3] in {-1, 0}
+    assert found[0][3] in {-1, UNREADABLE_SUB, 0, without_row(0)}
 
 
 def test_records_without_a_key_beside_user_records_with_their_own() -> None:

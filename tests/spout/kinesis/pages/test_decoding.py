@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.answers import read_body, server_time
-from kinesis_trident.spout.kinesis.pages.decoding import page_of, page_of_event, why_unreadable
+from kinesis_trident.spout.kinesis.pages.decoding import page_of, page_of_event, why_not_decoded
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     UNREADABLE_SUB,
@@ -191,7 +191,7 @@ def test_a_record_that_cannot_be_decoded_stays_json_in_its_place(
     assert [row["subSequenceNumber"] for row in rows] == [-1, -1, UNREADABLE_SUB, -1]
     assert json.loads(rows[2]["data"]) == records[2]
     assert rows[2]["partitionKey"] is None
-    assert why_unreadable(rows[2]["data"]).startswith("UNREADABLE: ")
+    assert why_not_decoded(rows[2]["data"]).startswith("UNREADABLE: ")
     assert [row["data"] for row in rows if row["subSequenceNumber"] == -1] == [b"\0\1"] * 3
     assert position_at(page.records, 2) == RecordPosition(11)
     assert [int(one) for one in unreadable_in(page.records)] == [2]
