@@ -13,8 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -104,9 +104,14 @@ class SubscriptionPager(ShardPager):
         return self._events is not None and self._events.is_open and not self.drained
 
     def leave(self) -> None:
-        """End a turn, and keep the subscription open for the next one."""
+        """End a turn, and keep the subscription open for the next one, with what the turn has left of an event."""
         assert self._events is not None
-        self._events.leave()
+        self._start, self.page = self._resume, None
+        if self._left is not None:
+            page, records = self._left
+            self._left = replace(page, records=records), records
+        self._events.leave(LeftEvent(self._left, self._rest))
+        self._left = self._rest = None
 
     def go_on(self, position: Position, closing: Closing, calls: ShardCalls) -> None:
         """Begin the next turn of the shard with the subscription that was kept open.
@@ -115,7 +120,7 @@ class SubscriptionPager(ShardPager):
         """
         assert self._events is not None
         self._closing, self._calls = closing, calls
-        self._start, self.page = self._resume, None
+        self._left, self._rest = self._events.use()
         self._overtaken = _is_before(self.position, position)
         if self._overtaken:
             self.position = self._start = position
@@ -125,7 +130,6 @@ class SubscriptionPager(ShardPager):
             self._left = page, select_from(records, position)
         self._given = False
         self._earlier = self._events.waiting
-        self._events.use()
 
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
         """See `ShardPager.next`: the next event, whatever its size. A subscription that has ended is renewed there."""
@@ -294,8 +298,28 @@ class Subscription(Protocol):
         ...
 
 
+class LeftEvent(NamedTuple):
+    """What a turn has left of an event: records that did not fit, and a page of which parts are still to be split."""
+
+    left: tuple[Page, pa.RecordBatch] | None = None
+    rest: tuple[Page, bool] | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the memory that they keep, also of records around them."""
+        return sum(
+            one[0].records.get_total_buffer_size() for one in (self.left, self.rest) if one is not None
+        )
+
+
+_NOTHING = LeftEvent()
+
+
 class EventMemory:
-    """The bytes of all buffered events of a process; whoever has an empty buffer may always read one event."""
+    """The bytes of all events of a process that wait for a turn, or were left by one.
+
+    Whoever has neither may always read one event.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -324,6 +348,7 @@ class BufferedEvents:
         self._most = most
         self._clock = clock
         self._events: deque[Page] = deque()
+        self._left = _NOTHING
         self._end: KinesisError | None = None
         self._over = False
         self._closed = False
@@ -359,20 +384,34 @@ class BufferedEvents:
                 raise self._end
             return None
 
-    def use(self) -> None:
-        """Begin to use it again."""
-        self._unused_since = None
+    def use(self) -> LeftEvent:
+        """Begin to use it again; return what the turn before has left."""
+        with self._memory.changed:
+            self._unused_since = None
+            left, self._left = self._left, _NOTHING
+            self._memory.held -= left.size
+            return left
 
-    def leave(self) -> None:
-        """Let it collect events for a later turn, for a limited time."""
-        self._unused_since = self._clock()
+    def leave(self, left: LeftEvent = _NOTHING) -> None:
+        """Let it collect events for a later turn, for a limited time, behind what this turn has left.
+
+        If there is no memory for what is left, it ends: the next turn reads that again.
+        """
+        with self._memory.changed:
+            self._unused_since = self._clock()
+            self._left = left
+            self._memory.held += left.size
+            is_useless = self._over or (left.size > 0 and self._memory.held > self._most)
+        if is_useless:
+            self.close()
 
     def close(self) -> None:
         """Drop its events, and end it when the thread that reads them wakes: a read in progress holds its socket."""
         with self._memory.changed:
             self._closed = True
-            self._memory.held -= sum(page.records.nbytes for page in self._events)
+            self._memory.held -= sum(page.records.nbytes for page in self._events) + self._left.size
             self._events.clear()
+            self._left = _NOTHING
             self._memory.changed.notify_all()
 
     def _read(self) -> None:
@@ -391,12 +430,16 @@ class BufferedEvents:
             self._source.close()
             with self._memory.changed:
                 self._over = True
+                is_left = self._unused_since is not None
                 self._memory.changed.notify_all()
+            if is_left:
+                # No turn goes on with one that has ended.
+                self.close()
 
     def _has_room(self) -> bool:
         """Wait until an event may be read; False if none is wanted any more."""
         with self._memory.changed:
-            while not self._closed and self._events and self._memory.held >= self._most:
+            while not self._closed and (self._events or self._left.size) and self._memory.held >= self._most:
                 if self._is_unused():
                     break
                 self._memory.changed.wait(UNUSED)

@@ -10,7 +10,7 @@ import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page
-from kinesis_trident.spout.reader.fan_out import UNUSED, BufferedEvents, EventMemory
+from kinesis_trident.spout.reader.fan_out import UNUSED, BufferedEvents, EventMemory, LeftEvent
 from kinesis_trident.spout.testing import FakeTime
 
 EVENT = 1000
@@ -106,6 +106,43 @@ def test_the_memory_bounds_all_of_them_but_an_empty_one_may_always_read(source: 
     assert taken(others, 9) == [str(number) for number in range(9)]
     until(lambda: memory.held == 0)
     other.events.put(None)
+
+
+def left_of(size: int) -> LeftEvent:
+    """Return the last record of an event of so many bytes."""
+    records = pa.record_batch({"data": pa.array([bytes(size - 10), bytes(10)], pa.binary())})
+    return LeftEvent((Page(records.slice(1), None, 0, 10), records.slice(1)))
+
+
+def test_what_a_turn_leaves_of_an_event_counts_whole_until_it_is_used(source: Pushed) -> None:
+    memory = EventMemory()
+    events = BufferedEvents(source, memory, 2 * EVENT)
+    left = left_of(EVENT)
+    events.leave(left)
+    assert EVENT <= memory.held == left.size < 2 * EVENT
+    source.push(1, 2)
+    until(lambda: events.waiting == 1)
+    # There is no room for the second one.
+    assert events.use() is left
+    until(lambda: events.waiting == 2)
+    assert taken(events, 2) == ["1", "2"]
+    assert memory.held == 0
+
+
+def test_what_is_left_beyond_the_memory_is_dropped_with_the_subscription(source: Pushed) -> None:
+    memory, others = EventMemory(), [Pushed() for _ in range(12)]
+    for other in others:
+        BufferedEvents(other, memory, 4 * EVENT).leave(left_of(EVENT))
+    assert memory.held <= 4 * EVENT
+    for other in others:
+        other.events.put(None)
+    # Those that end keep nothing: no turn goes on with them.
+    until(lambda: memory.held == 0)
+    events = BufferedEvents(source, memory, 4 * EVENT)
+    source.events.put(None)
+    until(lambda: not events.is_open)
+    events.leave(left_of(EVENT))
+    assert memory.held == 0
 
 
 def test_one_that_nobody_uses_ends_and_gives_its_memory_back(source: Pushed) -> None:
