@@ -18,6 +18,7 @@ from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
 from kinesis_trident.spout.reader.polling import Pager
+from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,9 @@ def _look(
     There are none if the range has none, or only after many empty answers.
     """
     limiter = shard_limiter(options, part.stream, part.shard)
+    if isinstance(start, At | After) and start.record.sub >= 0:
+        # Aggregates stay whole here.
+        start = At(RecordPosition(start.record.sequence))
     cursor = ShardCursor(start)
     pager = Pager(kinesis, part.stream, part.shard, cursor, limiter, deaggregate=False, closed=part.closed)
     patient = try_again(options)

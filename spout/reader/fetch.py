@@ -301,7 +301,7 @@ class ShardFetcher:
     ) -> bool:
         """Offer a range's records to the picker; tell whether the range was read to its end."""
         pager = self._pager(ShardCursor(start_of(group[0])))
-        last = group[-1].last_position
+        last, delivered = group[-1].last_position, [run.last for run in group]
         count = size = 0
         # A single run bounds the number of records to read.
         most = _span(group[0]) if len(group) == 1 else _OTHERS * sum([run.count for run in group])
@@ -317,7 +317,7 @@ class ShardFetcher:
                 if max_bytes is None:
                     raise
                 return False
-            check_whole(records, [run.last for run in group], self._where)
+            check_whole(records, delivered, self._where)
             # Later records belong to another range, which reads them itself.
             picker.offer(records.slice(0, count_through(records, last)))
             count += records.num_rows

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.common.per_process import PerProcess
+from kinesis_trident.spout.failed_records.retry_ranges import check_start
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
     Kinesis,
@@ -166,6 +167,8 @@ class ShardPager(ABC):
                 part, lag = page.records.slice(0, taken), max(1, page.behind_ms or 0)
                 page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
             page = replace(page, size=payload_size(page.records))
+        else:
+            check_start(records, self.position, f"stream {self._stream!r}, shard {self._shard}")
         self.page, self.drained = page, ended
         records = select_from(records, self.position)
         if records.num_rows:

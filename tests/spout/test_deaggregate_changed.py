@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 
+from kinesis_trident.spout.batch.batch_read import _ranges
+from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS
+from kinesis_trident.spout.batch.range_read import read_range
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.positions import ShardEnd
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis, aggregate
 
@@ -120,3 +126,33 @@ def test_a_plan_of_a_release_that_did_not_say_is_read_as_the_option_says(
     assert offset.pop("deaggregate") is False
     query.checkpoint.offsets[-1] = json.dumps(offset)
     assert len(read(query)) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "sub", "is_inside"),
+    [("AFTER", 0, True), ("AFTER", 1, True), ("AFTER", 2, False), ("AT", 2, True), ("AT", 1, True)],
+)
+def test_a_start_inside_of_an_aggregate_leaves_out_nothing(
+    lives: Lives, kinesis: MemoryKinesis, kind: str, sub: int, is_inside: bool
+) -> None:
+    sequence = kinesis._stream.shard(A).records[1].sequence
+    start = f'{{"orders": {{"{A}": "{kind}_SEQUENCE_NUMBER {sequence}:{sub}"}}}}'
+    options = SourceOptions.parse_batch(
+        {"streamName": "orders", "minFetchPeriod": "0ms", "deaggregate": "false", "startingPosition": start}
+    )
+    (whole,) = _ranges(options, kinesis, "orders", 2**42, NO_FILTERS)
+    batch = read_range(kinesis, options, replace(whole, end=ShardEnd()))
+    query = lives.begin(kinesis, deaggregate="false", startingPosition=start)
+    query.planned()
+    if is_inside:
+        with pytest.raises(
+            DeaggregateChangedError, match="inside of an aggregate, and deaggregate=false would leave"
+        ):
+            list(batch)
+        with pytest.raises(
+            DeaggregateChangedError, match=f"the rest of it, up to {sequence}:2. Set deaggregate=true"
+        ):
+            read(query)
+    else:
+        assert [data for rows in batch for data in rows.column("data").to_pylist()] == [b"2"]
+        assert [data for _, data in read(query)] == [b"2"]

@@ -290,7 +290,7 @@ class TipProbe:
         if isinstance(position, AtTimestamp):
             records = select_from(records, position)
         elif isinstance(position, After | At) and position.record.sub >= 0:
-            records = select_from(deaggregate_page(records) if self._deaggregate else records, position)
+            records = select_from(deaggregate_page(records), position)
         return records
 
     def _note_answer(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:

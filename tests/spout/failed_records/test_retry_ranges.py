@@ -6,7 +6,13 @@ import pytest
 from found_records import payloads_by_run, records, served
 from hypothesis import given, strategies as st
 
-from kinesis_trident.spout.failed_records.retry_ranges import Picker, gather, start_of
+from kinesis_trident.spout.failed_records.retry_ranges import (
+    DeaggregateChangedError,
+    Picker,
+    check_whole,
+    gather,
+    start_of,
+)
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -90,3 +96,35 @@ def test_a_page_is_copied_once_however_many_runs_take_of_it() -> None:
     (copied,) = picker.records.batches()
     # The records that are of no run are not held with them.
     assert copied.column("data").buffers()[2].size < 250 * 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(10, 99), st.integers(-1, 3)), max_size=30),
+    st.sets(st.tuples(st.integers(1, 120), st.integers(-1, 2)), max_size=30),
+)
+def test_a_record_that_was_delivered_whole_is_never_split(
+    page: list[tuple[int, int]], delivered: set[tuple[int, int]]
+) -> None:
+    positions = sorted({RecordPosition(*one) for one in page})
+    texts = [str(one) for one in sorted(RecordPosition(*one) for one in delivered)]
+    split = {one.sequence for one in positions if one.sub == 0}
+    wrong = [text for text in texts if ":" not in text and int(text) in split]
+    batch = records(positions)
+    if wrong:
+        with pytest.raises(DeaggregateChangedError, match=f"record {wrong[0]} was delivered"):
+            check_whole(batch, texts, "here")
+    else:
+        check_whole(batch, texts, "here")
+
+
+def test_only_the_runs_within_a_page_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be very many runs, and a page for each few of them."""
+    looked: list[str] = []
+    parse = RecordPosition.parse
+    monkeypatch.setattr(RecordPosition, "parse", lambda text: looked.append(text) or parse(text))
+    check_whole(
+        records([RecordPosition(5_000, sub) for sub in range(5)]),
+        [f"{n}:0" for n in range(1000, 9000)],
+        "here",
+    )
+    assert len(looked) < 60
