@@ -24,9 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.common.arrow_columns import values_of
-from kinesis_trident.spout.kinesis.pages.decoding import why_not_decoded
+from kinesis_trident.spout.kinesis.pages.decoding import undecoded, why_not_decoded
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA, UNREADABLE_SUB, without_row
-from kinesis_trident.tracker.failure import Failure, Kind, text_of
 from kinesis_trident.tracker.spread import spread
 
 log = logging.getLogger(__name__)
@@ -219,9 +218,9 @@ def _open_aggregate(payload: bytes, sequence: str) -> _Opened | None:
 def why_unreadable(data: bytes, sub: int) -> str:
     """Return why a record cannot be decoded, as the reason of its failure, from its columns."""
     if sub < UNREADABLE_SUB:
-        return text_of(Failure(Kind.UNREADABLE, "its partition key is not in the table of its aggregate"))
+        return undecoded("its partition key is not in the table of its aggregate")
     if _is_aggregate(data):
-        return text_of(Failure(Kind.UNREADABLE, _NOT_OPENED))
+        return undecoded(_NOT_OPENED)
     return why_not_decoded(data)
 
 

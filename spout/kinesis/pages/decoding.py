@@ -172,8 +172,13 @@ def why_not_decoded(record: bytes) -> str:
     try:
         _any_record(record)
     except (*UNREADABLE, ValueError, OverflowError) as error:
-        return text_of(Failure(Kind.UNREADABLE, make_reason(str(error))))
-    return text_of(Failure(Kind.UNREADABLE, "this version can decode it, an earlier one could not"))
+        return undecoded(make_reason(str(error)))
+    return undecoded("this version can decode it, an earlier one could not")
+
+
+def undecoded(why: str) -> str:
+    """Return the reason of the failure of a record that cannot be decoded."""
+    return text_of(Failure(Kind.UNREADABLE, why))
 
 
 def _page(decoders: _Decoders, body: bytes | memoryview, answered: int | None) -> Page:
