@@ -8,8 +8,9 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.errors import BoltError, OperatorError, TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.common.errors import KinesisTridentError
 
 
 def count_needed(function: Callable[..., Any]) -> int | None:
@@ -25,6 +26,62 @@ def count_needed(function: Callable[..., Any]) -> int | None:
         return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(one.kind in positional and one.default is one.empty for one in parameters)
+
+
+def check_runs(
+    what: str,
+    function: Callable[..., Any],
+    *,
+    yields: bool = False,
+    refusal: type[BoltError] = TopologyError,
+) -> None:
+    """Check that calling a function runs it: `async def` and generator functions only make an object that nobody runs.
+
+    Args:
+        what: the function, in messages.
+        function: a function, a method, or an object that is called.
+        yields: what the function yields is taken, so it may be a generator function.
+        refusal: the class of the error.
+
+    Raises:
+        BoltError: it would not run.
+    """
+    for one in (function, None if inspect.isroutine(function) else type(function).__call__):
+        if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
+            msg = (
+                f"{what} is async, so nobody would await it. Define it with def, and call asyncio.run() in it"
+            )
+            raise refusal(msg)
+        if inspect.isgeneratorfunction(one) and not yields:
+            msg = f"{what} has a yield, so calling it runs nothing. Return its value, or emit it, in place of yield"
+            raise refusal(msg)
+
+
+def refuse_returned(what: str, returned: object, refusal: type[KinesisTridentError] = OperatorError) -> None:
+    """Refuse what a call returns that nobody reads.
+
+    Raises:
+        KinesisTridentError: it returned something; `refusal` is the class.
+    """
+    if returned is None:
+        return
+    if inspect.iscoroutine(returned):
+        returned.close()
+    msg = (
+        f"{what} returned {type(returned).__name__}, expected None. Returned or yielded values are lost: emit them, "
+        "and write no async and no yield"
+    )
+    raise refusal(msg)
+
+
+def refuse_not_run(what: str, returned: object, refusal: type[KinesisTridentError] = OperatorError) -> None:
+    """Refuse a coroutine or a generator as an answer: it is code that nobody has run.
+
+    Raises:
+        KinesisTridentError: the answer is one; `refusal` is the class.
+    """
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        refuse_returned(what, returned, refusal)
 
 
 def check_call(what: str, function: Callable[..., Any], given: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.calls import count_needed
+from kinesis_trident.bolt.calls import check_runs, count_needed, refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
@@ -74,8 +74,11 @@ class Reliable:
         A `GlueDecoder` decodes records by their schemas in a registry.
 
         Raises:
-            OperatorError: the schema cannot be used.
+            OperatorError: the schema cannot be used, or the function is async or yields.
         """
+        if not isinstance(function, Decodes):
+            name = getattr(function, "__name__", type(function).__name__)
+            check_runs(f"operator {name}: the function", function, refusal=OperatorError)
         return replace(self, steps=(*self.steps, step_for(function, schema, self.options)))
 
     def for_each_batch(self, write: Write, *, batch_retries: int | None = None) -> ReliableSink:
@@ -109,6 +112,7 @@ class _Writer:
 
     def __init__(self, write: Write) -> None:
         self.name = getattr(write, "__name__", type(write).__name__)
+        check_runs(self.name, write, refusal=OperatorError)
         needed = count_needed(write)
         self.with_outcomes = needed in (None, 3)
         if needed not in (None, 2, 3):
@@ -117,10 +121,8 @@ class _Writer:
         self._write = write
 
     def __call__(self, rows: DataFrame, txid: int, outcomes: Outcomes) -> None:
-        if self.with_outcomes:
-            self._write(rows, txid, outcomes)
-        else:
-            self._write(rows, txid)
+        given = (rows, txid, outcomes) if self.with_outcomes else (rows, txid)
+        refuse_not_run(self.name, self._write(*given))
 
 
 @dataclass(frozen=True, slots=True)

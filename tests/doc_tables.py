@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructT
 from who_writes import callers, writers
 
 from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind
+from kinesis_trident.bolt.steps.poison import POISONS
 from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
@@ -184,7 +185,7 @@ def kind_row(of: type[DataType], kind: ColumnKind) -> tuple[str, str, str, str, 
     made = {ArrayType: "array", MapType: "map", StructType: "struct", DecimalType: "decimal"}.get(
         of
     ) or of().simpleString()
-    poison = kind.poison.words if kind.poison else ""
+    poison = POISONS[of].words if of in POISONS else ""
     if kind.strict:
         poison = f"{NOT_FINITE.words}, where it counts"
     elif not kind.sql:

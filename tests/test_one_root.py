@@ -22,6 +22,7 @@ CAUGHT = {
     "NewerVersionError",
     "NotPlannedError",
     "ProtocolError",
+    "UnfitError",
     "UnreadableError",
 }
 """They never leave the package: whoever calls what raises them catches them, and says what follows."""

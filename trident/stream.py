@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.calls import check_runs
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.storm.unsupported import StormNames
@@ -315,6 +316,7 @@ class Stream(TupleOperations, _Aggregations):
                 "TridentTopology(spark): then kinesis_trident.testing.run_topology runs it there, too"
             )
             raise TopologyError(msg)
+        check_runs(name, function)
         try:
             result = function(SparkSession.builder.getOrCreate().createDataFrame([], self.schema))
             schema = result.schema

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from reprlib import repr as short_repr
-from typing import Any
+from threading import get_ident
+from typing import Any, NoReturn
 
+import numpy as np
+
+from kinesis_trident.bolt.steps.fits import by_name
 from kinesis_trident.trident.errors import OperationError
-
-_NO_LIST = -1
 
 
 class TridentTuple:
@@ -59,33 +61,68 @@ class TridentCollector:
     even if the operation has caught it.
     """
 
-    __slots__ = ("_operation", "_width", "refused", "rows")
+    __slots__ = ("_fields", "_operation", "_thread", "refused", "rows")
 
-    def __init__(self, operation: str, width: int) -> None:
+    def __init__(self, operation: str, fields: Sequence[str]) -> None:
         self._operation = operation
-        self._width = width
+        self._fields = fields
+        self._thread: int | None = get_ident()
         self.rows: list[tuple[Any, ...]] = []
         self.refused: OperationError | None = None
 
     def emit(self, values: Sequence[Any]) -> None:
-        """Emit one tuple.
+        """Emit one tuple; of a value that has names, such as a dict or a Row, the parts go by the names of the fields.
 
         Raises:
-            OperationError: the number of values differs from that of the fields.
+            OperationError: the number of values differs from that of the fields, a field is missing, or the call for
+                which the collector was given is over, or is that of another thread.
         """
-        try:
-            width = _NO_LIST if isinstance(values, str | bytes) else len(values)
-        except TypeError:
-            width = _NO_LIST
-        if width != self._width:
-            count = "no list" if width == _NO_LIST else f"{width} values"
-            msg = (
-                f"{self._operation}: emitted {count}, {short_repr(values)}, but declares {self._width} new fields. "
-                "Emit a list with one value for each"
-            )
-            self.refused = OperationError(msg)
-            raise self.refused
+        if get_ident() != self._thread:
+            self._refuse_late()
+        if type(values) is not list and type(values) is not tuple:
+            values = self._in_order(values)
+        if len(values) != len(self._fields):
+            self._refuse(f"{len(values)} values, {short_repr(values)}")
         self.rows.append(tuple(values))
+
+    def open(self) -> None:
+        """Take what this thread emits, until `close`."""
+        self._thread = get_ident()
+
+    def close(self) -> None:
+        """Refuse what is emitted from now on: the call is over."""
+        self._thread = None
+
+    def _in_order(self, values: Any) -> Sequence[Any]:
+        try:
+            named = by_name(values, self._fields)
+        except KeyError as error:
+            self._refuse(f"{short_repr(values)}, which has no {error.args[0]!r}")
+        if named is not None:
+            return named
+        in_order = isinstance(values, Sequence | np.ndarray | TridentTuple) and not isinstance(
+            values, str | bytes
+        )
+        if not in_order:
+            self._refuse(f"no list, {short_repr(values)}")
+        found: Sequence[Any] = values
+        return found
+
+    def _refuse(self, emitted: str) -> NoReturn:
+        names = f" ({', '.join(self._fields)})" if self._fields else ""
+        msg = (
+            f"{self._operation}: emitted {emitted}, but declares {len(self._fields)} new fields{names}. Emit a list "
+            "with one value for each"
+        )
+        self.refused = OperationError(msg)
+        raise self.refused
+
+    def _refuse_late(self) -> NoReturn:
+        msg = (
+            f"{self._operation}: emitted outside of the call that was given the collector: after its end, or in "
+            "another thread. Emit before the call returns, in its own thread"
+        )
+        raise OperationError(msg)
 
 
 def tuples_of(fields: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> list[TridentTuple]:

@@ -26,7 +26,8 @@ from kinesis_trident.bolt.registry.formats import (
     with_exact_numbers,
 )
 from kinesis_trident.bolt.registry.framing import HEADER_BYTES, Frames, frames_of, name_of, split_frame
-from kinesis_trident.bolt.steps.columns import Record, checked
+from kinesis_trident.bolt.steps.border import fitting
+from kinesis_trident.bolt.steps.columns import Record
 from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts
 from kinesis_trident.common.arrow_columns import column_of, numbers
 from kinesis_trident.common.per_process import PerProcess
@@ -378,12 +379,12 @@ class GlueStep:
         rows = rows[good]
         of_fields = dict(zip([one.name for one in wanted], columns, strict=True))
         try:
-            return checked(
-                [self._column(batch, one, schema, of_fields, rows) for one in self.schema], self.schema
-            ), rows
+            found = {one.name: self._column(batch, one, schema, of_fields, rows) for one in self.schema}
         except Exception:
             # One by one the record fails whose value it is.
             return None
+        made, _, unfit = fitting(found, len(rows), self.schema)
+        return None if unfit else (made, rows)
 
     def _column(
         self,

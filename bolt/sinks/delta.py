@@ -30,7 +30,7 @@ from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
 from kinesis_trident.bolt.sinks.fitting import Fitting
-from kinesis_trident.bolt.sinks.kinds import EMPTY, ColumnCheck, refuse_no_columns, refuse_partitions
+from kinesis_trident.bolt.sinks.kinds import EMPTY, refuse_no_columns, refuse_partitions
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
     FileWriter,
@@ -40,6 +40,7 @@ from kinesis_trident.bolt.sinks.table_files import (
     partition_values,
     write_files,
 )
+from kinesis_trident.bolt.steps.poison import ColumnCheck
 from kinesis_trident.checkpoint.model.layout import Layout, name_of_home
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.bolt.sinks.kinds import ColumnCheck, Mask
+from kinesis_trident.bolt.steps.poison import ColumnCheck, Mask
 from kinesis_trident.common.arrow_columns import booleans, find_invalid_texts, values_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
 

@@ -24,7 +24,7 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import MARK, Batch, WriterMark
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.sinks.commit import Files, add, changed_files
-from kinesis_trident.bolt.sinks.kinds import NAN, ColumnCheck
+from kinesis_trident.bolt.sinks.kinds import NAN
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.bolt.sinks.table_files import (
     FileWriter,
@@ -34,6 +34,7 @@ from kinesis_trident.bolt.sinks.table_files import (
     partition_values,
     write_files,
 )
+from kinesis_trident.bolt.steps.poison import ColumnCheck
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import MissingNameError, parquet_options
 

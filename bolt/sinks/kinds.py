@@ -6,39 +6,27 @@ databases and other readers do not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from kinesis_trident.bolt.errors import SinkError
-from kinesis_trident.common.arrow_columns import find_invalid_texts, values_of
-from kinesis_trident.common.instants import find_outside_calendar
-
-Mask = npt.NDArray[np.bool_]
-Find = Callable[[pa.Array], Mask | None]
-"""Returns which values of a column are wrong, or None if none is: nearly all columns are right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Poison:
-    """Values of a type with which a row fails alone.
-
-    Attributes:
-        words: what such a value is.
-        find: finds them.
-    """
-
-    words: str
-    find: Find
+from kinesis_trident.bolt.steps.poison import (
+    ColumnCheck,
+    Mask,
+    Poison,
+    parts_of,
+    types_within,
+    unreadable_within,
+)
+from kinesis_trident.common.arrow_columns import values_of
 
 
 def _find_infinite(column: pa.Array) -> Mask | None:
@@ -79,8 +67,6 @@ DOUBLE = 15
 
 TOO_EXACT = Poison(f"a number of more than {DOUBLE} digits", _find_too_exact)
 EMPTY = Poison("an empty text, which is null there", _find_empty)
-NO_TEXT = Poison("no valid UTF-8", find_invalid_texts)
-NO_TIME = Poison("no time of the years 1 to 9999", find_outside_calendar)
 NOT_FINITE = Poison("no finite number", _find_infinite)
 NAN = Poison("no number", _find_nan)
 NULL = Poison("null", _find_null)
@@ -94,21 +80,19 @@ class ColumnKind:
         sql: the Python types of the values of a database's columns that take it; none if a database has no such.
         new: the column of a new table of a database, by its name in SQLAlchemy.
         partitions: a new table can be partitioned by its values.
-        poison: values with which a row fails alone, in every sink.
         strict: values with which a row fails alone in some columns: see `checks_of`.
     """
 
     sql: tuple[type, ...] = ()
     new: str = ""
     partitions: bool = False
-    poison: Poison | None = None
     strict: bool = False
 
 
 _WHOLE, _BROKEN = (int, Decimal), (float, Decimal)
 
 KINDS: Mapping[type[T.DataType], ColumnKind] = {
-    T.StringType: ColumnKind(sql=(str, UUID), new="Text", partitions=True, poison=NO_TEXT),
+    T.StringType: ColumnKind(sql=(str, UUID), new="Text", partitions=True),
     T.BooleanType: ColumnKind(sql=(bool,), new="Boolean", partitions=True),
     T.ByteType: ColumnKind(sql=_WHOLE, new="SmallInteger", partitions=True),
     T.ShortType: ColumnKind(sql=_WHOLE, new="SmallInteger", partitions=True),
@@ -117,9 +101,9 @@ KINDS: Mapping[type[T.DataType], ColumnKind] = {
     T.DecimalType: ColumnKind(sql=(Decimal,), new="Numeric"),
     T.FloatType: ColumnKind(sql=_BROKEN, new="Double", strict=True),
     T.DoubleType: ColumnKind(sql=_BROKEN, new="Double", strict=True),
-    T.DateType: ColumnKind(sql=(date,), new="Date", partitions=True, poison=NO_TIME),
-    T.TimestampType: ColumnKind(sql=(datetime,), new="DateTime", poison=NO_TIME),
-    T.TimestampNTZType: ColumnKind(sql=(datetime,), new="DateTime", poison=NO_TIME),
+    T.DateType: ColumnKind(sql=(date,), new="Date", partitions=True),
+    T.TimestampType: ColumnKind(sql=(datetime,), new="DateTime"),
+    T.TimestampNTZType: ColumnKind(sql=(datetime,), new="DateTime"),
     T.BinaryType: ColumnKind(sql=(bytes,), new="LargeBinary"),
     # What is in these is checked as it is outside of them.
     T.ArrayType: ColumnKind(),
@@ -127,45 +111,6 @@ KINDS: Mapping[type[T.DataType], ColumnKind] = {
     T.StructType: ColumnKind(),
 }
 """All types that a sink takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnCheck:
-    """Finds the rows whose value of a column is wrong, also where it is within the column's values.
-
-    Attributes:
-        column: its name.
-        name: the same, with the names of the fields that lead to the value.
-        poison: the values.
-        path: of the value: the number of a field, or None for the elements of an array or a map.
-    """
-
-    column: str
-    name: str
-    poison: Poison
-    path: tuple[int | None, ...] = ()
-
-    def __call__(self, column: pa.Array) -> Mask | None:
-        """Return which rows are wrong; None if none is."""
-        return _find_within(column, self.path, self.poison.find)
-
-
-def _find_within(column: pa.Array, path: Sequence[int | None], find: Find) -> Mask | None:
-    if not path:
-        return find(column)
-    if path[0] is not None:
-        return _find_within(pc.struct_field(column, path[0]), path[1:], find)
-    if pa.types.is_map(column.type):
-        # Arrow has no other way to the entries of a part of a map.
-        entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-        column = column.cast(pa.list_(entry))
-    found = _find_within(pc.list_flatten(column), path[1:], find)
-    if found is None:
-        return None
-    lengths = values_of(pc.list_value_length(column).fill_null(0))
-    wrong = np.zeros(len(column), np.bool_)
-    wrong[np.repeat(np.arange(len(column)), lengths)[found]] = True
-    return wrong
 
 
 def checks_of(
@@ -181,45 +126,25 @@ def checks_of(
     found: list[ColumnCheck] = []
     for field in schema.fields:
         if field.name in columns:
-            found += (
-                ColumnCheck(field.name, name, poison, path)
-                for name, poison, path in _poisons_within(field.name, field.dataType, ())
-            )
+            found += _checks_within(field.name, field.dataType)
             if field.name in strict and (kind := kind_of(field.dataType)) and kind.strict:
                 found.append(ColumnCheck(field.name, field.name, strict[field.name]))
     return found
 
 
-def _poisons_within(
-    name: str, of: T.DataType, path: tuple[int | None, ...]
-) -> Iterator[tuple[str, Poison, tuple[int | None, ...]]]:
-    kind = kind_of(of)
-    if kind is not None and kind.poison is not None:
-        yield name, kind.poison, path
-    match of:
-        case T.StructType():
-            for number, field in enumerate(of.fields):
-                if not field.nullable:
-                    yield f"{name}.{field.name}", Poison(NULL.words, partial(_find_null_field, number)), path
-        case T.ArrayType(containsNull=False):
-            yield name, NULL, (*path, None)
-        case T.MapType(valueContainsNull=False):
-            yield name, NULL, (*path, None, 1)
-    for inner, place, found in _parts(name, of):
-        yield from _poisons_within(inner, found, (*path, *place))
-
-
-def _parts(name: str, of: T.DataType) -> Iterator[tuple[str, tuple[int | None, ...], T.DataType]]:
-    """Yield the types that one consists of, each with its name and the way to it."""
-    match of:
-        case T.StructType():
-            for place, field in enumerate(of.fields):
-                yield f"{name}.{field.name}", (place,), field.dataType
-        case T.ArrayType():
-            yield name, (None,), of.elementType
-        case T.MapType():
-            yield name, (None, 0), of.keyType
-            yield name, (None, 1), of.valueType
+def _checks_within(column: str, of: T.DataType) -> Iterator[ColumnCheck]:
+    yield from unreadable_within(column, of)
+    for name, path, inner in types_within(column, of):
+        match inner:
+            case T.StructType():
+                for number, field in enumerate(inner.fields):
+                    if not field.nullable:
+                        null = Poison(NULL.words, partial(_find_null_field, number))
+                        yield ColumnCheck(column, f"{name}.{field.name}", null, path)
+            case T.ArrayType(containsNull=False):
+                yield ColumnCheck(column, name, NULL, (*path, None))
+            case T.MapType(valueContainsNull=False):
+                yield ColumnCheck(column, name, NULL, (*path, None, 1))
 
 
 def kind_of(of: T.DataType) -> ColumnKind | None:
@@ -241,7 +166,7 @@ def refuse_types(schema: T.StructType, where: str) -> None:
 def _find_unknown(name: str, of: T.DataType) -> Iterator[str]:
     if kind_of(of) is None:
         yield f"column {name!r} is {of.simpleString()}"
-    for inner, _, found in _parts(name, of):
+    for inner, _, found in parts_of(name, of):
         yield from _find_unknown(inner, found)
 
 

@@ -27,12 +27,11 @@ from kinesis_trident.bolt.sinks.kinds import (
     NAN,
     NOT_FINITE,
     TOO_EXACT,
-    ColumnCheck,
-    Poison,
     checks_of,
 )
 from kinesis_trident.bolt.sinks.merge_rows import ChangedMeanwhileError, Merging
 from kinesis_trident.bolt.sinks.merge_tables import MergeTables, load_rows, marks_of, open_tables
+from kinesis_trident.bolt.steps.poison import ColumnCheck, Poison
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.arrow_streams import from_stream, to_stream
 from kinesis_trident.common.database import Cause, cause_of, engine_of, is_mysql

@@ -1,18 +1,13 @@
-"""Rows for row functions, whose columns become Python values only when used; and rows back to columns."""
+"""Rows for row functions, whose columns become Python values only when used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
-from types import NoneType
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type
 
-from kinesis_trident.common.arrow_columns import column_of
+from kinesis_trident.bolt.steps.border import Unfit, values
 
 FLUSH_BYTES = 16 << 20
 """The bytes of texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
@@ -46,6 +41,19 @@ class Record:
 
     def __repr__(self) -> str:
         return f"Record({self.asDict()!r})"
+
+
+class _PartlyRead(list[Any]):
+    """The values of a column of which Python cannot have some: asking for one of these is an error, with its reason."""
+
+    def __init__(self, found: list[Any], unfit: Unfit) -> None:
+        super().__init__(found)
+        self._unfit = unfit
+
+    def __getitem__(self, row: Any) -> Any:
+        if row in self._unfit:
+            raise ValueError(self._unfit[row])
+        return super().__getitem__(row)
 
 
 class Columns:
@@ -86,50 +94,22 @@ class Columns:
                 raise KeyError(msg)
             found = self._made.get(place)
             if found is None:
-                found = self._made[place] = self._batch.column(place).to_pylist()
+                found, unfit = values(self._batch.column(place), name)
+                if unfit:
+                    found = _PartlyRead(found, unfit)
+                self._made[place] = found
             self._lists[name] = found
         return found
 
 
-_FRACTIONAL = (float, np.floating, Decimal, Fraction)
-
-
-def batch_of(values: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of rows given as tuples.
-
-    Raises:
-        Exception: of many classes, such as Arrow's own: a value does not fit its type.
-    """
-    columns = list(zip(*values, strict=True)) if values else [() for _ in schema]
-    return checked([_array(*pair) for pair in zip(columns, schema, strict=True)], schema)
-
-
-def checked(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of these columns.
-
-    Raises:
-        ValueError: a NOT NULL column holds a null, which would end the task in Spark.
-    """
-    for column, field in zip(columns, schema, strict=True):
-        if column.null_count and not field.nullable:
-            msg = f"the column {field.name!r} is NOT NULL, but a value is null"
-            raise ValueError(msg)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
-    if pa.types.is_integer(field.type) and not {*map(type, column)} <= {int, NoneType}:
-        for value in column:
-            # Arrow would silently cut off the fraction.
-            if isinstance(value, _FRACTIONAL) and value % 1 != 0:
-                msg = f"the column {field.name!r} holds whole numbers, but a value is {value!r}"
-                raise ValueError(msg)
-    try:
-        return column_of(column, field.type)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        kind = from_arrow_type(field.type).simpleString()
-        msg = f"the column {field.name!r} is {kind}, but a value is not: {error}"
-        raise pa.ArrowInvalid(msg) from error
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are texts or binaries, whose sizes count."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def size_of(values: Iterable[Any]) -> int:

@@ -11,7 +11,7 @@ is not the function's: it is how Spark's daemon and a person interrupt a process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -19,9 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
-from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
+from kinesis_trident.bolt.steps.border import (
+    Unfit,
+    empty,
+    find_unreadable,
+    fitting,
+    rows_that_fit,
+)
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, size_of
+from kinesis_trident.bolt.steps.fits import by_name
+from kinesis_trident.bolt.steps.time_zones import times_in_zone
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
-from kinesis_trident.common.arrow_columns import booleans, values_of
+from kinesis_trident.common.arrow_columns import booleans, numbers, values_of
 from kinesis_trident.tracker.failure import Failure
 
 if TYPE_CHECKING:
@@ -99,10 +108,10 @@ def failure_of(error: object, *where: str) -> Failure:
         raise
     except BaseException:
         text = ""
-    if isinstance(error, BaseException) or not text:
+    if isinstance(error, BaseException) or not (text or isinstance(error, str)):
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
-    return Failure.said(text, *where)
+    return Failure.said(text or "FAILED", *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +152,19 @@ class RowStep:
 
     def _values(self, result: Any) -> tuple[Any, ...]:
         names = self.schema.names
-        if isinstance(result, Mapping):
-            missing = [name for name in names if name not in result]
-            if missing:
+        if type(result) is not tuple and type(result) is not list:
+            try:
+                found = by_name(result, names)
+            except KeyError as error:
+                msg = f"the function's result has no {error.args[0]!r}. Return a value for each of {names}"
+                raise OperatorError(msg) from error
+            if found is not None:
+                return tuple(found)
+            if not isinstance(result, list | tuple):
                 msg = (
-                    f"the function's result has no {', '.join(map(repr, missing))}. Return a value for each of "
-                    f"{names}"
+                    f"the function returned {type(result).__name__}; expected a tuple, a dict, a Row or None"
                 )
                 raise OperatorError(msg)
-            return tuple(result[name] for name in names)
-        if not isinstance(result, list | tuple):
-            msg = f"the function returned {type(result).__name__}; expected a tuple, a dict, a Row or None"
-            raise OperatorError(msg)
         if len(result) != len(names):
             msg = f"the function returned {len(result)} values; the schema has {len(names)}: {names}"
             raise OperatorError(msg)
@@ -164,24 +174,11 @@ class RowStep:
         self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, Failure]
     ) -> Judged:
         """Convert rows to Arrow columns; a value that does not fit its type fails its record."""
-        try:
-            return Judged(batch_of(values, self.schema), np.asarray(source, dtype=np.int64), failed)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            good: list[tuple[Any, ...]] = []
-            kept: list[int] = []
-            for row, value in zip(source, values, strict=True):
-                try:
-                    batch_of([value], self.schema)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:
-                    failed[row] = failure_of(error)
-                else:
-                    good.append(value)
-                    kept.append(row)
-            return Judged(batch_of(good, self.schema), np.asarray(kept, dtype=np.int64), failed)
+        made, places, unfit = rows_that_fit(values, self.schema)
+        if places is not None:
+            failed.update((source[place], Failure.said(reason)) for place, reason in unfit.items())
+            source = [source[place] for place in places]
+        return Judged(made, np.asarray(source, dtype=np.int64), failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +190,18 @@ class PandasStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on the batch; where it raises, on its halves."""
-        return _call_by_halves(batch, self._call, self.schema)
+        return join_parts(judge_readable(_without_ours(batch), batch.schema.names, self._judge))
+
+    def _judge(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        yield _call_by_halves(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
         # Here, because only functions of DataFrames need this slow import.
         import pandas as pd
 
-        given = _without_ours(batch).to_pandas()
+        from kinesis_trident.bolt.steps.pandas_frames import to_column, to_frame
+
+        given = to_frame(batch)
         WATCHDOG.next_call()
         result = self.function(given)
         if not isinstance(result, pd.DataFrame):
@@ -226,8 +228,8 @@ class PandasStep:
                 for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
             }
             result, source = result[~bad], source[~bad]
-        rows = pa.RecordBatch.from_pandas(result, schema=self.schema, preserve_index=False)
-        return Judged(checked(rows.columns, self.schema), source, failed)
+        columns = {field.name: to_column(result[field.name], field.type) for field in self.schema}
+        return _fitted(columns, source, failed, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +244,12 @@ class ArrowStep:
         return _call_by_halves(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
-        given = _without_ours(batch)
+        given = times_in_zone(_without_ours(batch))
         WATCHDOG.next_call()
         result = self.function(given)
         if isinstance(result, pa.Table):
             whole = result.combine_chunks().to_batches()
-            result = whole[0] if whole else batch_of([], result.schema)
+            result = whole[0] if whole else empty(result.schema)
         source = np.arange(batch.num_rows, dtype=np.int64)
         if isinstance(result, pa.RecordBatch) and ROW in result.schema.names:
             source = _rows_named(result, batch.num_rows)
@@ -269,13 +271,52 @@ class ArrowStep:
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(booleans(good)), source[good]
-        columns = []
-        for field in self.schema:
-            if field.name not in result.schema.names:
-                msg = f"the function's result has no column {field.name!r}; it has {result.schema.names}"
-                raise OperatorError(msg)
-            columns.append(result.column(field.name).cast(field.type))
-        return Judged(checked(columns, self.schema), source, failed)
+        missing = [name for name in self.schema.names if name not in result.schema.names]
+        if missing:
+            msg = f"the function's result has no column {missing[0]!r}; it has {result.schema.names}"
+            raise OperatorError(msg)
+        return _fitted({name: result.column(name) for name in self.schema.names}, source, failed, self.schema)
+
+
+def _fitted(
+    columns: Mapping[str, pa.Array | Sequence[Any]],
+    source: np.ndarray,
+    failed: dict[int, Failure],
+    schema: pa.Schema,
+) -> Judged:
+    """Return the columns of a result as those of the schema; an input row of which a value does not fit fails."""
+    made, places, unfit = fitting(columns, len(source), schema)
+    if unfit:
+        fail_rows(failed, source, unfit)
+        source = source[places]
+        # If one row of an input row failed, all rows of that input row are dropped.
+        good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
+        made, source = made.filter(booleans(good)), source[good]
+    return Judged(made, source, failed)
+
+
+def fail_rows(failed: dict[int, Failure], source: np.ndarray, unfit: Unfit) -> None:
+    """Add the input rows of rows that do not fit to those that failed; the first reason of each counts."""
+    for place in sorted(unfit):
+        failed.setdefault(int(source[place]), Failure.said(unfit[place]))
+
+
+def judge_readable(
+    batch: pa.RecordBatch, names: Iterable[str], judge: Callable[[pa.RecordBatch], Iterator[Judged]]
+) -> Iterator[Judged]:
+    """Judge the rows whose values of some columns Python can have; the others fail."""
+    unfit = find_unreadable({name: batch.column(name) for name in names if not name.startswith("__")})
+    if not unfit:
+        yield from judge(batch)
+        return
+    left = {row: Failure.said(unfit[row]) for row in sorted(unfit)}
+    good = np.delete(np.arange(batch.num_rows, dtype=np.int64), list(left))
+    for part in judge(batch.take(numbers(good))):
+        end = None if part.end is None else int(good[part.end]) if part.end < len(good) else batch.num_rows
+        failed = {int(good[row]): failure for row, failure in part.failed.items()}
+        done = [row for row in left if end is None or row < end]
+        failed |= {row: left.pop(row) for row in done}
+        yield Judged(part.rows, good[part.source], failed, end)
 
 
 def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
@@ -302,7 +343,7 @@ def _call_by_halves(
     failed = {at + row: failure for at, judged in parts for row, failure in judged.failed.items()}
     good = [(at, judged) for at, judged in parts if len(judged.source)]
     if not good:
-        return Judged(batch_of([], schema), np.empty(0, dtype=np.int64), failed)
+        return Judged(empty(schema), np.empty(0, dtype=np.int64), failed)
     rows = pa.concat_batches([judged.rows for _, judged in good])
     return Judged(rows, np.concatenate([at + judged.source for at, judged in good]), failed)
 

@@ -1,14 +1,20 @@
-"""The names of time zones: Spark takes names that Python does not know, and gives them to Arrow's columns."""
+"""The time zone of functions: the session's, whatever made a time and whatever name Spark has for the zone."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from threading import local
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SETTING = "spark.sql.session.timeZone"
 
@@ -66,6 +72,52 @@ def known_zone(zone: str) -> str:
         )
         raise OperatorError(msg) from None
     return found
+
+
+class _Zone(local):
+    """The zone of the times that this thread gives to functions."""
+
+    name = "UTC"
+
+
+ZONE = _Zone()
+
+
+def zone_of(frame: DataFrame) -> str:
+    """Return the zone of a frame's session, as Python knows it; UTC in a local run.
+
+    Raises:
+        OperatorError: Python does not know it.
+    """
+    zone = frame.sparkSession.conf.get(SETTING, None)
+    return "UTC" if zone is None else known_zone(zone)
+
+
+def in_session(zone: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a task, in known zones; functions get all times in the session's from now on.
+
+    A step gives its times to the next one in UTC, so without that a step more would change a time's zone.
+    """
+    ZONE.name = zone
+    for batch in batches:
+        yield in_known_zones(batch)
+
+
+def in_zone(column: pa.Array, zone: str | None = None) -> pa.Array:
+    """Return a column whose times with a zone are in the session's, or in another one: the same instants."""
+    kind = column.type
+    wanted = zone or ZONE.name
+    if pa.types.is_timestamp(kind) and kind.tz not in (None, wanted):
+        return column.cast(pa.timestamp(kind.unit, wanted))
+    return column
+
+
+def times_in_zone(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with all its times with a zone in the session's."""
+    columns = [in_zone(one) for one in batch.columns]
+    if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
+        return batch
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def in_known_zones(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from threading import get_ident
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -283,13 +284,14 @@ class OutputCollector(Protocol):
 class BasicOutputCollector(StormNames):
     """Emits for a `BasicBolt`, anchored to the current tuple; only from the thread that calls `execute`."""
 
-    __slots__ = ("_collector", "tup")
+    __slots__ = ("_collector", "_thread", "tup")
 
     _storm: ClassVar[str] = "OutputCollector"
     _refusal: ClassVar[type[BoltError]] = OperatorError
 
     def __init__(self, collector: OutputCollector) -> None:
         self._collector = collector
+        self._thread = get_ident()
         self.tup: Tuple | None = None
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
@@ -298,6 +300,8 @@ class BasicOutputCollector(StormNames):
         Raises:
             EmitError: the number of values differs from that of the fields. The current tuple fails.
         """
+        if get_ident() != self._thread:
+            self._refuse_thread()
         self._collector.emit(values, () if self.tup is None else self.tup, stream)
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
@@ -306,11 +310,21 @@ class BasicOutputCollector(StormNames):
         Raises:
             EmitError: as in `emit`; or the bolt has no such task. The current tuple fails.
         """
+        if get_ident() != self._thread:
+            self._refuse_thread()
         self._collector.emit_direct(task, values, () if self.tup is None else self.tup, stream)
 
     def report_error(self, error: object) -> None:
         """Log an error, or a text, with the bolt's name in the executor's log. Nothing fails by it."""
         self._collector.report_error(error)
+
+    def _refuse_thread(self) -> NoReturn:
+        # Its current tuple may be another one by now.
+        msg = (
+            "a BasicBolt emitted in another thread than execute() runs in, so nobody knows for which tuple. Emit in "
+            "execute(), or derive the bolt from Bolt and give the anchors"
+        )
+        raise OperatorError(msg)
 
 
 class Bolt:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.calls import check_call, check_pickled, count_needed
+from kinesis_trident.bolt.calls import check_call, check_pickled, check_runs, count_needed, refuse_not_run
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.api import (
     DEFAULT_STREAM,
@@ -196,6 +196,7 @@ def _check_custom(name: str, grouping: InputGrouping) -> None:
             msg = f"{what} has no {method}(). Define {method}({', '.join(given)}) in {type(custom).__name__}"
             raise TopologyError(msg)
         check_call(f"{what}: {type(custom).__name__}.{method}()", function, given)
+        check_runs(f"{what}: {type(custom).__name__}.{method}()", function, yields=method == "choose_tasks")
     check_pickled(what, custom)
 
 
@@ -205,6 +206,7 @@ class FunctionBolt(BasicBolt):
     def __init__(self, name: str, function: Callable[..., object], fields: str) -> None:
         self._function = function
         self._declared = fields
+        check_runs(f"bolt {name!r}: its function", function)
         needed = count_needed(function)
         self._emits = needed == 2 or (needed is None and bool(fields))
         if needed not in (None, 1, 2):
@@ -223,19 +225,22 @@ class FunctionBolt(BasicBolt):
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         """Call the function; a lambda returns something, which is nobody's."""
-        self._function(*((tup, collector) if self._emits else (tup,)))
+        returned = self._function(*((tup, collector) if self._emits else (tup,)))
+        refuse_not_run("its function", returned)
 
 
 def _check_arguments(name: str, bolt: AnyBolt) -> None:
     """Check that a bolt's methods accept their arguments."""
-    for method, given in (
+    methods: list[tuple[Callable[..., object], tuple[str, ...]]] = [
         (bolt.prepare, bolt._given if isinstance(bolt, Bolt) else ("context",)),
         (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
-    ):
-        check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)
+    ]
     if not isinstance(bolt, ArrowBolt):
-        what = f"bolt {name!r}: {type(bolt).__name__}.declare_output_fields()"
-        check_call(what, bolt.declare_output_fields, ("declarer",))
+        methods += [(bolt.declare_output_fields, ("declarer",)), (bolt.cleanup, ())]
+    for method, given in methods:
+        what = f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()"
+        check_call(what, method, given)
+        check_runs(what, method)
 
 
 def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
 from kinesis_trident.bolt.steps.functions import failure_of, reason_of
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG, Watch
@@ -146,7 +147,11 @@ class TaskCollector(StormNames):
             output = self._outputs.get(stream)
             if output is None or output.stream.direct or self._ended:
                 self._refuse_stream(stream, "emit")
-            output.add(values, self._check_emitted(output, values, anchors))
+            if type(values) is list and type(anchors) is HeldTuple and len(values) == output.width:
+                # As nearly all are: a call less.
+                output.add(values, anchors)
+            else:
+                output.add(values, self._check_emitted(output, values, anchors))
 
     def emit_direct(
         self,
@@ -223,7 +228,7 @@ class TaskCollector(StormNames):
                 WATCHDOG.begin(self._watch, tup.given, (tup.row,))
             result = execute(tup)
             if result is not None:
-                self._refuse_result(result)
+                self._check_result(result)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -308,9 +313,7 @@ class TaskCollector(StormNames):
         Raises:
             OperatorError: something was.
         """
-        result = execute(tup)
-        if result is not None:
-            self._refuse_result(result)
+        self._check_result(execute(tup))
 
     def log_untracked_failures(self) -> None:
         """Log the failures of tuples that belong to no tracked record."""
@@ -433,14 +436,15 @@ class TaskCollector(StormNames):
         for parent in (parents,) if isinstance(parents, HeldTuple) else parents:
             if elsewhere or parent is not self._current:
                 self._fail(parent, error)
-        self._unfit.append(error)
+        if not elsewhere:
+            self._unfit.append(error)
         raise error
 
-    def _refuse_unfit(self, parents: Parents, error: BaseException) -> None:
+    def _refuse_unfit(self, parents: Parents, reason: str) -> None:
         """Fail the records of a tuple whose values do not fit the fields."""
         several = (parents,) if isinstance(parents, HeldTuple) else parents
         roots = dict.fromkeys(root for parent in several for root in parent.given.roots_at(parent.row))
-        self._record(partial(self._fail_roots, roots, failure_of(error, self._component)))
+        self._record(partial(self._fail_roots, roots, Failure.said(reason, self._component)))
 
     def _refuse_stream(self, stream: object, method: str) -> NoReturn:
         if self._ended:
@@ -454,11 +458,12 @@ class TaskCollector(StormNames):
         other, kind = ("emit", "not direct") if method == "emit_direct" else ("emit_direct", "direct")
         self._refuse(f"bolt {self._component!r}: its stream {stream!r} is {kind}. Call {other}() for it")
 
-    def _refuse_result(self, result: object) -> NoReturn:
-        self._refuse(
-            f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. Returned or yielded "
-            "values are lost; emit them, as in collector.emit([word])"
-        )
+    def _check_result(self, result: object) -> None:
+        try:
+            refuse_returned(f"bolt {self._component!r}: execute()", result)
+        except OperatorError as error:
+            self._mistake = error
+            raise
 
     def _refuse_late(self) -> NoReturn:
         msg = (

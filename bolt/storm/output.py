@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, size_of
+from kinesis_trident.bolt.steps.border import rows_that_fit
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, is_text, size_of
 from kinesis_trident.bolt.storm.received import HeldTuple, anchors_of_children
 from kinesis_trident.bolt.storm.redelivery import Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput
@@ -20,7 +21,7 @@ _FLUSH_ROWS = 10_000
 Parents = HeldTuple | Sequence[HeldTuple]
 """The anchors of one emitted tuple."""
 
-Refuse = Callable[[Parents, BaseException], None]
+Refuse = Callable[[Parents, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Output:
     """The emitted tuples of one stream.
 
     `salt`: that of their ids; None if nothing is tracked. `refuse` is called with the parents of a tuple whose values
-    do not fit, and the error.
+    do not fit, and the reason.
     """
 
     def __init__(
@@ -53,6 +54,9 @@ class Output:
         # The bolt may change what it emitted before it is packed.
         kinds = (pa.types.is_nested, pa.types.is_binary)
         self._changeable = any(is_kind(one.type) for one in stream.schema for is_kind in kinds)
+        # Numbers have no size, and a text outside of others needs no search.
+        nested = any(map(pa.types.is_nested, stream.schema.types))
+        self._texts = None if nested else [at for at, one in enumerate(stream.schema) if is_text(one.type)]
         self._salt = salt
         self._refuse = refuse
         self._deliveries = deliveries
@@ -71,7 +75,13 @@ class Output:
         self._parents.append(parents)
         if task is not None:
             self._tasks.append(task)
-        self._size += size_of(row)
+        if self._texts is None:
+            self._size += size_of(row)
+        else:
+            for at in self._texts:
+                value = row[at]
+                if type(value) is str or type(value) is bytes:
+                    self._size += len(value)
         if self._size >= FLUSH_BYTES:
             self.pack()
 
@@ -110,22 +120,10 @@ class Output:
             self._pack_rows(values[first:], parents[first:], tasks[first:])
 
     def _pack_rows(self, values: list[tuple[Any, ...]], parents: list[Parents], tasks: list[int]) -> None:
-        try:
-            rows = batch_of(values, self._schema)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            fitting: list[int] = []
-            for at, value in enumerate(values):
-                try:
-                    batch_of([value], self._schema)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:
-                    self._refuse(parents[at], error)
-                else:
-                    fitting.append(at)
-            rows = batch_of([values[at] for at in fitting], self._schema)
+        rows, fitting, unfit = rows_that_fit(values, self._schema)
+        if fitting is not None:
+            for at in sorted(unfit):
+                self._refuse(parents[at], unfit[at])
             parents = [parents[at] for at in fitting]
             tasks = [tasks[at] for at in fitting] if tasks else tasks
         if self.stream.taken:

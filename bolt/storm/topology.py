@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.utils import is_remote
 
+from kinesis_trident.bolt.calls import check_runs
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.names import check_fields, check_name
@@ -148,9 +149,10 @@ class TopologyBuilder(StormNames):
         aggregation), its tuples are unanchored.
 
         Raises:
-            TopologyError: the name is used already.
+            TopologyError: the name is used already, or the function is async or yields.
         """
         self._free(name)
+        check_runs(f"transform {name!r}: its function", function)
         self._transforms[name] = (component, stream), function
 
     def start(

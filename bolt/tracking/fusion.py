@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kinesis_trident.bolt.steps.time_zones import in_known_zones
+from kinesis_trident.bolt.steps.time_zones import in_session
 from kinesis_trident.common.prompt_sockets import acknowledge_at_once
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.tracker.failure import Failure
@@ -79,14 +79,15 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Promptly:
-    """Runs an operator in a worker that gets its input without delay, with times in zones that Python knows."""
+    """Runs an operator in a worker that gets its input without delay, with times in the session's zone."""
 
     operator: Operator
+    zone: str = "UTC"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the output of the operator."""
         acknowledge_at_once()
-        yield from self.operator(map(in_known_zones, batches))
+        yield from self.operator(in_session(self.zone, batches))
         exempt_from_collections(Promptly)
 
 

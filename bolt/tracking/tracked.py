@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.steps.time_zones import zone_of
 from kinesis_trident.bolt.tracking.coverage import OPEN
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator, Promptly, Select
 
@@ -30,7 +31,7 @@ class Chain:
             return self.base
         alone = len(self.operators) == 1
         operator = self.operators[0] if alone else Fused(self.operators)
-        return self.base.mapInArrow(Promptly(operator), self.schema)
+        return self.base.mapInArrow(Promptly(operator, zone_of(self.base)), self.schema)
 
 
 class Tracked:

@@ -6,7 +6,7 @@ pandas where it is installed: a third of a second at the start of each process t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from types import NoneType
 from typing import Any
 
@@ -83,21 +83,26 @@ def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     Raises:
         Exception: of many classes, those of `pyarrow.array`: a value does not fit the type.
     """
+    found = plain_column(values, {*map(type, values)}, kind)
+    return pa.array(values, type=kind) if found is None else found
+
+
+def plain_column(values: Sequence[Any], classes: Set[type], kind: pa.DataType) -> pa.Array | None:
+    """Return plain values of these classes as a column; None if a value, or the type, is none that Python has so."""
     if not len(values):
         return pa.nulls(0, kind)
     plain, empty, buffers_of = _PLAIN.get(kind, (None, None, None))
-    kinds = {*map(type, values)}
-    if buffers_of is None or not kinds <= {plain, NoneType}:
-        return pa.array(values, type=kind)
+    if buffers_of is None or not classes <= {plain, NoneType}:
+        return None
     valid, given = None, values
-    if NoneType in kinds:
+    if NoneType in classes:
         valid = _bits([value is not None for value in values])
         given = [empty if value is None else value for value in values]
     try:
         buffers = buffers_of(given)
     except (OverflowError, UnicodeEncodeError):
         # Arrow's own error says which value it is.
-        return pa.array(values, type=kind)
+        return None
     return pa.Array.from_buffers(kind, len(values), [valid, *buffers])
 
 

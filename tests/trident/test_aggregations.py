@@ -163,7 +163,12 @@ def test_states_hold_what_all_batches_held(found: list[list[tuple[str, int]]]) -
             update(
                 least, Combined("Min", (), "n", Min()), txid, batches(batch), pa.schema([OUT.field("value")])
             )
-            new = update(rest, Reduced("Subtract", ("k",), ("n",), Subtract()), txid, batches(batch))
+            new = update(
+                rest,
+                Reduced("Subtract", ("k",), ("n",), OUT.field("value"), Subtract()),
+                txid,
+                batches(batch),
+            )
     everything = [row for batch in found for row in batch]
     truth = {k: sum(n for key, n in everything if key == k) for k, _ in everything}
     keys = [(k,) for k in truth]
@@ -202,13 +207,13 @@ class Down(StateUpdater[NoMap]):
 def test_an_updater_sees_a_partition_within_its_transaction() -> None:
     NoMap.log.clear()
     given = batches([("a", 1), ("b", 2)], 1)
-    assert update(NoMapFactory(), Persisted("p", ("k", "n"), Log(), {}, 2), 7, given) == [("a", 2)]
+    assert update(NoMapFactory(), Persisted("p", ("k", "n"), Log(), {}, OUT), 7, given) == [("a", 2)]
     assert NoMap.log == ["begin 7", [("a", 1), ("b", 2)], "commit 7"]
 
 
 def test_a_partition_without_tuples_leaves_the_state_alone() -> None:
     NoMap.log.clear()
-    assert update(NoMapFactory(), Persisted("p", ("k", "n"), Log(), {}, 2), 7, batches([])) == []
+    assert update(NoMapFactory(), Persisted("p", ("k", "n"), Log(), {}, OUT), 7, batches([])) == []
     assert NoMap.log == []
 
 
@@ -216,18 +221,25 @@ def test_a_failed_update_fails_the_batch_under_its_name() -> None:
     with pytest.raises(
         BatchFailedError, match=r"persistent_aggregate\(X\): FailedException: the store is down"
     ):
-        update(NoMapFactory(), Persisted("p", ("k", "n"), Down(), {}, 2), 7, batches([("a", 1)]))
+        update(NoMapFactory(), Persisted("p", ("k", "n"), Down(), {}, OUT), 7, batches([("a", 1)]))
 
 
 @pytest.mark.parametrize(
-    "work", [Combined("agg", ("k",), "n", Sum()), Reduced("agg", ("k",), ("n",), Subtract())]
+    "work",
+    [
+        Combined("agg", ("k",), "n", Sum()),
+        Reduced("agg", ("k",), ("n",), OUT.field("value"), Subtract()),
+    ],
 )
 def test_a_grouped_aggregation_needs_a_map_state(work: Any) -> None:
     with pytest.raises(OperationError, match=r"agg: an aggregation of groups needs a MapState.* NoMap"):
         update(NoMapFactory(), work, 7, batches([("a", 1)]))
 
 
-@pytest.mark.parametrize("work", [Combined("agg", (), "n", Sum()), Reduced("agg", (), ("n",), Subtract())])
+@pytest.mark.parametrize(
+    "work",
+    [Combined("agg", (), "n", Sum()), Reduced("agg", (), ("n",), OUT.field("value"), Subtract())],
+)
 def test_a_global_aggregation_needs_a_snapshottable(work: Any) -> None:
     with pytest.raises(
         OperationError, match=r"agg: an aggregation of all tuples needs a Snapshottable.* NoMap"

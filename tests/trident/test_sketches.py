@@ -40,7 +40,7 @@ def sketch(aggregator: CombinerAggregator, *values: Any) -> Any:
 
 
 def estimates(function: Function, value: Any) -> tuple[Any, ...]:
-    collector = TridentCollector("estimate", 2 if isinstance(function, QuantileEstimates) else 1)
+    collector = TridentCollector("estimate", "ab" if isinstance(function, QuantileEstimates) else "a")
     function.execute(TridentTuple(("sketch",), (value,)), collector)
     [row] = collector.rows
     return row

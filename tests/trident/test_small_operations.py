@@ -196,8 +196,8 @@ def test_all_that_a_state_holds(kind: StateType, files: bool, tmp_path: Any) -> 
     state.multi_update([("b",)], [_Nine()])
     state.commit(2)
     asked = factory.make_state({}, 0, 1)
-    query, collector = TupleCollectionGet(), TridentCollector("q", 2)
-    wide = TridentCollector("q", 3)
+    query, collector = TupleCollectionGet(), TridentCollector("q", "ab")
+    wide = TridentCollector("q", "abc")
     for tup, found in zip(range(2), query.batch_retrieve(asked, [TridentTuple((), ())] * 2), strict=True):
         del tup
         query.execute(TridentTuple((), ()), [one for one in found if len(one) == 2], collector)

@@ -188,7 +188,7 @@ def test_values_that_spell_a_key_of_the_state_are_a_key_of_their_own(
 def test_a_key_that_is_none_names_the_operator(kind: StateType, key: Any) -> None:
     """Of an updater of one's own; what aggregations group by is checked when they are built."""
     updater = Puts(key)
-    work = Persisted("partition_persist(Puts)", ("word",), updater, {}, 0)
+    work = Persisted("partition_persist(Puts)", ("word",), updater, {}, pa.schema([]))
     factory = MemoryMapState(kind)
     update = StateUpdate("partition_persist(Puts)", factory, work, {}, 1, 1, pa.schema([]))
     for how in ("multi_put", "multi_update", "multi_combine"):

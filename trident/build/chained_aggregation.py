@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import (
@@ -22,6 +23,7 @@ from kinesis_trident.trident.build.aggregation_nodes import (
 from kinesis_trident.trident.build.fields import Fields, Names, append_fields
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.nodes import AggregateNode, AnyAggregator, TopologyNode
+from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps.values import fresh
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
@@ -173,7 +175,7 @@ class InTurn(Aggregator):
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> list[tuple[TridentCollector, Any]]:
         """Return each aggregator's own collector and its initial value."""
-        collectors = [TridentCollector(self._operation, len(link.added)) for link in self._links]
+        collectors = [TridentCollector(self._operation, link.added.names) for link in self._links]
         return [
             (own, link.aggregator.init(batch_id, own))  # type: ignore[call-arg,arg-type]
             for own, link in zip(collectors, self._links, strict=True)
@@ -189,7 +191,8 @@ class InTurn(Aggregator):
     def complete(self, value: Any, collector: TridentCollector) -> None:
         """Emit the combinations."""
         for (own, current), link in zip(value, self._links, strict=True):
-            link.aggregator.complete(current, own)  # type: ignore[union-attr]
+            returned = link.aggregator.complete(current, own)  # type: ignore[union-attr]
+            refuse_returned(f"{self._operation}: complete()", returned, OperationError)
         for rows in product(*(own.rows for own, _ in value)):
             collector.emit([one for row in rows for one in row])
 

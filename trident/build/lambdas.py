@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kinesis_trident.bolt.calls import refuse_not_run
+from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.operations import Filter, Function
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -18,7 +20,10 @@ class Keep(Filter):
 
     def is_keep(self, tup: TridentTuple) -> bool:
         """Return True to keep the tuple."""
-        return bool(self._condition(tup))
+        found = self._condition(tup)
+        if found is not True and found is not False:
+            refuse_not_run(f"{self.__name__}()", found, OperationError)
+        return bool(found)
 
 
 class Peek(Filter):
@@ -30,7 +35,7 @@ class Peek(Filter):
 
     def is_keep(self, tup: TridentTuple) -> bool:
         """Call the function."""
-        self._function(tup)
+        refuse_not_run(f"{self.__name__}()", self._function(tup), OperationError)
         return True
 
 

@@ -19,8 +19,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.names import check_fields
+from kinesis_trident.bolt.steps.border import column
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, MultiReducer
@@ -30,6 +32,7 @@ from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, n
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.nodes import JoinNode, MergeNode, TopologyNode
 from kinesis_trident.trident.build.user_code import check_operation
+from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -150,7 +153,7 @@ def multi_reduce_node(
         if [one.schema[key].dataType for key in theirs] != [field.dataType for field in kept]:
             msg = f"{name}: the streams are grouped by fields of other types, or by other numbers of them. Convert them"
             raise TopologyError(msg)
-        tag = _Tag(number, len(theirs), arrow_schema(whole))
+        tag = _Tag(number, len(theirs), added)
         tagged.append(function_node(one, name, tag, (*theirs, *fields), added, StructType()))
     # All are parts of one operation.
     merged = merge_node(tagged, name)
@@ -162,25 +165,27 @@ def multi_reduce_node(
 class _Tag(ArrowFunction):
     """Returns the group fields, the number of the stream, and the tuple as a struct beside nulls for all others."""
 
-    def __init__(self, number: int, keys: int, tuples: pa.Schema) -> None:
+    def __init__(self, number: int, keys: int, fields: StructType) -> None:
         self._number = number
         self._keys = keys
-        self._tuples = tuples
+        self._schema = arrow_schema(fields)
 
     def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return the columns."""
         count = batch.num_rows
         columns = [*batch.columns[: self._keys], numbers(np.full(count, self._number, np.int32))]
-        for number, kind in enumerate(self._tuples.types):
+        for number, kind in enumerate(self._schema.types[self._keys + 1 :]):
             ours = number == self._number
             if ours and not kind.num_fields:
                 # An array of no columns would have no length.
-                columns.append(pa.array([{}] * count, kind))
+                columns.append(pa.StructArray.from_buffers(kind, count, [None]))
             elif ours:
-                columns.append(pa.StructArray.from_arrays(batch.columns[self._keys :], fields=list(kind)))
+                parts = zip(batch.columns[self._keys :], kind, strict=True)
+                inner = [column(part, field)[0] for part, field in parts]
+                columns.append(pa.StructArray.from_arrays(inner, fields=list(kind)))
             else:
                 columns.append(pa.nulls(count, kind))
-        return pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))]), np.arange(count)
+        return pa.RecordBatch.from_arrays(columns, self._schema.names), np.arange(count)
 
 
 class _Several(Aggregator):
@@ -198,8 +203,11 @@ class _Several(Aggregator):
         number = tup[0]
         names = self._read[number]
         given = TridentTuple(names, [tup[number + 1][name] for name in names])
-        self._reducer.execute(value, number, given, collector)
+        returned: object = self._reducer.execute(value, number, given, collector)  # type: ignore[func-returns-value]
+        if returned is not None:
+            refuse_returned(f"multi_reduce({self.__name__}): execute()", returned, OperationError)
         return value
 
     def complete(self, value: Any, collector: TridentCollector) -> None:
-        self._reducer.complete(value, collector)
+        returned: object = self._reducer.complete(value, collector)  # type: ignore[func-returns-value]
+        refuse_returned(f"multi_reduce({self.__name__}): complete()", returned, OperationError)

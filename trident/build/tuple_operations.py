@@ -154,7 +154,7 @@ class TupleOperations(Groupings):
         self, kind: type[One | Many], function: Callable[..., Any], fields: Fields, operation: str
     ) -> Self:
         name = self._name_of(operation)
-        check_function(name, function, "tup")
+        check_function(name, function, "tup", yields=kind is Many)
         new = new_fields(fields, name)
         return self._of(function_node(self.node, name, kind(function), self._names, new, StructType()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kinesis_trident.bolt.calls import check_call, check_pickled
+from kinesis_trident.bolt.calls import check_call, check_pickled, check_runs
 from kinesis_trident.trident.aggregators import (
     Aggregator,
     CombinerAggregator,
@@ -49,13 +49,15 @@ def check_operation(operation: str, given: object, *, travels: bool = True) -> N
     """Check that tasks can call the methods of an object, and that it can travel to them, unless it stays here.
 
     Raises:
-        TopologyError: a method takes other arguments, or the object cannot be pickled.
+        TopologyError: a method takes other arguments, or is async or yields; or the object cannot be pickled.
     """
     kind = type(given)
     for base in _METHODS.keys() & set(kind.__mro__):
         for method, arguments in _METHODS[base].items():
             if getattr(kind, method) is not getattr(base, method):
-                check_call(f"{operation}: {kind.__name__}.{method}()", getattr(given, method), arguments)
+                what = f"{operation}: {kind.__name__}.{method}()"
+                check_call(what, getattr(given, method), arguments)
+                check_runs(what, getattr(given, method))
     if not travels:
         return
     has_prepare = isinstance(given, Operation | StateUpdater | QueryFunction)
@@ -64,11 +66,16 @@ def check_operation(operation: str, given: object, *, travels: bool = True) -> N
     )
 
 
-def check_function(operation: str, function: Callable[..., Any], *arguments: str) -> None:
-    """Check that a function takes these arguments, and can travel to the tasks.
+def check_function(
+    operation: str, function: Callable[..., Any], *arguments: str, yields: bool = False
+) -> None:
+    """Check that a function takes these arguments, runs when it is called, and can travel to the tasks.
+
+    `yields`: it may be a generator function, whose values are taken.
 
     Raises:
-        TopologyError: it takes others, or cannot be pickled.
+        TopologyError: it takes others, is async or yields, or cannot be pickled.
     """
     check_call(f"{operation}: {name_of(function)}()", function, arguments)
+    check_runs(f"{operation}: {name_of(function)}()", function, yields=yields)
     check_pickled(f"{operation}: {name_of(function)}", function, "a Function's prepare()")

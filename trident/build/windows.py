@@ -202,7 +202,7 @@ class _Plan:
             known = StructType([StructField(AT, LongType()), *parent.schema, ORDER_FIELD])
             fields = StructType([known[one] for one in dict.fromkeys([AT, *seen])])
             values = Content(fields)
-            windowed = OfContent(name, as_aggregator(aggregator), read, len(added), order)
+            windowed = OfContent(name, as_aggregator(aggregator), read, added.names, order)
             link = Link(values, seen, StructType([StructField("value", ArrayType(fields))]))
         make = self._by_count if self._counts else self._by_time
         moved, needed, updater = make(parent, order, link, windowed)

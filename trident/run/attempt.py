@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError
-from kinesis_trident.bolt.steps.time_zones import in_known_zones
+from kinesis_trident.bolt.steps.time_zones import in_session, zone_of
 from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
@@ -274,8 +274,10 @@ class Attempt:
         step, columns = self.graph.step_of(node), self.graph.columns(node)
         untracked = WholeBatchStep(node.operation, step, self.facts.conf)
         if isinstance(step, QueryStep) and step.factory.driver_local:
-            return from_arrow(rows, untracked(map(in_known_zones, rows.toArrow().to_batches())), columns)
-        return rows.mapInArrow(Promptly(untracked), columns)
+            return from_arrow(
+                rows, untracked(in_session(zone_of(rows), rows.toArrow().to_batches())), columns
+            )
+        return rows.mapInArrow(Promptly(untracked, zone_of(rows)), columns)
 
     def _aggregate(self, node: AggregateNode, frame: DataFrame) -> DataFrame:
         aggregator = node.aggregator
@@ -290,7 +292,7 @@ class Attempt:
         aggregation = GroupAggregation(
             node.operation, keys, node.inputs, node.aggregator, arrow_schema(node.schema), self.facts.txid
         )
-        return frame.mapInArrow(Promptly(aggregation), node.schema)
+        return frame.mapInArrow(Promptly(aggregation, zone_of(frame)), node.schema)
 
     def _is_updated_together(self, node: TopologyNode) -> TypeGuard[PersistentAggregateNode]:
         """Return whether a state is updated from the shared groups of its parent, in executors, for nobody to read."""
@@ -344,20 +346,20 @@ class Attempt:
             local = node.factory.driver_local
             check = self._state_update(node, 1 if local else partitions, StructType(), check=True)
             if local:
-                list(check(map(in_known_zones, frame.toArrow().to_batches())))
+                list(check(in_session(zone_of(frame), frame.toArrow().to_batches())))
             else:
-                frame.mapInArrow(Promptly(check), NOTHING).collect()
+                frame.mapInArrow(Promptly(check, zone_of(frame)), NOTHING).collect()
         # The output of a state without consumers is not read.
         is_read = bool(self.graph.children(node))
         schema = self.graph.columns(node) if is_read else StructType()
         if node.factory.driver_local:
             emitted = list(
-                self._state_update(node, 1, schema)(map(in_known_zones, frame.toArrow().to_batches()))
+                self._state_update(node, 1, schema)(in_session(zone_of(frame), frame.toArrow().to_batches()))
             )
             if is_read:
                 self._updated[node] = from_arrow(frame, emitted, schema)
             return bool(emitted)
-        update = Promptly(self._state_update(node, partitions, schema))
+        update = Promptly(self._state_update(node, partitions, schema), zone_of(frame))
         if is_read:
             result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
             return not result.isEmpty()
@@ -385,7 +387,7 @@ class Attempt:
         return StateUpdate(
             node.operation,
             node.factory,
-            work_of(node, self.facts.conf, len(self.graph.columns(node)), check=check),
+            work_of(node, self.facts.conf, self.graph.columns(node), check=check),
             {**self.facts.conf, TASK: self._task(node)},
             self.facts.txid,
             partitions,
@@ -414,7 +416,7 @@ class SharedUpdates:
 
     def planned(self, frame: DataFrame) -> DataFrame:
         """Return the frame of all updates, from the rows of all consumers: for `run`."""
-        return self.shared.move(frame).mapInArrow(Promptly(self), NOTHING)
+        return self.shared.move(frame).mapInArrow(Promptly(self, zone_of(frame)), NOTHING)
 
     def run(self, planned: DataFrame, consumer: int) -> bool:
         """Update the state of one consumer; return True if there was something to update it with."""

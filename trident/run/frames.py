@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from kinesis_trident.bolt.moves import Move
 from kinesis_trident.bolt.partitions import move_to_partitions
-from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.steps.border import empty
 from kinesis_trident.bolt.storm.bolt_task import TASK
 from kinesis_trident.bolt.storm.frames import add_hashes, add_partitions, copy_to_all
 from kinesis_trident.common.arrow_schemas import arrow_schema
@@ -120,7 +120,7 @@ def from_arrow(near: DataFrame, batches: Iterable[pa.RecordBatch], schema: Struc
     """Make a DataFrame of rows computed in the driver, in the session of another one."""
     # PySpark refuses a column of structs without any batch.
     kind = arrow_schema(schema)
-    rows = pa.Table.from_batches(list(batches) or [batch_of([], kind)], kind)
+    rows = pa.Table.from_batches(list(batches) or [empty(kind)], kind)
     return near.sparkSession.createDataFrame(rows, schema)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.calls import refuse_returned
+from kinesis_trident.bolt.steps.border import Unfit, read, rows_that_fit
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.build.nodes import AnyAggregator
+from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
 
@@ -32,11 +34,12 @@ def keys_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> list[Key]
 
 
 def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    kind = column.type
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    values: list[Any] = column.to_pylist()
-    return list(map(_one, values)) if pa.types.is_floating(kind) or pa.types.is_nested(kind) else values
+    found = read(column, "UTC")
+    return (
+        list(map(_one, found))
+        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type)
+        else found
+    )
 
 
 def _one(value: Any) -> Any:
@@ -48,22 +51,33 @@ def _one(value: Any) -> Any:
     return value
 
 
-def partials_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return values as Python made them, those of a combiner above all: Arrow gives maps as lists of pairs."""
-    values: list[Any] = column.to_pylist()
-    return [_as_made(value, column.type) for value in values] if "map<" in str(column.type) else values
+def rows_of_groups(
+    operation: str, keys: int, rows: Sequence[tuple[Any, ...]], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return rows of group fields, so many, and values as a batch.
+
+    Raises:
+        OperationError: a value does not fit its field; it names the operation and the group.
+    """
+    made, _, unfit = rows_that_fit(rows, schema)
+    refuse_unfit(operation, unfit, lambda place: rows[place][:keys])
+    return made
 
 
-def _as_made(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return {key: _as_made(one, kind.item_type) for key, one in value}
-    if pa.types.is_list(kind):
-        return [_as_made(one, kind.value_type) for one in value]
-    if pa.types.is_struct(kind):
-        return {field.name: _as_made(value[field.name], field.type) for field in kind}
-    return value
+def refuse_unfit(operation: str, unfit: Unfit, key_at: Callable[[int], Key]) -> None:
+    """Refuse values that do not fit their field, once they belong to no single record.
+
+    Raises:
+        OperationError: there is one; it names the operation and the group.
+    """
+    if unfit:
+        place = min(unfit)
+        key = ", ".join(map(repr, key_at(place)))
+        msg = (
+            f"{operation}: {unfit[place]}{f', in the group {key}' if key else ''}. Write another type beside the "
+            "field's name, as in 'total double', or let the aggregator return values of this one"
+        )
+        raise OperationError(msg)
 
 
 def rows_by_key(
@@ -72,7 +86,7 @@ def rows_by_key(
     """Return all tuples of a partition by group, each group's tuples in their order of arrival."""
     found: dict[Key, list[TridentTuple]] = {}
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in inputs]
+        columns = [read(batch.column(name)) for name in inputs]
         for key, tup in zip(keys_of(batch, keys), tuples_of(inputs, columns, batch.num_rows), strict=True):
             found.setdefault(key, []).append(tup)
     return found
@@ -101,7 +115,7 @@ class GroupAggregation:
         with convert_replay_requests(self.operation):
             rows = list(self._emit(batches))
         for at in range(0, len(rows), _CHUNK):
-            yield batch_of(rows[at : at + _CHUNK], self.schema)
+            yield rows_of_groups(self.operation, len(self.keys), rows[at : at + _CHUNK], self.schema)
 
     def _emit(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         if isinstance(self.aggregator, Aggregator):
@@ -118,9 +132,7 @@ class GroupAggregation:
         # As in Spark, whose functions these are, nulls count for nothing, and nulls alone give nothing.
         without_nulls = aggregator.in_spark is not None
         for batch in batches:
-            for key, value in zip(
-                keys_of(batch, self.keys), partials_of(batch.column(self.inputs[0])), strict=True
-            ):
+            for key, value in zip(keys_of(batch, self.keys), read(batch.column(self.inputs[0])), strict=True):
                 if value is not None or not without_nulls:
                     values[key] = combine(values[key], value) if key in values else value
         return ((*key, value) for key, value in values.items())
@@ -137,12 +149,14 @@ class GroupAggregation:
     def _complete(
         self, aggregator: Aggregator, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[Any, ...]]:
-        width = len(self.schema) - len(self.keys)
+        names = self.schema.names[len(self.keys) :]
         for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
-            collector = TridentCollector(self.operation, width)
+            collector = TridentCollector(self.operation, names)
             value = aggregator.init(self.txid, collector)
             for tup in tuples:
                 value = aggregator.aggregate(value, tup, collector)
-            aggregator.complete(value, collector)
+            returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
+            refuse_returned(f"{self.operation}: complete()", returned, OperationError)
+            collector.close()
             for values in collector.rows:
                 yield (*key, *values)

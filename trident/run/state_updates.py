@@ -12,15 +12,22 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.steps.border import column as column_that_fits, read
 from kinesis_trident.bolt.tracking.place import current_place
+from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.build.nodes import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.python_aggregation import keys_of, partials_of, rows_by_key
+from kinesis_trident.trident.run.python_aggregation import (
+    keys_of,
+    refuse_unfit,
+    rows_by_key,
+    rows_of_groups,
+)
 from kinesis_trident.trident.state import (
     CombinerValueUpdater,
     MapState,
@@ -30,7 +37,7 @@ from kinesis_trident.trident.state import (
     StateFactory,
     StateUpdater,
 )
-from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.steps.replay import convert_replay_requests, named_errors
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 
@@ -82,9 +89,10 @@ class Combined:
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: the group fields and the new value."""
         table = pa.Table.from_batches(batches)
-        partials = partials_of(table.column(self.value))
+        partials = read(table.column(self.value))
         combine: Callable[[Any, Any], Any] = self.aggregator.combine
-        kind = table.column(self.value).type
+        field = table.schema.field(self.value)
+        kind = field.type
         # Python's own sum of decimals rounds to 28 digits, and the least of NaN and a number is the first of them.
         if not (
             pa.types.is_decimal(kind) or (pa.types.is_floating(kind) and self.aggregator.in_spark != "sum")
@@ -94,13 +102,14 @@ class Combined:
             keys = keys_of(table, self.keys)
             _check_replay(state, keys)
             values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
-            return _rows(keys, values, self.operation)
+            return _rows(keys, values, self.operation, field)
         _check_replay(state, None)
         total = partials[0]
         for partial in partials[1:]:
             total = combine(total, partial)
         updater = CombinerValueUpdater(self.aggregator, total)
-        return [(_snapshottable(state, self.operation).update(updater),)]
+        value = _snapshottable(state, self.operation).update(updater)
+        return _rows([()], [value], self.operation, field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,7 @@ class Reduced:
     operation: str
     keys: tuple[str, ...]
     inputs: tuple[str, ...]
+    value: pa.Field
     aggregator: ReducerAggregator
 
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
@@ -118,11 +128,12 @@ class Reduced:
         updaters = [ReducerValueUpdater[Any](self.aggregator, tuples) for tuples in groups.values()]
         if not self.keys:
             _check_replay(state, None)
-            return [(_snapshottable(state, self.operation).update(updaters[0]),)]
+            value = _snapshottable(state, self.operation).update(updaters[0])
+            return _rows([()], [value], self.operation, self.value)
         keys = list(groups)
         _check_replay(state, keys)
         values = _map_state(state, self.operation).multi_update(keys, updaters)
-        return _rows(keys, values, self.operation)
+        return _rows(keys, values, self.operation, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +144,7 @@ class Persisted:
     inputs: tuple[str, ...]
     updater: StateUpdater[Any]
     conf: Mapping[str, Any]
-    width: int
+    schema: pa.Schema
 
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state; return the tuples that the updater emits."""
@@ -141,29 +152,36 @@ class Persisted:
             tup
             for batch in batches
             for tup in tuples_of(
-                self.inputs, [partials_of(batch.column(name)) for name in self.inputs], batch.num_rows
+                self.inputs, [read(batch.column(name)) for name in self.inputs], batch.num_rows
             )
         ]
-        collector = TridentCollector(self.operation, self.width)
+        collector = TridentCollector(self.operation, self.schema.names)
         if isinstance(state, MapState):
             # The updater may change a key twice.
             state.hold_writes()
-        self.updater.prepare(self.conf)
+        with named_errors(f"{self.operation}: prepare()"):
+            self.updater.prepare(self.conf)
         try:
-            self.updater.update_state(state, tuples, collector)
+            returned: object = self.updater.update_state(state, tuples, collector)
         finally:
-            self.updater.cleanup()
+            with named_errors(f"{self.operation}: cleanup()"):
+                self.updater.cleanup()
+        collector.close()
+        refuse_returned(f"{self.operation}: update_state()", returned)
+        if collector.rows:
+            # What does not fit fails before the state commits.
+            rows_of_groups(self.operation, 0, collector.rows, self.schema)
         return collector.rows
 
 
-def work_of(node: UpdateNode, conf: Mapping[str, Any], width: int, *, check: bool = False) -> Work:
-    """Return the work of a topology's update, which emits `width` fields; with `check` what a replay checks before it.
+def work_of(node: UpdateNode, conf: Mapping[str, Any], emitted: StructType, *, check: bool = False) -> Work:
+    """Return the work of a topology's update, which emits these fields; with `check` what a replay checks before it.
 
     Raises:
         TopologyError: it updates no state.
     """
     if isinstance(node, PersistNode):
-        return Persisted(node.operation, node.inputs, node.updater, conf, width)
+        return Persisted(node.operation, node.inputs, node.updater, conf, arrow_schema(emitted))
     if not isinstance(node, PersistentAggregateNode):
         msg = f"{node.operation} updates no state. This is a defect: please report it"
         raise TopologyError(msg)
@@ -171,7 +189,8 @@ def work_of(node: UpdateNode, conf: Mapping[str, Any], width: int, *, check: boo
         return ReplayCheck(node.keys)
     if isinstance(node.aggregator, CombinerAggregator):
         return Combined(node.operation, node.keys, node.added.names[0], node.aggregator)
-    return Reduced(node.operation, node.keys, node.inputs, node.aggregator)
+    value = arrow_schema(node.added).field(0)
+    return Reduced(node.operation, node.keys, node.inputs, value, node.aggregator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +229,7 @@ class StateUpdate:
         """
         emitted = self._update(batches, partition)
         while emitted is not None and len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
-            yield batch_of(rows, self.schema)
+            yield rows_of_groups(self.operation, 0, rows, self.schema)
 
     def _update(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[tuple[Any, ...]] | None:
         """Update the state, and return the tuples that it emits; None if there was nothing to update it with."""
@@ -235,14 +254,21 @@ def _check_replay(state: Any, keys: Sequence[Any] | None, *, store: bool = True)
         state.check_replay(keys, store=store)
 
 
-def _rows(keys: Sequence[Any], values: Sequence[Any], operation: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the group fields and the new value: made only if they are read."""
+def _rows(
+    keys: Sequence[Any], values: Sequence[Any], operation: str, field: pa.Field
+) -> Iterator[tuple[Any, ...]]:
+    """Return the group fields and the new value, made only if they are read; each value is checked now.
+
+    Raises:
+        OperationError: a value does not fit its field, or there are more or fewer values than groups.
+    """
     if len(keys) != len(values):
         msg = (
             f"{operation}: the state returned {len(values)} values for {len(keys)} groups. It must return one for "
             "each"
         )
         raise OperationError(msg)
+    refuse_unfit(operation, column_that_fits(values, field)[1], keys.__getitem__)
     return ((*key, value) for key, value in zip(keys, values, strict=True))
 
 

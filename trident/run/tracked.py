@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from kinesis_trident.bolt.steps.poison import unreadable_within
 from kinesis_trident.bolt.storm.addressing import Replicate
 from kinesis_trident.bolt.storm.bolt_task import TASK
 from kinesis_trident.bolt.tracking.coverage import SOURCE
@@ -32,6 +33,7 @@ from kinesis_trident.trident.build.nodes import (
     RowNode,
     SpoutNode,
     TopologyNode,
+    TransformNode,
 )
 from kinesis_trident.trident.order import ORDER, READ
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
@@ -43,6 +45,7 @@ from kinesis_trident.trident.steps.tuple_steps import (
     FiniteStep,
     Pipeline,
     ProjectStep,
+    ReadableStep,
     TridentStep,
 )
 
@@ -51,6 +54,10 @@ _IDENTITY = (MESSAGE_ID, ANCHORS)
 
 _PLACE = ("stream", "shardId", "sequenceNumber", "subSequenceNumber")
 """The columns by which it finds the records that a verdict excludes, and the shards of those that it keeps."""
+
+
+_READABLE = frozenset({MESSAGE_ID, *_PLACE[:3]})
+"""The texts of the source that it has made or checked."""
 
 
 @dataclass(slots=True)
@@ -136,15 +143,15 @@ class Sections:
         partials: Partials | SharedPartials | None = None,
     ) -> Tracked:
         steps, base = _operations(self.graph, node)
+        start = self._start if base is node else self._base
         fields = [field for field in self.graph.columns(node) if field.name in wanted]
         if isinstance(base, SpoutNode) and ORDER in narrow_steps(steps, wanted)[1]:
             steps = [self.graph.step_of(base), *steps]
         if not steps:
-            start = self._start if base is node else self._base
             return start(base, wanted, [] if raw else fields, anchored=anchored)
         schema = StructType(fields)
         chain, needed = narrow_steps([*steps, ProjectStep(arrow_schema(schema))], wanted)
-        tuples = self._base(base, set(needed), [], anchored=True)
+        tuples = start(base, set(needed), [], anchored=True)
         return self._operator(
             node.operation, tuples, Pipeline(chain), schema, anchored=anchored, partials=partials
         )
@@ -286,7 +293,38 @@ def _operations(graph: Graph, node: TopologyNode) -> tuple[list[TridentStep], To
         if isinstance(start, RowNode):
             steps.append(graph.step_of(start))
         start = start.parents[0]
-    return steps[::-1], start
+    steps.reverse()
+    if checked := _find_unchecked(graph, node):
+        steps.append(ReadableStep(node.operation, checked, arrow_schema(graph.columns(node))))
+    return steps, start
+
+
+def _find_unchecked(graph: Graph, node: TopologyNode) -> tuple[str, ...]:
+    """Return the fields of a node's tuples that Python reads once they belong to no single record, and may not have.
+
+    Then a value that it cannot have would fail the batch, each time that it comes.
+    """
+    read: set[str] = set()
+    for child in graph.children(node) if node.tracked else ():
+        # What plain DataFrame code returns is read if something comes after it.
+        if not child.tracked and (graph.children(child) or not isinstance(child, TransformNode)):
+            read |= _read_by(graph, child, node, set(child.schema.names))
+    return tuple(name for name in node.schema.names if name in read and not _is_readable(node, name))
+
+
+def _is_readable(node: TopologyNode, field: str) -> bool:
+    """Return whether Python can have all values of a field: by its type, or since it has made or read them."""
+    if not any(unreadable_within(field, node.schema[field].dataType)) or field in _READABLE:
+        return True
+    if isinstance(node, RowNode):
+        step = node.step
+        if isinstance(step, FunctionStep | QueryStep) and field in step.added.names:
+            return True
+        if isinstance(step, FunctionStep | QueryStep | FilterStep) and field in step.inputs:
+            return True
+        if isinstance(step, ArrowEachStep) and field in step.added.names:
+            return False
+    return bool(node.parents) and all(_is_readable(parent, field) for parent in node.parents)
 
 
 def _is_shared(graph: Graph, node: TopologyNode) -> bool:
@@ -362,7 +400,7 @@ def _narrow(step: TridentStep, wanted: set[str]) -> tuple[TridentStep, set[str]]
     if isinstance(step, FunctionStep | ArrowEachStep | QueryStep):
         through = _only(step.kept, wanted)
         return replace(step, kept=through), {*step.inputs, *through.names}
-    if isinstance(step, FilterStep | FiniteStep):
+    if isinstance(step, FilterStep | FiniteStep | ReadableStep):
         through = _only(step.schema, wanted)
         return replace(step, schema=through), {*step.inputs, *through.names}
     if isinstance(step, ProjectStep):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
-from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts
+from kinesis_trident.bolt.steps.border import empty, fitting, rows_that_fit
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, is_text, size_of
+from kinesis_trident.bolt.steps.functions import Judged, fail_rows, failure_of, join_parts, judge_readable
+from kinesis_trident.bolt.steps.time_zones import times_in_zone
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
-from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.arrow_columns import booleans, numbers
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
@@ -32,24 +35,28 @@ class _Emitted:
     """The values that an operation emitted, row by row, until they become columns: `size` is that of the values."""
 
     def __init__(self, operation: str, schema: pa.Schema) -> None:
+        self._operation = operation
         self._schema = schema
-        self._collector = TridentCollector(operation, len(schema))
+        self._collector = TridentCollector(operation, schema.names)
         self._source: list[int] = []
         self._failed: dict[int, Failure] = {}
         self.size = 0
         # Most operations emit texts and numbers, whose sizes C functions add up.
-        self._texts = [itemgetter(at) for at, kind in enumerate(schema.types) if _is_text(kind)]
+        self._texts = [itemgetter(at) for at, kind in enumerate(schema.types) if is_text(kind)]
         self._nested = any(map(pa.types.is_nested, schema.types))
 
-    def run(self, row: int, execute: Callable[[TridentCollector], None]) -> None:
+    def run(self, row: int, execute: Callable[[TridentCollector], object]) -> None:
         """Let an operation emit for a row; an exception discards what it emitted, as does a wrong number of values."""
         collector = self._collector
         rows, collector.refused = collector.rows, None
+        collector.open()
         before = len(rows)
         failed: BaseException | None = None
         try:
             WATCHDOG.next_call()
-            execute(collector)
+            returned = execute(collector)
+            if returned is not None:
+                refuse_returned(f"{self._operation}: execute()", returned, OperationError)
         except (TridentError, FailedException) as error:
             if error is not collector.refused:
                 raise
@@ -57,6 +64,7 @@ class _Emitted:
             raise
         except BaseException as error:
             failed = error
+        collector.close()
         failed = collector.refused if failed is None else failed
         size = 0 if failed is not None else self._size_of(rows[before:])
         if size > _MOST_BYTES:
@@ -88,40 +96,20 @@ class _Emitted:
         """
         rows, source, failed = self._collector.rows, self._source, self._failed
         self._collector.rows, self._source, self._failed, self.size = [], [], {}, 0
-        try:
-            return _batch(rows, self._schema), np.asarray(source, dtype=np.int64), failed
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            for row, values in zip(source, rows, strict=True):
-                if row not in failed:
-                    try:
-                        batch_of([values], self._schema)
-                    except KeyboardInterrupt:
-                        raise
-                    except BaseException as error:
-                        failed[row] = failure_of(error)
-            good = [at for at, row in enumerate(source) if row not in failed]
-            return (
-                _batch([rows[at] for at in good], self._schema),
-                np.asarray([source[at] for at in good], dtype=np.int64),
-                failed,
-            )
+        made, places, unfit = rows_that_fit(rows, self._schema)
+        came = np.asarray(source, dtype=np.int64)
+        if places is not None:
+            fail_rows(failed, came, unfit)
+            made, came = _without(failed, made, came[places])
+        return made, came, failed
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-    )
-
-
-def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    if not len(schema):
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-    return batch_of(rows, schema)
+def _without(
+    failed: Mapping[int, Failure], made: pa.RecordBatch, source: np.ndarray
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Return rows without those of input rows that failed."""
+    good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
+    return made.filter(booleans(good)), source[good]
 
 
 def _emit(
@@ -129,7 +117,7 @@ def _emit(
     batch: pa.RecordBatch,
     kept: pa.Schema,
     added: pa.Schema,
-    calls: Iterable[Callable[[TridentCollector], None]],
+    calls: Iterable[Callable[[TridentCollector], object]],
 ) -> Iterator[Judged]:
     """Yield the kept columns beside what each row's call emits, in parts of about `FLUSH_BYTES`."""
     emitted, schema = _Emitted(operation, added), pa.schema([*kept, *added])
@@ -181,6 +169,9 @@ class FunctionStep(_EachStep):
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         """Yield the same in parts."""
+        return judge_readable(batch, self.inputs, self._emitted)
+
+    def _emitted(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         execute = self.function.execute
         calls = (partial(execute, tup) for tup in read_tuples(batch, self.inputs))
         return _emit(self.operation, batch, self.kept, self.added, calls)
@@ -194,10 +185,10 @@ class ArrowEachStep(_EachStep):
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on the batch."""
-        given = batch.select(list(self.inputs))
+        given = times_in_zone(batch.select(list(self.inputs)))
         failed: dict[int, Failure] = {}
         parts = list(self._halves(given, 0, failed))
-        columns = [new for new, _ in parts] or [batch_of([], self.added)]
+        columns = [new for new, _ in parts] or [empty(self.added)]
         source = np.concatenate([rows for _, rows in parts]) if parts else np.empty(0, dtype=np.int64)
         new = columns[0] if len(columns) == 1 else pa.concat_batches(columns)
         return Judged(_beside(batch, self.kept, new, source, self.schema), source, failed)
@@ -209,8 +200,8 @@ class ArrowEachStep(_EachStep):
             return []
         try:
             WATCHDOG.next_call()
-            new, source = self.function.execute(batch)
-            return [(self._check(new, source, batch.num_rows), at + source.astype(np.int64))]
+            new, rows = self.function.execute(batch)
+            new = self._check(new, rows, batch.num_rows)
         except (TridentError, FailedException, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -222,15 +213,23 @@ class ArrowEachStep(_EachStep):
                 *self._halves(batch.slice(0, middle), at, failed),
                 *self._halves(batch.slice(middle), at + middle, failed),
             ]
+        source = at + rows.astype(np.int64)
+        made, places, unfit = fitting(
+            {name: new.column(name) for name in self.added.names}, new.num_rows, self.added
+        )
+        if unfit:
+            fail_rows(failed, source, unfit)
+            made, source = _without(failed, made, source[places])
+        return [(made, source)]
 
     def _check(self, new: Any, source: Any, rows: int) -> pa.RecordBatch:
         if isinstance(new, pa.Table):
             whole = new.combine_chunks().to_batches()
-            new = whole[0] if whole else batch_of([], self.added)
+            new = whole[0] if whole else empty(self.added)
         good = (
             isinstance(new, pa.RecordBatch)
             and isinstance(source, np.ndarray)
-            and new.num_columns == len(self.added)
+            and sorted(new.schema.names) == sorted(self.added.names)
             and len(source) == new.num_rows
             and (
                 not len(source)
@@ -239,14 +238,12 @@ class ArrowEachStep(_EachStep):
         )
         if not good:
             msg = (
-                f"{self.operation}: the ArrowFunction's result is not valid. It must return a RecordBatch with "
-                f"{len(self.added)} columns and a numpy array with the input row of each row, ascending from 0 to "
-                f"{rows - 1}"
+                f"{self.operation}: the ArrowFunction's result is not valid. It must return a RecordBatch with the "
+                f"columns {', '.join(self.added.names)}, and a numpy array with the input row of each row, ascending "
+                f"from 0 to {rows - 1}"
             )
             raise OperationError(msg)
-        return checked(
-            [column.cast(kind.type) for column, kind in zip(new.columns, self.added, strict=True)], self.added
-        )
+        return new
 
 
 @dataclass(slots=True)
@@ -286,6 +283,9 @@ class QueryStep:
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         """Yield the same in parts; see `__call__`."""
+        return judge_readable(batch, self.inputs, self._answered)
+
+    def _answered(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         tuples = read_tuples(batch, self.inputs)
         results: Any = self.query.batch_retrieve(self._state, tuples)
         if not isinstance(results, Collection):

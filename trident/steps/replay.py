@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
-from kinesis_trident.trident.errors import SerializationError
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.trident.errors import OperationError, SerializationError
 
 
 @contextmanager
@@ -26,3 +27,19 @@ def convert_replay_requests(operation: str) -> Iterator[None]:
     except SerializationError as error:
         msg = f"{operation}: {error}"
         raise SerializationError(msg) from error
+
+
+@contextmanager
+def named_errors(what: str) -> Iterator[None]:
+    """Run a user's code: its error names the operation, and says what to do; a request for a replay is left as it is.
+
+    Raises:
+        OperationError: the code raised an error of its own.
+    """
+    try:
+        yield
+    except (KinesisTridentError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        msg = f"{what} raised {reason_of(error)}. Correct it and start the query again, which reads the batch again"
+        raise OperationError(msg) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -10,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts
+from kinesis_trident.bolt.steps.border import read
+from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts, judge_readable
 from kinesis_trident.bolt.steps.parts import chain, in_parts
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers
@@ -18,7 +20,7 @@ from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.maps.storable import find_not_finite
 from kinesis_trident.trident.operations import Filter
-from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.steps.replay import convert_replay_requests, named_errors
 from kinesis_trident.trident.tuples import TridentTuple, tuples_of
 
 
@@ -65,6 +67,9 @@ class FilterStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the filter for each row."""
+        return join_parts(judge_readable(batch, self.inputs, self._filtered))
+
+    def _filtered(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         keep: list[int] = []
         failed: dict[int, Failure] = {}
         for row, tup in enumerate(read_tuples(batch, self.inputs)):
@@ -78,12 +83,12 @@ class FilterStep:
                 failed[row] = failure_of(error)
         source = np.asarray(keep, dtype=np.int64)
         rows = batch.select(self.schema.names)
-        return Judged(rows if len(keep) == batch.num_rows else rows.take(numbers(source)), source, failed)
+        yield Judged(rows if len(keep) == batch.num_rows else rows.take(numbers(source)), source, failed)
 
 
 @dataclass(frozen=True, slots=True)
-class FiniteStep:
-    """Fails the rows that have NaN or an infinity in a column: with one of them a total is one for good."""
+class _Check:
+    """The common part of steps that fail rows by the values of some columns, and change none."""
 
     operation: str
     inputs: tuple[str, ...]
@@ -94,6 +99,23 @@ class FiniteStep:
 
     def cleanup(self) -> None:
         """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableStep(_Check):
+    """Fails the rows whose value of a column Python cannot have: what comes next belongs to no single record."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Check the columns."""
+        return join_parts(judge_readable(batch, self.inputs, self._kept))
+
+    def _kept(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        yield Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})
+
+
+@dataclass(frozen=True, slots=True)
+class FiniteStep(_Check):
+    """Fails the rows that have NaN or an infinity in a column: with one of them a total is one for good."""
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Check the columns."""
@@ -150,15 +172,35 @@ class Pipeline:
         return self.steps[-1].schema
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Prepare all steps."""
-        for step in self.steps:
-            with convert_replay_requests(step.operation):
-                step.prepare(conf)
+        """Prepare all steps; if one fails, those before it clean up.
+
+        Raises:
+            OperationError: one failed.
+        """
+        for number, step in enumerate(self.steps):
+            try:
+                with convert_replay_requests(step.operation), named_errors(f"{step.operation}: prepare()"):
+                    step.prepare(conf)
+            except BaseException:
+                with suppress(Exception):
+                    replace(self, steps=self.steps[:number]).cleanup()
+                raise
 
     def cleanup(self) -> None:
-        """Let all steps clean up."""
+        """Let all steps clean up, also after an error of another one.
+
+        Raises:
+            OperationError: one failed; of several the first.
+        """
+        failed: BaseException | None = None
         for step in self.steps:
-            step.cleanup()
+            try:
+                with named_errors(f"{step.operation}: cleanup()"):
+                    step.cleanup()
+            except BaseException as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Run all steps.
@@ -201,4 +243,4 @@ def judge(step: TridentStep, batch: pa.RecordBatch) -> Iterator[Judged]:
 
 def read_tuples(batch: pa.RecordBatch, inputs: tuple[str, ...]) -> list[TridentTuple]:
     """Return the rows of a batch as tuples of these fields."""
-    return tuples_of(inputs, [batch.column(name).to_pylist() for name in inputs], batch.num_rows)
+    return tuples_of(inputs, [read(batch.column(name)) for name in inputs], batch.num_rows)

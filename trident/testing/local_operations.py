@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.steps.border import read, rows_that_fit
 from kinesis_trident.bolt.testing.local_columns import for_local_frames
 from kinesis_trident.bolt.testing.local_frames import LocalFrame
 from kinesis_trident.common.arrow_schemas import arrow_schema
@@ -77,12 +77,12 @@ def _join(left: LocalFrame, right: LocalFrame, node: JoinNode) -> LocalFrame:
         )
         for a, b in pairs
     ]
-    return left.sparkSession.frame(node.schema, [[batch_of(rows, arrow_schema(node.schema))]])
+    return left.sparkSession.frame(node.schema, [[rows_that_fit(rows, arrow_schema(node.schema))[0]]])
 
 
 def _rows(table: pa.Table, but: Iterable[str]) -> list[tuple[Any, ...]]:
     """Return the rows without some columns."""
-    columns = [table.column(name).to_pylist() for name in table.schema.names if name not in but]
+    columns = [read(table.column(name)) for name in table.schema.names if name not in but]
     return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
 

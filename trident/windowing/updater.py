@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
@@ -228,7 +229,7 @@ class OfContent:
     operation: str
     aggregator: Any
     fields: tuple[str, ...]
-    width: int
+    names: Sequence[str]
     order: tuple[str, ...]
 
     def stored(self, value: Sequence[dict[str, Any]]) -> list[list[Any]]:
@@ -242,13 +243,14 @@ class OfContent:
 
     def finish(self, partial: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """Aggregate the tuples."""
-        collector = TridentCollector(self.operation, self.width)
+        collector = TridentCollector(self.operation, self.names)
         value = self.aggregator.init(None, collector)
         for _, *values in sorted(partial, key=itemgetter(0)):
             # A tuple is in several windows, and stays in the state.
             tup = TridentTuple(self.fields, fresh_all(values))
             value = self.aggregator.aggregate(value, tup, collector)
-        self.aggregator.complete(value, collector)
+        returned: object = self.aggregator.complete(value, collector)
+        refuse_returned(f"{self.operation}: complete()", returned, OperationError)
         return collector.rows
 
 

@@ -30,7 +30,8 @@ from pyspark.sql.types import (
 from kinesis_trident import Outcomes
 from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.sinks.fitting import Fitting, Unfit, has_ids
-from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, Poison, checks_of
+from kinesis_trident.bolt.sinks.kinds import NAN, NOT_FINITE, checks_of
+from kinesis_trident.bolt.steps.poison import Poison
 from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
 
 DAY = 86_400_000_000

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kinesis_trident.bolt.steps.border import read
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import (
@@ -24,7 +25,6 @@ from kinesis_trident.trident import (
 from kinesis_trident.trident.errors import OperationError, ReplayDiffersError
 from kinesis_trident.trident.maps import OpaqueMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.python_aggregation import partials_of
 from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
 from kinesis_trident.trident.state import Key, MapState, StateFactory, StateType, ValueUpdater
 from kinesis_trident.trident.stores.ownership import Owner
@@ -155,7 +155,7 @@ def test_a_combiner_gets_its_maps_as_it_made_them() -> None:
         pa.int64(): [1, None],
     }
     for kind, values in kinds.items():
-        assert partials_of(pa.array(values, kind)) == values
+        assert read(pa.array(values, kind)) == values
 
 
 class Least(CombinerAggregator):

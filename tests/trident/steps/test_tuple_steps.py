@@ -96,7 +96,7 @@ class Leaving(Function, Filter, ArrowFunction):
     def execute(self, given, collector=None):  # type: ignore[no-untyped-def]
         self._look([given["n"]] if collector is not None else given.column("n").to_pylist())
         if collector is None:
-            return given.select(["n"]), np.arange(given.num_rows)
+            return given.select(["n"]).rename_columns(["m"]), np.arange(given.num_rows)
         collector.emit([given["n"]])
         return None
 

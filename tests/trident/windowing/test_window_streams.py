@@ -197,7 +197,7 @@ def run(
 ) -> tuple[list[Any], int]:
     """Return what an attempt at a batch emits, and how many tuples were late."""
     # The last value is the order, for windows of these windows.
-    collector = TridentCollector("window", 5)
+    collector = TridentCollector("window", "abcde")
     with measure() as metrics:
         state = factory.make_state({}, 0, 1)
         state.begin_commit(txid)
@@ -229,7 +229,7 @@ def test_a_replay_gives_the_same_windows_and_closes_idle_groups(kind: StateType)
 def test_counts_go_on_over_batches_in_an_order_of_their_own(kind: StateType) -> None:
     factory = MemoryMapState(kind)
     fields = ("key", "sequenceNumber", "__value")
-    content = OfContent("window", FirstN(9), ("n",), 1, ("sequenceNumber",))
+    content = OfContent("window", FirstN(9), ("n",), ("n",), ("sequenceNumber",))
     for window, expected in [
         (TumblingCountWindow(3), [[2, 10, 1], [3, 4, 5]]),
         (SlidingCountWindow(3, 2), [[2, 10], [10, 1, 3], [3, 4, 5]]),
@@ -257,7 +257,7 @@ def test_the_windows_that_1_0_0_kept_go_on() -> None:
     state.begin_commit(1)
     state.multi_put([("a",)], [[2, [[0, [[[], [[0, 10], [0, 9]]]]]], []]])
     state.commit(1)
-    content = OfContent("window", FirstN(9), ("n",), 1, (ORDER,))
+    content = OfContent("window", FirstN(9), ("n",), ("n",), (ORDER,))
     updater = CountWindowUpdater("window", TumblingCountWindow(3).shape(), ("key",), content, (ORDER,))
     tup = TridentTuple(("key", ORDER, "__value"), ["a", window_order(0, "s", 0), [{AT: 0, "n": 8}]])
     assert run(factory, updater, 2, [tup]) == ([("a", n) for n in (10, 9, 8)], 0)
@@ -266,4 +266,4 @@ def test_the_windows_that_1_0_0_kept_go_on() -> None:
 def test_a_state_that_is_no_map() -> None:
     updater = TimeWindowUpdater("window", TumblingCountWindow(1).shape(), (), OfCombiner(max), 0)
     with pytest.raises(OperationError, match="window: windows need a MapState, but the factory made a Log"):
-        updater.update_state(Log([]), [], TridentCollector("window", 3))  # type: ignore[arg-type]
+        updater.update_state(Log([]), [], TridentCollector("window", "abc"))  # type: ignore[arg-type]
