@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,8 +16,9 @@ from kinesis_trident.bolt.calls import check_runs, count_needed, refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.steps.functions import Decodes, Step
+from kinesis_trident.bolt.steps.functions import Decodes, Judged, Step
 from kinesis_trident.bolt.steps.kinds import step_for
+from kinesis_trident.bolt.steps.parts import in_parts
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
@@ -56,6 +58,27 @@ def reliable(stream: DataFrame, *, options: Mapping[str, str] | None = None) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class MapStep:
+    """A step whose failures say which function it calls."""
+
+    operation: str
+    step: Step
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that come out."""
+        return self.step.schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Judge a batch."""
+        return self.step(batch)
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        """Yield the same in parts."""
+        return in_parts(self.step, batch)
+
+
+@dataclass(frozen=True, slots=True)
 class Reliable:
     """A stream whose records succeed or fail one by one."""
 
@@ -76,10 +99,11 @@ class Reliable:
         Raises:
             OperatorError: the schema cannot be used, or the function is async or yields.
         """
+        name = getattr(function, "__name__", type(function).__name__)
         if not isinstance(function, Decodes):
-            name = getattr(function, "__name__", type(function).__name__)
             check_runs(f"operator {name}: the function", function, refusal=OperatorError)
-        return replace(self, steps=(*self.steps, step_for(function, schema, self.options)))
+        step = MapStep(f"map({name})", step_for(function, schema, self.options))
+        return replace(self, steps=(*self.steps, step))
 
     def for_each_batch(self, write: Write, *, batch_retries: int | None = None) -> ReliableSink:
         """Give `write(df, txid)` the rows that succeeded, batch by batch.

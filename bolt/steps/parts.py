@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -19,12 +20,17 @@ S = TypeVar("S", bound=Step)
 
 
 def in_parts(step: Step, batch: pa.RecordBatch) -> Iterator[Judged]:
-    """Judge a batch by one step: in its parts, if it has a method `parts`, or at once."""
-    parts = getattr(step, "parts", None)
-    if parts is None:
-        yield step(batch)
-    else:
-        yield from parts(batch)
+    """Judge a batch by one step: in its parts, if it has a method `parts`, or at once.
+
+    Failures of a step that has a name, `operation`, have it.
+    """
+    parts, name = getattr(step, "parts", None), getattr(step, "operation", None)
+    for judged in (step(batch),) if parts is None else parts(batch):
+        if judged.failed and name is not None:
+            failed = {row: one if one.where else one.of_function(name) for row, one in judged.failed.items()}
+            yield replace(judged, failed=failed)
+        else:
+            yield judged
 
 
 def chain(

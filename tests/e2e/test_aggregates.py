@@ -63,7 +63,7 @@ def test_one_user_record_fails_and_comes_back_alone(stage: Stage, kind: str) -> 
     assert [rows for rows in batches.values() if rows] == [[("poison 3 user 3 2", 2)]]
     (run,) = retried
     assert (run.first, run.last, run.prev, run.count) == (f"{where}:2", f"{where}:2", f"{where}:1", 1)
-    assert run.failures[0].reason == "ValueError: poison 3 of user 3"
+    assert run.failures[0].reason == "ValueError: poison 3 of user 3 (in map(fails_once))"
     checkpoint = stage.checkpoint_of()
     assert int(checkpoint.checkpoint or 0) > where.sequence
     assert checkpoint.sub == 0

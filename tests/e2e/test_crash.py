@@ -203,7 +203,9 @@ def test_dead_letters_are_written_once_with_all_reasons(history: History) -> Non
     assert Counter(letter.message_id for letter in history.letters) == Counter(bad.keys())
     for letter in history.letters:
         assert letter.attempts == RETRY_LIMIT + 1
-        assert [reason.reason for reason in letter.reasons] == ["ValueError: bad"] * (RETRY_LIMIT + 1)
+        assert [reason.reason for reason in letter.reasons] == ["ValueError: bad (in map(parse))"] * (
+            RETRY_LIMIT + 1
+        )
         assert json.loads(letter.data or b"")["i"] == bad[letter.message_id]
     assert sum(node.count for node in history.store.shards.dead_letters().values()) == len(bad)
 

@@ -64,7 +64,9 @@ def test_a_failing_record_holds_nothing_back(stage: Stage) -> None:
     assert letter.message_id == poison
     assert letter.data == "poison \x00\xe9".encode()
     assert letter.attempts == 4
-    assert [reason.reason for reason in letter.reasons] == [f"ValueError: delivery {n}" for n in (1, 2, 3, 4)]
+    assert [reason.reason for reason in letter.reasons] == [
+        f"ValueError: delivery {n} (in map(fails))" for n in (1, 2, 3, 4)
+    ]
     times = [reason.time for reason in letter.reasons]
     assert times == sorted(set(times))
 
@@ -89,7 +91,7 @@ def test_without_retries_a_record_is_given_up_at_once(
     document = json.loads(record["Data"])
     assert document["messageId"] == poison
     assert document["attempts"] == 1
-    assert [reason["reason"] for reason in document["reasons"]] == ["ValueError: delivery 1"]
+    assert [reason["reason"] for reason in document["reasons"]] == ["ValueError: delivery 1 (in map(fails))"]
     assert stage.checkpoint_of().checkpoint == str(position_of(last).sequence)
 
 

@@ -92,10 +92,10 @@ def test_the_page_enriches_a_stream(stage: Stage, service: str) -> None:
     ]
     letters = {json.loads(letter.data or b"")["order_id"]: letter for letter in stage.letters("dead-letters")}
     assert {order: letter.reasons[-1].reason for order, letter in letters.items()} == {
-        "3": "customers.internal: HTTP 404",
-        "5": "customers.internal: ReadTimeoutError",
-        "6": "customers.internal: KeyError",
-        "7": "customers.internal: JSONDecodeError",
+        "3": "customers.internal: HTTP 404 (in map(enrich))",
+        "5": "customers.internal: ReadTimeoutError (in map(enrich))",
+        "6": "customers.internal: KeyError (in map(enrich))",
+        "7": "customers.internal: JSONDecodeError (in map(enrich))",
     }
     once, again = ("ada", "bob"), ("missing", "flaky", "hangs", "nameless", "garbled")
     assert Customers.asked == dict.fromkeys(once, 1) | dict.fromkeys(again, 2)

@@ -30,6 +30,7 @@ def failures(draw: st.DrawFn) -> Failure:
         tuple(sorted(where)),
         draw(st.sampled_from([0, 0, 5, 9])),
         kind is Kind.HELD and draw(st.booleans()),
+        not is_held and len(where) == 1 and draw(st.booleans()),
     )
 
 
@@ -74,6 +75,8 @@ SAID = st.builds(
                 "said: ",
                 " (bolt x)",
                 " (bolt ",
+                " (in map(x))",
+                " (in ",
                 ")",
                 ": ",
                 " 12",

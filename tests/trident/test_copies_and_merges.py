@@ -13,15 +13,14 @@ from batch_in_hand import EACH, SHARDS, batch_in_hand
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from samples_topology import a_stream, graph_of
+from test_parallelism import InTasks, Together
 
 from kinesis_trident import KinesisSpout, TopologyError, string_scheme
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import (
-    Aggregator,
     Count,
-    MemoryMapState,
     SqlState,
     StateFactory,
     StateUpdater,
@@ -79,26 +78,6 @@ class Persist(StateUpdater[Any]):
         counts = Counter(tup["word"] for tup in tuples)
         add = CombinerValueUpdater[int]
         state.multi_update([(word,) for word in counts], [add(Count(), n) for n in counts.values()])
-
-
-class Together(Aggregator):
-    """Emits the words of a task as one text."""
-
-    def init(self, batch_id: int | None, collector: Any) -> list[str]:
-        return []
-
-    def aggregate(self, value: list[str], tup: Any, collector: Any) -> list[str]:
-        return [*value, tup["word"]]
-
-    def complete(self, value: list[str], collector: Any) -> None:
-        if value:
-            collector.emit([" ".join(value)])
-
-
-class InTasks(MemoryMapState):
-    """A state that the tasks of this process reach."""
-
-    driver_local = False
 
 
 CONSUMERS: dict[str, Callable[[Stream, StateFactory], object]] = {

@@ -443,7 +443,7 @@ class WholeBatchStep:
             for batch in batches:
                 for judged in judge(self.step, batch) if batch.num_rows else ():
                     if judged.failed:
-                        reason = judged.failed[min(judged.failed)]
+                        reason = judged.failed[min(judged.failed)].reason
                         msg = (
                             f"{self.operation} failed ({reason}) for a tuple that belongs to no single record"
                         )

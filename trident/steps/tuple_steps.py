@@ -124,7 +124,7 @@ class FiniteStep(_Check):
             column = batch.column(name)
             for row in np.flatnonzero(find_not_finite(column)):
                 failed[int(row)] = Failure.said(
-                    f"{self.operation}: {name} is {column[row].as_py()}, which would stay in the state for good"
+                    f"{name} is {column[row].as_py()}, which would stay in the state for good"
                 )
         rows, source = batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64)
         if failed:

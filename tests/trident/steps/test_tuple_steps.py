@@ -131,7 +131,7 @@ def test_numbers_that_are_none_fail_their_rows(wanted: list[str]) -> None:
         name: [given.column(name)[i].as_py() for i in (0, 2, 5)] for name in wanted
     }
     assert judged.source.tolist() == [0, 2, 5]
-    assert texts_of(judged)[4] == "Sum: f is -inf, which would stay in the state for good"
+    assert texts_of(judged)[4] == "f is -inf, which would stay in the state for good"
     assert sorted(judged.failed) == [1, 3, 4]
 
 
@@ -215,7 +215,7 @@ def test_a_row_that_fails_late_takes_what_came_from_it_along() -> None:
         (4, 1),
     ]
     assert judged.source.tolist() == [1, 1, 1, 1, 3]
-    assert texts_of(judged) == {0: "ValueError: 9", 2: "ValueError: 7"}
+    assert texts_of(judged) == {0: "ValueError: 9 (in each(Odd))", 2: "ValueError: 7 (in each(Divisors))"}
 
 
 def test_filter_null_drops_a_tuple_with_any_null() -> None:
