@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.common.visible_text import shorten
 
 _LONGEST = 100
 _IN_TITLES = "()/\\"
@@ -30,6 +31,21 @@ def check_name(what: str, name: object) -> str:
     msg = (
         f"{what} {shown}: the name is not valid. Give a text of 1 to {_LONGEST} letters, without brackets and slashes, "
         "that does not begin with '__'"
+    )
+    raise TopologyError(msg)
+
+
+def check_label(label: object) -> str:
+    """Return the name that stands before operations; the empty one is none.
+
+    Raises:
+        TopologyError: it is not a text of up to 100 visible letters, or has a `#`.
+    """
+    if isinstance(label, str) and len(label) <= _LONGEST and label.isprintable() and "#" not in label:
+        return label
+    msg = (
+        f"name({shorten(repr(label), _LONGEST)}): the label is not valid. Give a text of up to {_LONGEST} letters "
+        "without '#', which stands before the numbers of equal operations"
     )
     raise TopologyError(msg)
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.calls import check_runs
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.names import check_fields
+from kinesis_trident.bolt.names import check_fields, check_label
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
@@ -198,8 +198,12 @@ class Stream(TupleOperations, _Aggregations):
         return self.node.schema
 
     def name(self, label: str) -> Stream:
-        """Name the operations after this call: the label stands before them in messages and in metrics."""
-        return Stream(self.node, label, self._declared)
+        """Name the operations after this call: the label stands before them in messages and in metrics.
+
+        Raises:
+            TopologyError: it is not a text of up to 100 visible letters, or has a `#`.
+        """
+        return Stream(self.node, check_label(label), self._declared)
 
     @property
     def df(self) -> DataFrame:

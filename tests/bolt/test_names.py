@@ -161,6 +161,16 @@ def test_every_entrance_takes_the_same_names(name: str, entrance: str) -> None:
     assert check_name("bolt", name) == name
 
 
+@pytest.mark.parametrize("label", ["orders#2", "x" * 101, "a\nb", 5, None], ids=repr)
+def test_labels_that_hide_the_numbers_of_others_are_refused(label: Any) -> None:
+    with pytest.raises(
+        TopologyError, match=r"name\(.*the label is not valid\. Give a text of up to 100 letters"
+    ):
+        lines()[1].name(label)
+    for good in ("", "orders (eu)", "名", "x" * 100):
+        lines()[1].name(good)
+
+
 @pytest.mark.parametrize("call", ["project", "group_by", "partition_by"])
 def test_fields_are_named_once(call: str) -> None:
     _, stream = lines()

@@ -111,6 +111,16 @@ def test_two_updates_of_a_topology_that_write_the_server_in_two_ways(redis_serve
         count(second, two, 1)
 
 
+def test_no_table_is_called_as_the_number_of_another_update() -> None:
+    stream = a_stream()
+    for table in ("counts", "counts", "counts #2", "counts #2"):
+        factory = SqlState.opaque("sqlite:////here", tableName=table)
+        stream.group_by(["partitionKey"]).persistent_aggregate(factory, Count(), ["n"])
+    names = [*name_updates(graph_of(stream).nodes).values()]
+    base = "persistent_aggregate(Count) by partitionKey in counts"
+    assert names == [base, f"{base} #2", f"{base} #2 #2", f"{base} #2 #3"]
+
+
 def test_an_update_that_got_another_name_keeps_its_state(redis_server: RedisServer) -> None:
     """The code has changed between two runs: nobody of the topology has the old name."""
     factory = RedisState.opaque(redis_server.url, keyPrefix=uuid.uuid4().hex)

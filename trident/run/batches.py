@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -230,14 +230,14 @@ def name_updates(nodes: Sequence[TopologyNode]) -> dict[UpdateNode, str]:
 
     Updates that differ in nothing but the address of their store are counted, in the order of their declaration.
     """
-    names: dict[UpdateNode, str] = {}
-    seen: Counter[str] = Counter()
+    names: dict[str, UpdateNode] = {}
     for node in nodes:
         if isinstance(node, UpdateNode):
             name = _describe(node)
-            seen[name] += 1
-            names[node] = name if seen[name] == 1 else f"{name} #{seen[name]}"
-    return names
+            # A store's part may be called like a number.
+            others = (f"{name} #{number}" for number in count(2))
+            names[next(one for one in chain([name], others) if one not in names)] = node
+    return {node: name for name, node in names.items()}
 
 
 def owners_of(

@@ -84,7 +84,7 @@ def test_the_driver_has_the_metrics_of_each_state(
     stream.name("numbers").group_by("data").persistent_aggregate(MemoryMapState.opaque(), Count(), "n")
     graph = graph_of(stream)
     metrics = UpdateMetrics(graph.nodes)
-    running = RunningTopology({}, {"lines": metrics})
+    running, other = (RunningTopology({}, {"lines": one}) for one in (metrics, UpdateMetrics(graph.nodes)))
     assert {one.updates for one in running.state_metrics().values()} == {0}
     with (
         batch_in_hand(spark, zookeeper.hosts, app) as (rows, batch),
@@ -100,6 +100,8 @@ def test_the_driver_has_the_metrics_of_each_state(
         "numbers: persistent_aggregate(Count)": (EACH, EACH),
     }
     assert found["numbers: persistent_aggregate(Count)"].updates == 1
+    # Of another start of the same topology.
+    assert {one.updates for one in other.state_metrics().values()} == {0}
     assert all(one.seconds > 0 and one.retries == 0 for one in found.values())
     # Not what clients of other tests say meanwhile.
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
