@@ -1,8 +1,7 @@
 """Why a record is not done: one value, from where an error is caught to the text that is stored. Pure.
 
-Stored it is a text, which this module alone writes and reads. Most are what somebody said, with the name of the bolt
-or of the function: `ValueError: no number (bolt parse)`, `ValueError: no number (in map(parse))`. What decides over the
-record begins with a word of `_WORDS` instead:
+Stored it is a text, which this module alone writes and reads. Most are what somebody said, with the bolt or function:
+`ValueError: no number (bolt parse)`, `... (in map(parse))`. What decides begins with a word of `_WORDS` instead:
 
     WORD[ <epoch ms>][ (bolt <name>)]...[: <what was said>[ (in <function>)]]
 
@@ -24,7 +23,7 @@ OTHER = "other"
 
 _SAID = "said: "
 _NAME = " (bolt "
-_FUNCTION = " (in "
+_NAMED = re.compile(r"(.*) \((?:bolt |(?=in ))(.*)\)", re.DOTALL)
 _NAME_LENGTH = 100
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 
@@ -61,9 +60,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         kind: what it means for the record.
         reason: what was said; see `Failure.said`.
-        where: the bolt that failed it; of records that are held all bolts that hold them, or none if they are not
-            known.
-        is_function: `where` is a function of `map` or of Trident, and no bolt.
+        where: the bolt that failed it, or `in ` and the function; of records that are held all bolts that hold them,
+            or none if they are not known.
         not_before_at: the earliest time of the next delivery, in epoch milliseconds; 0: the policy's.
         anew: the time for which a record may be held begins again.
     """
@@ -73,16 +71,11 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     where: tuple[str, ...] = ()
     not_before_at: int = 0
     anew: bool = False
-    is_function: bool = False
 
     @classmethod
     def said(cls, text: str, *where: str) -> Failure:
         """Return the failure of which somebody says this: it never means more than that."""
         return cls(Kind.RETRY, make_reason(text), where)
-
-    def of_function(self, name: str) -> Failure:
-        """Return the failure with the function in which it was."""
-        return msgspec.structs.replace(self, where=(name,), is_function=True)
 
     def __str__(self) -> str:
         return shown(text_of(self))
@@ -98,27 +91,25 @@ def join(one: Failure, other: Failure) -> Failure:
         return one
     not_before_at = max(one.not_before_at, other.not_before_at)
     if one.kind == other.kind and one.kind <= Kind.HELD:
-        known = one.where and other.where
-        where = tuple(sorted({*one.where, *other.where})) if known else ()
+        where = tuple(sorted({*one.where, *other.where})) if one.where and other.where else ()
         reason, anew = min(one.reason, other.reason), one.anew or other.anew
         return Failure(one.kind, reason, where, not_before_at, anew)
-    first = min(one, other, key=lambda each: (-each.kind, each.where, each.is_function, each.reason))
+    first = min(one, other, key=lambda each: (-each.kind, each.where, each.reason))
     return msgspec.structs.replace(first, not_before_at=not_before_at)
 
 
 def text_of(failure: Failure) -> str:
     """Return a failure as it is stored: at most 256 characters."""
     kind, where, at = failure.kind, failure.where, failure.not_before_at
-    word = _FUNCTION if failure.is_function else _NAME
-    suffix = "".join([f"{word}{name[:_NAME_LENGTH]})" for name in where])
+    suffix = "".join([f"{' (' if name[:3] == 'in ' else _NAME}{name[:_NAME_LENGTH]})" for name in where])
     if kind is Kind.RETRY and not at:
         text = failure.reason[: REASON_LENGTH - len(suffix)] + suffix
         if _find_head(text) is None and not text.startswith(_SAID):
             return text
         return _SAID + failure.reason[: REASON_LENGTH - len(suffix) - len(_SAID)] + suffix
-    head = "HELD_ANEW" if kind is Kind.HELD and failure.anew else _WORD_OF[kind]
-    head += f" {at}" if at else ""
-    if failure.is_function:
+    word = "HELD_ANEW" if kind is Kind.HELD and failure.anew else _WORD_OF[kind]
+    head = f"{word} {at}" if at else word
+    if suffix.startswith(" (in "):
         return f"{head}: {failure.reason}"[: REASON_LENGTH - len(suffix)] + suffix
     named = head + "".join([f"{_NAME}{name})" for name in where])
     # Cut off, it would hide a bolt. Without any, they are not known.
@@ -129,22 +120,11 @@ def text_of(failure: Failure) -> str:
 @lru_cache(1024)
 def parse(text: str) -> Failure:
     """Return the failure that is stored as a text: any text is one."""
-    found = _find_head(text)
-    if found is not None:
+    if (found := _find_head(text)) is not None:
         return found
     said = shown(text)
-    reason, is_named, name = said.rpartition(_NAME)
-    if is_named and name.endswith(")"):
-        return Failure(Kind.RETRY, reason, (name[:-1],))
-    return _find_function(Failure(Kind.RETRY, said))
-
-
-def _find_function(failure: Failure) -> Failure:
-    """Return a failure whose text may end with the function in which it was."""
-    reason, is_named, name = failure.reason.rpartition(_FUNCTION)
-    if not is_named or not name.endswith(")") or failure.where:
-        return failure
-    return msgspec.structs.replace(failure, reason=reason).of_function(name[:-1])
+    named = _NAMED.fullmatch(said)
+    return Failure(Kind.RETRY, named[1], (named[2],)) if named else Failure(Kind.RETRY, said)
 
 
 def _find_head(text: str) -> Failure | None:
@@ -160,9 +140,11 @@ def _find_head(text: str) -> Failure | None:
                 return None
             names = names[:-1]
         where = tuple(names.removeprefix(_NAME).split(f"){_NAME}"))
+    elif (named := _NAMED.fullmatch(rest)) and named[2].startswith("in "):
+        reason, where = named[1][2:], (named[2],)
     else:
         reason = rest[2:]
-    return _find_function(Failure(_WORDS[head[1]], reason, where, int(head[2] or 0), head[1] == "HELD_ANEW"))
+    return Failure(_WORDS[head[1]], reason, where, int(head[2] or 0), head[1] == "HELD_ANEW")
 
 
 def shown(text: str) -> str:
@@ -178,5 +160,5 @@ def is_held(text: str) -> bool:
 
 def error_class(reason: str) -> str:
     """Return the class of the error in a reason, for counting: a message may hold anything, and never repeat."""
-    name = reason.partition(":")[0].partition(_NAME)[0].partition(_FUNCTION)[0].strip()
+    name = reason.partition(":")[0].partition(_NAME)[0].partition(" (in ")[0].strip()
     return name if _CLASS.fullmatch(name) else OTHER

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -27,7 +28,11 @@ def in_parts(step: Step, batch: pa.RecordBatch) -> Iterator[Judged]:
     parts, name = getattr(step, "parts", None), getattr(step, "operation", None)
     for judged in (step(batch),) if parts is None else parts(batch):
         if judged.failed and name is not None:
-            failed = {row: one if one.where else one.of_function(name) for row, one in judged.failed.items()}
+            where = (f"in {name}",)
+            failed = {
+                row: one if one.where else msgspec.structs.replace(one, where=where)
+                for row, one in judged.failed.items()
+            }
             yield replace(judged, failed=failed)
         else:
             yield judged

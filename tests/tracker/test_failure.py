@@ -16,6 +16,7 @@ from kinesis_trident.tracker.few_failures import MAX_REASONS, Few
 from kinesis_trident.tracker.records import Noted, Run
 
 BOLTS = st.sampled_from(["a", "b", "split (stream odd)"])
+FUNCTIONS = st.sampled_from(["in map(parse)", "in words: each(<lambda>)"])
 REASONS = st.sampled_from(["", "x", "ValueError: no number", "HELD", "said: HELD"])
 
 
@@ -23,14 +24,15 @@ REASONS = st.sampled_from(["", "x", "ValueError: no number", "HELD", "said: HELD
 def failures(draw: st.DrawFn) -> Failure:
     kind = draw(st.sampled_from(Kind))
     is_held = kind <= Kind.HELD
-    where = draw(st.lists(BOLTS, max_size=3, unique=True)) if is_held else draw(st.lists(BOLTS, max_size=1))
+    where = draw(
+        st.lists(BOLTS, max_size=3, unique=True) if is_held else st.lists(BOLTS | FUNCTIONS, max_size=1)
+    )
     return Failure(
         kind,
         "" if is_held else draw(REASONS),
         tuple(sorted(where)),
         draw(st.sampled_from([0, 0, 5, 9])),
         kind is Kind.HELD and draw(st.booleans()),
-        not is_held and len(where) == 1 and draw(st.booleans()),
     )
 
 

@@ -82,5 +82,5 @@ def test_the_functions_of_map() -> None:
 )
 def test_a_failure_of_a_function_is_read_as_it_was_stored(text: str) -> None:
     failure = parse(text)
-    assert failure.is_function
+    assert failure.where[0].startswith("in ")
     assert text_of(failure) == text
