@@ -282,7 +282,7 @@ class BatchHandler:
             count = sum(p.count for runs in not_done.values() for p in runs)
             msg = (
                 f"batch {batch.txid}: {count} record{'s' if count != 1 else ''} failed, "
-                f"the first is {shard}:{pieces[0].first} ({pieces[0].reason}). spout=transactional fails the "
+                f"the first is {batch.first_of(shard, pieces[0])} ({pieces[0].reason}). spout=transactional fails the "
                 "batch as a whole. Fix the cause, or use spout=opaque, where failed records come back in later "
                 "batches"
             )

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.bolt.mark import Batch
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.failure import Failure, join, text_of
@@ -129,9 +130,11 @@ def outcome(
     # Looked up only for what a sink refused: an operator may have failed every record.
     known = {shard: _Spans(map(_span, runs)) for shard, runs in pieces.items()} if refused else {}
     for message_id, failure in refused.items():
-        source, _, position = message_id.partition(":")
-        shard = sources.get(source, "")
-        where = _parse_position(message_id, position)
+        named = MessageId.find(message_id)
+        if named is None or not named.is_one:
+            msg = f"outcomes.fail: {message_id!r} is not a message id. Its form is stream/shardId:sequence[:sub]"
+            raise NotOfThisBatchError(msg)
+        shard, where = sources.get(named.source, ""), named.last
         if shard not in turns or not turns[shard].holds(where):
             streams = ", ".join(sorted(plan.streams))
             msg = (
@@ -241,11 +244,3 @@ def _run_span(run: Run) -> tuple[RecordPosition, RecordPosition]:
         return RecordPosition.parse(run.first), run.last_position
     before = RecordPosition.parse(run.prev or "0")
     return RecordPosition(before.sequence, before.sub + 1), run.last_position
-
-
-def _parse_position(message_id: str, position: str) -> RecordPosition:
-    try:
-        return RecordPosition.parse(position)
-    except ValueError as error:
-        msg = f"outcomes.fail: {message_id!r} is not a message id. Its form is stream/shardId:sequence[:sub]"
-        raise NotOfThisBatchError(msg) from error

@@ -100,7 +100,7 @@ def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
             {
                 "shard": snapshot.label_of(shard),
                 "state": state,
-                "first": run.first or f"after {run.prev}",
+                "first": MessageId.of_run("", run).begin,
                 "last": run.last,
                 "count": run.count,
                 "attempts": run.attempt,

@@ -17,6 +17,7 @@ from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.spans import Spans
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import BatchNode, BatchOutcome, NotDone, Pin, StatesNode
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
@@ -27,7 +28,7 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.shard_rules import describe_streams
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.records import Run
+from kinesis_trident.tracker.records import RecordPosition, Run
 
 log = logging.getLogger(__name__)
 
@@ -124,11 +125,14 @@ class CurrentBatch:
 
     def excluded_ids(self) -> list[str]:
         """The message ids of the records that the published outcome excludes one by one."""
-        layout, published = self._store.layout, self._published
+        published = self._published
         pieces = published.not_done if published is not None else {}
-        return [
-            f"{layout.key_of(shard).source}:{piece.first}" for shard, runs in pieces.items() for piece in runs
-        ]
+        return [self.first_of(shard, piece) for shard, runs in pieces.items() for piece in runs]
+
+    def first_of(self, shard: str, piece: NotDone) -> str:
+        """Return the message id of the first record of a piece of an outcome."""
+        first = RecordPosition.parse(piece.first or piece.last)
+        return str(MessageId.of_record(self._store.layout.source_of(shard), first))
 
     def reports(self, reports: Reports) -> Reports:
         """Return the reports of this batch, this plan and this epoch."""

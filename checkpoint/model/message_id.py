@@ -46,10 +46,13 @@ class MessageId:
         """True for the name of a single record."""
         return self.first == self.last
 
+    @property
+    def begin(self) -> str:
+        """The first record in words: its position, or that of the record before it."""
+        return str(self.first or f"after {self.prev}")
+
     def __str__(self) -> str:
-        if self.is_one:
-            return f"{self.source}:{self.last}"
-        return f"{self.source}:{self.first or f'after {self.prev}'}..{self.last}"
+        return f"{self.source}:{self.begin}" + ("" if self.is_one else f"..{self.last}")
 
     def covers(self, position: RecordPosition) -> bool:
         """Return whether a record of this shard is among those that are named."""

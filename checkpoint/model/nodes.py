@@ -457,11 +457,11 @@ class NameNode(Node, frozen=True, kw_only=True):
     """The parent of an application's homes, once it was renamed; before that it holds nothing.
 
     `earlier`: the names that the application had, the first one that below which its homes stand. `renamed`: the name
-    that it has now, where this is an earlier one.
+    that it has now, where this is an earlier one; else empty.
     """
 
+    renamed: str
     earlier: tuple[str, ...] = ()
-    renamed: str = ""
 
 
 class SettledNode(Node, frozen=True, kw_only=True):

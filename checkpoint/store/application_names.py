@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.nodes import NameNode
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Delete, Op, Write
 from kinesis_trident.checkpoint.zookeeper.session import Session
 
-_NOTHING = NameNode()
+_NOTHING = NameNode(renamed="")
 
 
 def read_names(session: Session, root: str, names: Sequence[str]) -> dict[str, NameNode]:
@@ -53,7 +53,7 @@ def rename_application(session: Session, layout: Layout, name: str) -> None:
         Refused: another process has changed one of the names meanwhile.
     """
     earlier = layout.names
-    notes = {each: NameNode(renamed=name) for each in earlier} | {name: NameNode(earlier=earlier)}
+    notes = {each: NameNode(renamed=name) for each in earlier} | {name: NameNode(renamed="", earlier=earlier)}
     paths = {each: Layout.application_path(layout.root, each) for each in notes}
     ops: list[Op] = []
     for (each, path), found in zip(paths.items(), session.read([*paths.values()]), strict=True):

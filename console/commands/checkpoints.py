@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.scope import Scope, ShardRef, open_scope
 from kinesis_trident.console.target import (
@@ -33,7 +34,7 @@ from kinesis_trident.console.target import (
     action_of,
     checkpoints_command,
 )
-from kinesis_trident.console.text import count_noun, now_ms
+from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
@@ -74,6 +75,9 @@ def checkpoints(
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="abandon-batch: what it has read goes to the dead letter.")
     ] = False,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
@@ -82,7 +86,8 @@ def checkpoints(
     The other actions are for a stopped application: `set` lets a shard go on from another position, `export` writes all
     checkpoints and unfinished records to a file, `import` writes them back. What stood there is kept as a backup, which
     `backups` lists and `import` takes too. `abandon-batch` lets Spark go on after a batch that cannot finish: its
-    records are read again in the next one, or dead-lettered.
+    records are read again in the next one, or dead-lettered. `set LATEST` asks Kinesis for its time, with --region,
+    --endpoint and -o as the query has them.
     """
     if value is not None and action not in (Action.SET, Action.EXPORT, Action.IMPORT):
         msg = f"{value!r} belongs to set, export or import. Write one of them before it"
@@ -105,7 +110,10 @@ def checkpoints(
                 changed = abandon_batch(store, dead_letter=dead_letter, yes=yes, force=force)
             case Action.SET:
                 ref = scope.one_shard("set")
-                changed = _set(ref, _given(value, ref.store, "set", ref.label), yes=yes, force=force)
+                text = _given(value, ref.store, "set", ref.label)
+                given = named_options(region, endpoint, option)
+                position = _position(text, ref.key.shard, lambda: _clock_of(target, ref.key.stream, given))
+                changed = _set(ref, position, yes=yes, force=force)
             case _:
                 store = scope.one_home()
                 value = _given(value, store, "import")
@@ -170,7 +178,7 @@ def _meant(scope: Scope, store: SourceStore, copy: BackupNode) -> BackupNode:
     )
 
 
-def _set(ref: ShardRef, text: str, *, yes: bool, force: bool) -> dict[str, str]:
+def _set(ref: ShardRef, position: Position, *, yes: bool, force: bool) -> dict[str, str]:
     store, name = ref.store, ref.name
     lineage = store.shards.lineage()
     if lineage is None or name not in lineage.shards:
@@ -182,7 +190,6 @@ def _set(ref: ShardRef, text: str, *, yes: bool, force: bool) -> dict[str, str]:
             "applicationName with startingPosition"
         )
         raise ConsoleError(msg)
-    position = _position(text, ref.key.shard)
     copy = copy_of(store)
     old = copy.checkpoints.get(name)
     before = old.position if old else "its start"
@@ -283,8 +290,20 @@ def _show_backups(scope: Scope, as_json: bool) -> None:
         print(f"{row['backup']}  {row['shards']} shards, settled: txid {row['settled']}")
 
 
-def _position(text: str, shard: str) -> Position:
-    """Parse a position of one shard, or a sequence number to go on after.
+def _clock_of(target: Target, stream: str, given: Mapping[str, str]) -> int:
+    """Return the time by Kinesis' clock: by another one records would be skipped, or the query would stop at its start.
+
+    Raises:
+        OptionsError, KinesisError: Kinesis cannot be asked.
+    """
+    # Only here, because they load pyarrow, and the other commands must answer at once.
+    from kinesis_trident.console.moving.opening import kinesis_of
+
+    return kinesis_of(target, stream, given)[1].describe(stream).server_time
+
+
+def _position(text: str, shard: str, clock: Callable[[], int]) -> Position:
+    """Parse a position of one shard, or a sequence number to go on after; `clock` says when LATEST is.
 
     Raises:
         ConsoleError: it is neither.
@@ -294,10 +313,12 @@ def _position(text: str, shard: str) -> Position:
             return After(RecordPosition.parse(text))
         spec = PositionSpec.parse(position_spec(msgspec.json.encode({"*": {shard: text}}).decode()))
         said = spec.text_of("*", shard)
-        return AtTimestamp(now_ms()) if said == LATEST else parse_position(said)
+        if said != LATEST:
+            return parse_position(said)
     except (ValueError, OptionsError) as error:
         msg = (
             f"{shorten(repr(text), 200)} is not a position. Expected: a sequence number to go on after, or "
             f"{shorten(str(error))}"
         )
         raise ConsoleError(msg) from None
+    return AtTimestamp(clock())

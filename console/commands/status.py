@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
+from kazoo.client import KazooClient
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,10 +20,10 @@ from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.finding import Level, Limits
 from kinesis_trident.console.render import json_line, repeat, screen, to_json, to_table
-from kinesis_trident.console.scope import open_scope
+from kinesis_trident.console.scope import open_scope, scope_of
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
-from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch
+from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch, stores_of
 from kinesis_trident.console.text import iso_time, now_ms
 from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds
@@ -38,36 +39,16 @@ def apps(*, everything: Target, as_json: AsJson = False) -> None:
     """List the applications in ZooKeeper, with the worst that each suffers from."""
     rows: list[dict[str, object]] = []
     problems: list[str] = []
-    names: list[str] = []
     with connected(everything.zookeeper) as client:
         session = Session(client, everything.zookeeper.session_timeout)
         for name in find_applications(session, everything.root):
             try:
                 # Other programs may have nodes there.
                 if find_layouts(session, everything.root, name):
-                    names.append(name)
+                    rows += map(_row, _look(client, replace(everything, application=name)))
             except KinesisTridentError as error:
+                # One that cannot be read hides no others.
                 problems.append(f"{name}: {error}")
-    for name in names:
-        try:
-            statuses = _look(replace(everything, application=name))
-        except KinesisTridentError as error:
-            # One that cannot be read hides no others.
-            problems.append(f"{name}: {error}")
-            continue
-        for one in statuses:
-            wrong = [found["sentence"] for found in one["findings"] if found["level"] != "note"]
-            rows.append(
-                {
-                    "application": name,
-                    "level": one["level"],
-                    "streams": one["streams"],
-                    "connected": one["connected"],
-                    "lag_ms": one["lag_ms"],
-                    "retrying": one["retrying"],
-                    "wrong": wrong[0] if wrong else "",
-                }
-            )
     view = View(
         f"applications below {everything.root}",
         f"{replace(everything, application='APP').command('status')} says what to do"
@@ -86,6 +67,12 @@ def apps(*, everything: Target, as_json: AsJson = False) -> None:
         raise ConsoleError(msg)
 
 
+def _row(status: Document) -> dict[str, object]:
+    wrong = [found["sentence"] for found in status["findings"] if found["level"] != "note"]
+    kept = ("application", "level", "streams", "connected", "lag_ms", "retrying")
+    return {key: status[key] for key in kept} | {"wrong": wrong[0] if wrong else ""}
+
+
 @add_command(commands, "status", short_help="Show how an application is, and what to do.")
 def status(
     *,
@@ -95,13 +82,14 @@ def status(
     watch: Watch = 0,
 ) -> None:
     """Show on one screen the run, its batch, the lag and the totals, what is wrong, and what to do."""
-    repeat(
-        lambda: _look(target, shard=shard),
-        lambda found: list(map(json_line, found)),
-        lambda found: Group(*map(_screen, found)),
-        as_json,
-        watch,
-    )
+    with connected(target.zookeeper) as client:
+        repeat(
+            lambda: _look(client, target, shard=shard),
+            lambda found: list(map(json_line, found)),
+            lambda found: Group(*map(_screen, found)),
+            as_json,
+            watch,
+        )
 
 
 @add_command(commands, "check", short_help="Check an application, for monitoring.")
@@ -126,7 +114,8 @@ def check(
     """
     limits = Limits(_milliseconds(max_lag) if max_lag is not None else None, max_retrying, max_dead)
     try:
-        found = _look(target, limits=limits)
+        with connected(target.zookeeper) as client:
+            found = _look(client, target, limits=limits)
     except KinesisTridentError as error:
         text = make_visible(str(error))
         print(
@@ -200,11 +189,12 @@ def _owner_view(snapshot: Snapshot) -> View:
     return View(title, note, ("epoch", "stopped_at", "for"), tuple(rows), snapshot.problems, facts)
 
 
-def _look(target: Target, shard: str | None = None, limits: Limits | None = None) -> list[Document]:
-    with open_scope(target, shard) as scope:
-        snapshots = scope.snapshots()
-        now = now_ms()
-        found = [status_of(one, now, limits) for one in snapshots]
+def _look(
+    client: KazooClient, target: Target, shard: str | None = None, limits: Limits | None = None
+) -> list[Document]:
+    snapshots = scope_of(stores_of(client, target), target.stream, shard).snapshots()
+    now = now_ms()
+    found = [status_of(one, now, limits) for one in snapshots]
     # Monitoring plugins show the first line.
     return sorted(found, key=lambda one: _WORST_FIRST.index(one["level"]))
 

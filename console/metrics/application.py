@@ -14,7 +14,7 @@ from kinesis_trident.console.status import find
 
 def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     """Add the metrics of a home. `now` is in epoch milliseconds."""
-    home = home_of(snapshot.layout.application, snapshot.streams)
+    home = _home_of(snapshot)
     status = snapshot.status
     readings.set("connected", snapshot.owner is not None, *home)
     end = snapshot.end(now)
@@ -43,6 +43,11 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
 def home_of(application: str, streams: tuple[str, ...]) -> tuple[str, str]:
     """Return the labels of an application and of the streams that are read together."""
     return application, ",".join(sorted(streams))
+
+
+def _home_of(snapshot: Snapshot) -> tuple[str, str]:
+    """Return the labels of a home: the streams that are read, as the query itself says them, not one that has left."""
+    return home_of(snapshot.layout.application, snapshot.active or snapshot.streams)
 
 
 def read_counts(readings: Readings, home: tuple[str, str], counts: RunCounts) -> None:
@@ -96,9 +101,7 @@ def _read_records(readings: Readings, snapshot: Snapshot, now: int) -> None:
             forgotten += letters.count
         else:
             readings.set("dead_lettered_records_total", letters.count, *labels)
-    readings.set(
-        "forgotten_dead_lettered_records", forgotten, *home_of(snapshot.layout.application, snapshot.streams)
-    )
+    readings.set("forgotten_dead_lettered_records", forgotten, *_home_of(snapshot))
     for shard in sorted({*snapshot.inflight, *snapshot.pins}):
         labels = _labels(snapshot, shard)
         inflight, pin = snapshot.inflight.get(shard), snapshot.pins.get(shard)
@@ -126,7 +129,7 @@ def _labels(snapshot: Snapshot, shard: str) -> tuple[str, str, str]:
         key = snapshot.layout.key_of(shard)
     except ValueError:
         # A parent that was removed before its stream was read together with others.
-        return *home_of(snapshot.layout.application, snapshot.streams), shard
+        return *_home_of(snapshot), shard
     return snapshot.layout.application, key.stream, key.shard
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -43,7 +45,11 @@ from kinesis_trident.checkpoint.model.nodes import (
     StreamsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper import client as zookeeper_client
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.console import scope
 from kinesis_trident.console.cli import main
+from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.tracker.records import Run
@@ -386,6 +392,30 @@ def test_a_replay_that_cannot_be_is_refused_and_writes_nothing(
     assert (code, out) == (1, "")
     assert says in err
     assert store.external.read().asked == {}
+
+
+@pytest.mark.parametrize("words", [["apps", "--json"], ["status", "APP", "--json", "--watch", "0.01"]])
+def test_looks_share_one_session(
+    words: list[str], command: Command, store: SourceStore, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, opened = itertools.count(), list[str]()
+    take, connect = scope.take_snapshot, zookeeper_client.connect
+
+    def look(one: SourceStore) -> Snapshot:
+        if next(looks) == 3:
+            raise KeyboardInterrupt
+        return take(one)
+
+    def connect_once(config: ZooKeeperConfig) -> KazooClient:
+        opened.append(config.hosts)
+        return connect(config)
+
+    monkeypatch.setattr(scope, "take_snapshot", look)
+    monkeypatch.setattr(zookeeper_client, "connect", connect_once)
+    with suppress(KeyboardInterrupt):
+        command(*[app if word == "APP" else word for word in words])
+    assert next(looks) > 0
+    assert len(opened) == 1
 
 
 def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: SourceStore, app: str) -> None:

@@ -24,7 +24,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import Delete, Op
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
 
 
 @pytest.fixture
@@ -462,14 +462,18 @@ def test_a_shard_is_set_back_backed_up_noted_and_restored(
     assert changed["backup"] in command("checkpoints", app, "backups")[1]
 
 
-def test_a_shard_that_skips_ahead_still_retries_what_failed(lives: Lives, app: str, command: Command) -> None:
-    kinesis = filled(4)
+def test_a_shard_that_skips_ahead_still_retries_what_failed(
+    lives: Lives, app: str, command: Command, clock: Clock
+) -> None:
+    kinesis = filled(4, clock)
     query = lives.begin(kinesis)
     query.batch(failing=[1])
     assert query.plan() is None
     query.end()
     kinesis.put(A, b"4")
-    skip = json.loads(command("checkpoints", app, "set", "LATEST", "--shard", A, "--yes", "--json")[1])
+    clock.ahead += 1
+    now = f"AT_TIMESTAMP {int(clock() * 1000)}"
+    skip = json.loads(command("checkpoints", app, "set", now, "--shard", A, "--yes", "--json")[1])
     assert "no longer" not in skip["what"]
     assert command("retries", app, "now", "--all")[0] == 0
     kinesis.put(A, b"5")
@@ -526,11 +530,40 @@ def test_a_drained_source_of_a_query_that_still_reads_another_has_not_finished(
     assert json.loads(command("status", app, "--json")[1])["run"]["ended"] == "finished"
 
 
+def test_latest_is_the_time_by_the_clock_of_kinesis(
+    lives: Lives, app: str, command: Command, clock: Clock
+) -> None:
+    """The query stops at its start for a position after that: with the clock of a console ten minutes ahead."""
+    with ScriptedKinesis() as server:
+        server.create_stream("orders")
+        server.put("orders", A, b"1")
+        given = {"endpointUrl": server.endpoint_url}
+        query = lives.begin(None, **given)
+        assert numbers(query.drain()) == [1]
+        query.end()
+        server.put("orders", A, b"2")
+        # Its answers have the time in whole seconds.
+        server.advance(2)
+        clock.ahead += 600
+        words = ["set", "LATEST", "--shard", A, "--yes", "--region", "us-east-1"]
+        code, _, said = command("checkpoints", app, *words, "--endpoint", server.endpoint_url)
+        assert code == 0, said
+        clock.ahead -= 600
+        server.advance(1)
+        server.put("orders", A, b"3")
+        assert numbers(lives.begin(None, query.checkpoint, **given).drain()) == [3]
+    # Nobody else's clock takes its place.
+    code, _, said = command(
+        "checkpoints", app, *words, "--endpoint", "http://127.0.0.1:1", "-o", "awsAccessKeyId=a"
+    )
+    assert (code, "awsSecretAccessKey" in said) == (1, True)
+
+
 def test_a_run_that_is_connected_is_stopped_by_force_alone(lives: Lives, app: str, command: Command) -> None:
     query = lives.begin(filled())
     query.batch()
     assert query.plan() is None
-    code, out, _ = command("checkpoints", app, "set", "LATEST", "--shard", A, "--yes", "--force")
+    code, out, _ = command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A, "--yes", "--force")
     assert code == 0, out
     with pytest.raises(Exception, match="taken over"):
         query.plan()

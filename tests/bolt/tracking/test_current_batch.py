@@ -157,7 +157,7 @@ def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, t
     reports = turns.judged(A, 10)
     assert batch.find_uncovered(WIRING, reports, pins) == [("map", B)]
     with pytest.raises(
-        NotCoveredError, match=f"it reads batch 7 again.*The operator map did not see every record of {B}"
+        NotCoveredError, match=f"^the operator map did not see every record of {B}.*it reads batch 7 again"
     ):
         batch.require_covered(WIRING, reports, pins)
     pins = {A: turns.pin(A), B: turns.pin(B)}

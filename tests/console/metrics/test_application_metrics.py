@@ -54,6 +54,14 @@ def test_the_run_and_its_batch() -> None:
     assert gone["findings", *HOME, "critical", "not-running"] == 1
 
 
+def test_a_home_has_one_label_also_after_a_stream_has_left() -> None:
+    """That of the streams that are read, as the query's own listener says it."""
+    found = samples(replace(SNAPSHOT, streams=("clicks", "orders"), active=("orders",)))
+    assert found["epoch", *HOME] == 3
+    assert {labels[1] for name, *labels in found if name in ("connected", "shards")} == {"orders"}
+    assert samples(replace(SNAPSHOT, streams=("orders",), active=()))["epoch", *HOME] == 3
+
+
 def test_records_by_shard() -> None:
     found = samples(
         replace(
