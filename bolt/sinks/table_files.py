@@ -26,7 +26,7 @@ from kinesis_trident.bolt.sinks.fitting import UNFIT, Fitting, Unfit, has_ids
 from kinesis_trident.bolt.sinks.kinds import checks_of, refuse_no_columns, refuse_partitions, refuse_types
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.arrow_streams import from_stream, to_stream
-from kinesis_trident.common.folder import Folder
+from kinesis_trident.common.folder import Folder, FolderError
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
 
 WRITTEN = StructType(
@@ -94,9 +94,21 @@ class FileWriter:
     options: Mapping[str, Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows, and yield what a commit says of the files."""
+        """Write the rows, and yield what a commit says of the files.
+
+        Raises:
+            SinkError: this machine does not reach the table's folder.
+        """
         unfit = Unfit()
-        with _Files(self.table, self.folder, self.options) as files:
+        try:
+            opened = _Files(self.table, self.folder, self.options)
+        except FolderError as error:
+            msg = (
+                f"an executor cannot open the folder of the table {Folder(self.table).place}: {error}. Give executors the "
+                "file system, the credentials and the packages that the driver has; nothing was added to the table"
+            )
+            raise SinkError(msg) from None
+        with opened as files:
             for batch in batches:
                 rows = self._as_in_table(self.fitting.fit(batch, unfit))
                 for keys, part in self._partitions(rows):

@@ -97,6 +97,7 @@ class ConnectionOptions:
         "5",
         "How many times a failed call is repeated; reads of records have their own rules.",
         "client.numRetries",
+        "numRetries",
     )
 
     @property

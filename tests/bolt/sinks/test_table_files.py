@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ from pyiceberg.types import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kinesis_trident import Outcomes, write_delta, write_iceberg
+from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.sinks.fitting import Fitting
 from kinesis_trident.bolt.sinks.table_files import FileWriter, Partition, partition_values
 from kinesis_trident.bolt.testing.local_frames import LocalSession
@@ -251,3 +253,30 @@ def test_each_row_is_in_one_file_of_its_partition(
     expected = [row for batch in batches for row in batch.to_pylist()]
     assert sorted(read, key=lambda row: row["n"]) == expected
     assert len(list(folder.glob("batch/*"))) == len(files)
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "said"),
+    [
+        ("nosuch://lake/orders", "nosuch://lake/orders", "is not a folder that pyarrow.fs supports"),
+        ("orders/2026", "orders/2026", "must be absolute"),
+        ("s3://KEY:SECRET@lake/orders?nosuch=1", r"s3://\S*lake/orders\S*", "is not a folder"),
+    ],
+)
+def test_a_folder_that_an_executor_cannot_open_is_an_error_of_the_sink(
+    table: str, place: str, said: str
+) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    writer = FileWriter(
+        table=table,
+        folder="batch",
+        schema=schema,
+        fitting=Fitting((), (), has_ids=False),
+        partition_by=[],
+        leaves_out=False,
+        options={},
+    )
+    with pytest.raises(SinkError) as caught:
+        list(writer(iter([])))
+    assert re.match(f"an executor cannot open the folder of the table {place}: .*{said}", str(caught.value))
+    assert "SECRET" not in str(caught.value)

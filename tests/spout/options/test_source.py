@@ -171,6 +171,7 @@ def test_no_two_options_share_a_name() -> None:
         ("kinesis.getRecords.fetchIntervalMs", "250", "min_fetch_period", 0.25),
         ("idleTimeBetweenReadsInMs", "1000ms", "min_fetch_period", 1.0),
         ("kinesis.client.numRetries", "7", "client_num_retries", 7),
+        ("numRetries", "7", "client_num_retries", 7),
         ("kinesis.client.describeShardInterval", "1s", "describe_shard_interval", 1.0),
         ("kinesis.stsRoleArn", "arn:aws:iam::1:role/r", "role_arn", "arn:aws:iam::1:role/r"),
         ("initialPosition", "earliest", "starting_position", "TRIM_HORIZON"),
