@@ -100,6 +100,11 @@ def replay_words(node: DeadLettersNode) -> list[str]:
     return ["--all"]
 
 
+def is_folder(target: str) -> bool:
+    """Return whether letters go to a folder, from which the query can take their payloads."""
+    return "/" in target and not target.startswith("kinesis:")
+
+
 def folder_of(node: DeadLettersNode) -> str:
     """Return the folder of a node's letters; `FOLDER` where it names none that may be read without a look at it."""
     return node.target if "/" in node.target and plain_folder(node.target) else "FOLDER"

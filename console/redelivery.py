@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,16 @@ from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import note_request
-from kinesis_trident.console.dead_letter_replay import folder_in_command, folder_of, message_id_of
+from kinesis_trident.console.dead_letter_replay import (
+    folder_in_command,
+    folder_of,
+    is_folder,
+    message_id_of,
+)
 from kinesis_trident.console.target import ConsoleError, command_for
-from kinesis_trident.console.text import count_noun, some_of
+from kinesis_trident.console.text import count_noun, now_ms, some_of
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 _NAMED = 3
@@ -101,6 +108,41 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
     count = sum(run.count for runs in asked.values() for run in runs)
     note_request(store, f"dead-letter {count_noun(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
     return count
+
+
+def _refuse_gone(store: SourceStore, letters: DeadLettersNode | None, ids: Collection[MessageId]) -> None:
+    """Refuse dead letters that nothing can deliver: the stream has dropped the records, and no folder has the payload.
+
+    Raises:
+        ConsoleError: there are some; it says how many.
+    """
+    if letters is None or is_folder(letters.target):
+        # The query takes from its folder what the stream no longer has.
+        return
+    status = store.status.get()
+    kept = status.retention if status is not None else {}
+    now = now_ms()
+    gone = [
+        record
+        for record in letters.last
+        for one in [MessageId.find(record.message_id)]
+        if one is not None
+        and now - record.time > kept.get(one.stream, math.inf) * 3_600_000
+        and any(one.takes(asked) for asked in ids)
+    ]
+    if gone:
+        where = (
+            f"the letters are in {letters.target}"
+            if letters.target.startswith("kinesis:")
+            else "nothing keeps them"
+        )
+        count, names = sum(record.count for record in gone), some_of([one.message_id for one in gone], _NAMED)
+        msg = (
+            f"{count} of these records have left the stream, and {where}, so they cannot be delivered again: {names}. Put "
+            "them into the stream anew, and set deadLetter to a folder: from there the query delivers what the stream no "
+            "longer has"
+        )
+        raise ConsoleError(make_visible(msg))
 
 
 class _Runs:
@@ -191,6 +233,7 @@ def find_requests(
         runs = _Runs(source, home.inflight.get(shard))
         letters = home.letters.get(shard)
         listed = {record.message_id for record in letters.last if record.count > 1} if letters else set()
+        _refuse_gone(store, letters, some)
         positions: set[RecordPosition] = set()
         for one in some:
             inside = runs.within(one)

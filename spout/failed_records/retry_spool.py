@@ -56,7 +56,7 @@ class _File:
     size: int
 
     def holds_some_of(self, runs: Sequence[Run]) -> bool:
-        return any(_find_beginning(run) <= self.last and self.first <= run.last_position for run in runs)
+        return any(find_beginning(run) <= self.last and self.first <= run.last_position for run in runs)
 
 
 class RetrySpool:
@@ -83,7 +83,7 @@ class RetrySpool:
         Raises:
             SpoolError: the file cannot be written.
         """
-        records = _sort_distinct([copy_keys(select_readable(batch)) for batch in batches])
+        records = sort_distinct([copy_keys(select_readable(batch)) for batch in batches])
         if records is None:
             return
         sink = pa.BufferOutputStream()
@@ -124,7 +124,7 @@ class RetrySpool:
         """
         runs, files = _choose_within(runs, self._files(shard), max_bytes)
         found = [batch for file in files for batch in self._read(file)]
-        records = _sort_distinct(found)
+        records = sort_distinct(found)
         if records is None:
             return RunRecords.none(len(runs))
         picker = Picker(runs)
@@ -214,7 +214,7 @@ def _choose_within(
         begun: list[_File] = []
         while left and left[-1].first <= run.last_position:
             begun.append(left.pop())
-        begin = _find_beginning(run)
+        begin = find_beginning(run)
         more = [file for file in begun if file.last >= begin]
         size += sum(file.size for file in more)
         if count and size > max_bytes:
@@ -223,7 +223,7 @@ def _choose_within(
     return runs, chosen
 
 
-def _sort_distinct(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+def sort_distinct(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     """Return the distinct records of all batches in shard order; None if there are none."""
     table = pa.Table.from_batches(batches, RECORD_SCHEMA)
     if not table.num_rows:
@@ -242,7 +242,8 @@ def _sort_distinct(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     return records
 
 
-def _find_beginning(run: Run) -> RecordPosition:
+def find_beginning(run: Run) -> RecordPosition:
+    """Return the first record of a run, or the one before it where only that is known."""
     return RecordPosition.parse(run.first or run.prev or "0")
 
 

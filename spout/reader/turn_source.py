@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from kinesis_trident.spout.failed_records.kept_letters import KeptLetters, kept_letters
 from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
@@ -53,6 +54,7 @@ class TurnSource:
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
         self.spool = spool_of(partition.options, partition.layout)
+        self._letters = kept_letters(partition.options, partition.layout)
 
     @property
     def pushed(self) -> bool:
@@ -108,13 +110,14 @@ class TurnSource:
         """
         options = self._options
         most = None if everything else options.retry_bytes_per_shard
-        return take_up(
+        found = take_up(
             runs,
             lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most, patient=patient),
             self.spool,
             turn.shard,
             math.inf if everything else options.max_fetch_bytes_per_shard,
         )
+        return found if self._letters is None else found.complete_from(self._letters, turn.shard, runs)
 
     @property
     def at_a_time(self) -> int:
@@ -169,6 +172,23 @@ class DueRecords:
     missing: tuple[int, ...]
     through: RecordPosition | None
     fetched: npt.NDArray[np.bool_]
+
+    def complete_from(self, letters: KeptLetters, shard: str, runs: Sequence[Run]) -> DueRecords:
+        """Return these with the records that have left the stream, and were replayed, from their letters."""
+        gone = list(self.missing)
+        if not gone:
+            return self
+        kept = letters.get(shard, [runs[index] for index in gone])
+        counts = np.full(len(runs), -1, np.int64)
+        counts[gone] = kept.counts
+        better = counts > np.maximum(self.records.counts, 0)
+        whole = counts >= np.array([run.count for run in runs], np.int64)
+        return DueRecords(
+            self.records.replace_some(RunRecords(kept.slices, counts), better),
+            tuple(index for index in gone if not whole[index]),
+            self.through,
+            self.fetched & ~better,
+        )
 
 
 def take_up(

@@ -29,7 +29,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.redelivery import find_requests
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
-from kinesis_trident.console.text import iso_time
+from kinesis_trident.console.text import iso_time, now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.console.web.watcher import Watcher
@@ -365,3 +365,29 @@ def test_many_waiting_runs_are_looked_up_together(monkeypatch: pytest.MonkeyPatc
     after = settle_replays(node, InflightNode(txid=1, waiting=waiting), {}, (), 5)
     assert [one.outcome for one in after.replays] == [one.outcome for one in marks]
     assert looked < 10 * len(marks)
+
+
+def test_a_letter_that_nothing_can_deliver_is_refused_with_the_number(
+    zookeeper: EmbeddedZooKeeper,
+    kinesis: MemoryKinesis,
+    command: Command,
+    app: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    lives = Lives(zookeeper.hosts, app, retryLimit="0", onExhausted="skip")
+    request.addfinalizer(lives.end)
+    query = lives.begin(kinesis)
+    query.batch(failing={1, 3})
+    query.batch()
+    query.plan()
+    status = query.store.status.get()
+    assert status is not None
+    assert status.retention == {"orders": 24}
+    later = now_ms() + 25 * 3_600_000
+    monkeypatch.setattr("kinesis_trident.console.redelivery.now_ms", lambda: later)
+    code, _, error = command("dead-letters", app, "replay", "--all", "--yes")
+    assert code == 1
+    assert "2 of these records have left the stream, and nothing keeps them" in error
+    monkeypatch.undo()
+    assert query.store.external.read().asked == {}

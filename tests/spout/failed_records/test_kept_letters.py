@@ -1,0 +1,87 @@
+"""A dead letter whose record has left the stream is delivered from the payload in the letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from by_hand import Lives, numbers
+
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.testing import MemoryKinesis
+
+A = "shardId-000000000000"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "letters"
+
+
+@pytest.fixture
+def lives(make_lives: Callable[..., Lives], folder: Path) -> Lives:
+    return make_lives(retryLimit="0", onExhausted="deadLetter", deadLetter=str(folder))
+
+
+def letters_in(folder: Path) -> list[tuple[bytes | None, int]]:
+    return sorted((letter.data or b"", letter.count) for letter in read_dead_letters(folder))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_has_left_the_stream_comes_from_its_letter(lives: Lives, folder: Path, together: bool) -> None:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    sequences = [kinesis.put(A, str(number).encode()) for number in range(6)]
+    query = lives.begin(kinesis)
+    bad = {2, 3} if together else {1, 4}
+    query.batch(failing=bad)
+    # The exhausted ones are written.
+    query.batch()
+    query.plan()
+    assert [data for data, _ in letters_in(folder)] == [str(number).encode() for number in sorted(bad)]
+    kinesis.trim(A, sequences[-1])
+    again = [str(sequences[number]) for number in sorted(bad)]
+    query.store.external.add(A, ExternalNode(op="replay", records=tuple(again)))
+    rows = query.batch()
+    query.plan()
+    assert numbers(rows) == sorted(bad)
+    assert [attempt for *_, attempt, _ in rows] == [1, 1]
+    # None is written a second time.
+    assert len(letters_in(folder)) == 2
+
+
+def test_a_batch_that_comes_again_has_the_same_rows(lives: Lives) -> None:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    sequences = [kinesis.put(A, str(number).encode()) for number in range(3)]
+    query = lives.begin(kinesis)
+    query.batch(failing={1})
+    query.batch()
+    query.plan()
+    kinesis.trim(A, sequences[-1])
+    query.store.external.add(A, ExternalNode(op="replay", records=(str(sequences[1]),)))
+    query.planned()
+    first = query.rows()
+    query.end()
+    later = lives.begin(kinesis, query.checkpoint)
+    assert later.rows() == first
+    assert numbers(first) == [1]
+
+
+def test_a_folder_without_the_letter_leaves_it_expired(lives: Lives, folder: Path) -> None:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    sequences = [kinesis.put(A, str(number).encode()) for number in range(3)]
+    query = lives.begin(kinesis)
+    query.batch(failing={1})
+    query.batch()
+    query.plan()
+    (file,) = folder.rglob("*.jsonl")
+    assert json.loads(file.read_text())["data"]
+    file.unlink()
+    kinesis.trim(A, sequences[-1])
+    query.store.external.add(A, ExternalNode(op="replay", records=(str(sequences[1]),)))
+    assert query.batch() == []
+    query.plan()
+    query.batch()
+    assert letters_in(folder) == [(b"", 1)]
