@@ -138,9 +138,9 @@ def _refuse_gone(store: SourceStore, letters: DeadLettersNode | None, ids: Colle
         )
         count, names = sum(record.count for record in gone), some_of([one.message_id for one in gone], _NAMED)
         msg = (
-            f"{count} of these records have left the stream, and {where}, so they cannot be delivered again: {names}. Put "
-            "them into the stream anew, and set deadLetter to a folder: from there the query delivers what the stream no "
-            "longer has"
+            f"{count} of these records have left the stream, and {where}, so they cannot be delivered again: {names}. "
+            "Put them into the stream anew, and set deadLetter to a folder: from there the query delivers what the "
+            "stream no longer has"
         )
         raise ConsoleError(make_visible(msg))
 

@@ -18,6 +18,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.serialization import SASL, Auth
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, make_digest_acl
@@ -151,10 +152,18 @@ _SESSION_SECONDS = 20.0
 
 
 class _OneLine(logging.Filter):
-    """Lowers kazoo's warnings of lost connections, with their tracebacks, to DEBUG: our own lines say it once."""
+    """Lowers kazoo's warnings of lost connections, with their tracebacks, to DEBUG: our own lines say it once.
+
+    It also hides the login, which kazoo logs at DEBUG.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
+        if isinstance(record.args, tuple):
+            # A request to log in shows the password.
+            record.args = tuple(
+                type(arg).__name__ if isinstance(arg, Auth | SASL) else arg for arg in record.args
+            )
         record.levelno = min(record.levelno, logging.DEBUG)
         record.levelname = logging.getLevelName(record.levelno)
         return log.isEnabledFor(record.levelno)

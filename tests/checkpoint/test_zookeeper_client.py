@@ -31,6 +31,7 @@ from kinesis_trident.checkpoint.zookeeper.client import (
     TlsHandler,
     ZooKeeperConfig,
     connect,
+    disconnect,
     session_timeout,
     shared_client,
 )
@@ -334,3 +335,29 @@ def test_a_refused_login_is_told_although_kazoo_has_closed_the_client(
         config = ZooKeeperConfig(server.hosts, session_timeout=timeout, sasl=Sasl("spark", "wrong"))
         with pytest.raises(ZooKeeperAccessError, match="refused the login"):
             connect(config)
+
+
+@pytest.fixture
+def each_line(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What each logger says at level 1, those of libraries too."""
+    found = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
+    before = [(logger, logger.level) for logger in found]
+    for logger in found:
+        logger.setLevel(1)
+    with caplog.at_level(1):
+        yield caplog
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("way", ["digest", "sasl"])
+def test_no_logger_shows_a_password_at_any_level(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path, each_line: pytest.LogCaptureFixture, way: str
+) -> None:
+    if way == "digest":
+        disconnect(connect(ZooKeeperConfig(zookeeper.hosts, digest="planted:secret")))
+    else:
+        with SecureZooKeeper(tmp_path, tls=False) as server:
+            disconnect(connect(ZooKeeperConfig(server.hosts, sasl=Sasl("spark", "secret"))))
+    assert "Sending request" in each_line.text
+    assert "secret" not in each_line.text
