@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, NewerFormatError
+from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.nodes import (
     VERSION,
     BatchNode,
@@ -89,6 +90,8 @@ _WHAT_TO_DO_THEN = (
 
 def encode(node: Node) -> bytes:
     """Return the node as compact JSON, `v` included; very many runs of records are packed."""
+    if isinstance(node, BackupNode):
+        return _encode_copy(node)
     holder = node.plan if isinstance(node, BatchNode) else node
     runs = {name: getattr(holder, name) for name in _RUNS.get(type(holder), ())}
     many = {name: some for name, some in runs.items() if _count(some) > FEW}
@@ -103,6 +106,16 @@ def encode(node: Node) -> bytes:
         outer = _fields.decode(_encoder.encode(replace(node, plan=bare)))
         stored = outer | {"v": version, "plan": stored}
     return _encoder.encode(stored)
+
+
+def _encode_copy(node: BackupNode) -> bytes:
+    """Return a copy of shards, in which the records in flight of each are as its own node has them."""
+    inflight = {shard: encode(one) for shard, one in node.inflight.items()}
+    if all(data.startswith(_FIRST) for data in inflight.values()):
+        return _encoder.encode(node)
+    stored: dict[str, Any] = _fields.decode(_encoder.encode(replace(node, inflight={})))
+    packed = {shard: msgspec.Raw(data) for shard, data in inflight.items()}
+    return _encoder.encode(stored | {"v": PACKED_VERSION, "inflight": packed})
 
 
 def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
@@ -162,6 +175,8 @@ def _versions_of(kind: type[Node]) -> list[int]:
     """Return the versions of the nodes of a kind that can be read, the newest last."""
     if kind is BatchNode or kind in _RUNS:
         return [VERSION, CHUNKED_VERSION, PACKED_VERSION]
+    if kind is BackupNode:
+        return [VERSION, PACKED_VERSION]
     return sorted({VERSION, *_NEEDED.get(kind, {}).values()})
 
 
@@ -173,6 +188,12 @@ def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version:
     """
     kind = decoder.type
     outer: dict[str, Any] = _fields.decode(data)
+    if kind is BackupNode:
+        packed = _fields.decode(outer.pop("inflight", b"{}"))
+        copy = decoder.decode(_encoder.encode(outer | {"v": VERSION}))
+        return replace(
+            copy, inflight={shard: read(bytes(raw), InflightNode) for shard, raw in packed.items()}
+        )
     holder: dict[str, Any] = _fields.decode(outer.get("plan", b"null")) if kind is BatchNode else outer
     if holder.get("v") != outer["v"]:
         msg = "the plan of the batch is of another version"

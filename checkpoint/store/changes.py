@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -37,6 +38,9 @@ _KEPT = 50
 
 _KEPT_OF_RUNS = 10
 _OF_RUN = "-run-"
+
+_BYTES_OF_RUNS = 4 * 2**20
+"""The size of all copies of runs, of which the newest stays whatever its size: the server holds them in memory."""
 
 
 class ChangeStore(StorePart):
@@ -191,12 +195,30 @@ class ChangeStore(StorePart):
         # Sorted by name, they are in order of time.
         return f"{folder}/{time:015d}-{uuid.uuid4().hex[:8]}"
 
+    def _beyond_the_size(self, folder: str, names: Sequence[str], by_runs: Sequence[str]) -> set[str]:
+        """Return the copies of runs before the newest ones that have the size of all together."""
+        sizes = dict.fromkeys(by_runs, 0)
+        for name, stat in zip(
+            names, self._session.stats([f"{folder}/{name}" for name in names]), strict=True
+        ):
+            whole = name.partition("~")[0]
+            if whole in sizes and stat is not None:
+                sizes[whole] += stat.dataLength
+        total = accumulate(sizes[name] for name in reversed(by_runs))
+        return {
+            name
+            for name, size in zip(reversed(by_runs), total, strict=True)
+            if size > _BYTES_OF_RUNS and name != by_runs[-1]
+        }
+
     def _forget_oldest(self, folder: str) -> None:
         names = sorted(self._session.children([folder])[0] or [])
         whole = sorted({name.partition("~")[0] for name in names})
         by_runs = [name for name in whole if _OF_RUN in name]
         by_people = [name for name in whole if _OF_RUN not in name]
         old = {*by_runs[:-_KEPT_OF_RUNS], *by_people[:-_KEPT]}
+        if by_runs:
+            old |= self._beyond_the_size(folder, names, by_runs)
         for name in names:
             if name.partition("~")[0] in old:
                 try:

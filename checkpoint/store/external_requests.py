@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -126,6 +126,40 @@ class ExternalStore(StorePart):
                 continue
             return
         raise too_many_races(old.folder)
+
+    def reject_many(self, paths: Sequence[str], epoch: int) -> dict[str, str]:
+        """Move unreadable requests below `rejected`, many in a request; as `reject`, which sees to the odd ones.
+
+        Returns:
+            By path, its new one; the empty string if it is not kept. One that cannot be removed is left out.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._nodes.make_folder(self._layout.rejected)
+        room = _MOST_REJECTED - len(self._session.children([self._layout.rejected])[0] or ())
+        kept = list(paths[: max(0, room)])
+        found = dict(zip(kept, self._session.read(kept), strict=True))
+        places = {
+            path: f"{self._layout.rejected}/{path.split('/')[-2]}:{path.rpartition('/')[2]}" for path in kept
+        }
+        groups: list[list[Op]] = []
+        for path in paths:
+            node = found.get(path)
+            groups.append([Delete(path), *([Create(places[path], node.data[:PART_SIZE])] if node else [])])
+        done: dict[str, str] = {}
+        for pack in pack_writes(groups, PACK_SIZE):
+            some = [op.path for op in pack if isinstance(op, Delete)]
+            try:
+                self._nodes.commit(pack, epoch)
+            except Refused:
+                # One of them has children, is gone, or is there already: one by one shows which.
+                for path in some:
+                    with suppress(CorruptNodeError):
+                        done[path] = self.reject(path, epoch)
+            else:
+                done |= {path: places.get(path, "") for path in some}
+        return done
 
     def reject(self, path: str, epoch: int) -> str:
         """Move an unreadable request below `rejected`; at most 100 are kept.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
@@ -65,14 +66,17 @@ class Purger:
         """Keep a copy of the shards' nodes for `checkpoints APP import`, if the last one is a day old."""
         if self._state.shards.settled and now - self._copied >= _DAY_MS:
             self._copied = now
-            try:
-                self._store.changes.keep(self._state.copy(), self._state.epoch)
-            except CheckpointError as error:
-                log.warning("cannot keep a backup of the checkpoints, trying again tomorrow: %s", error)
+            self._executor.submit(self._keep, self._state.copy(), self._state.epoch)
 
     def close(self) -> None:
         """Wait for the purge in progress."""
         self._executor.shutdown(wait=True)
+
+    def _keep(self, copy: BackupNode, epoch: int) -> None:
+        try:
+            self._store.changes.keep(copy, epoch)
+        except CheckpointError as error:
+            log.warning("cannot keep a backup of the checkpoints, trying again tomorrow: %s", error)
 
     def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
         try:

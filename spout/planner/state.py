@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import msgspec
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode, ShardsNode, mark_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -47,6 +46,9 @@ from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 log = logging.getLogger(__name__)
+
+_SAID = 20
+"""The number of requests that are named in the log one by one."""
 
 
 def make_rules(options: SourceOptions, rng: random.Random) -> InflightRules:
@@ -193,8 +195,7 @@ class SourceState:
         """Take in what other processes ask for: replays, acks and fails."""
         while True:
             found = self._store.external.read()
-            for path, why in found.unreadable.items():
-                self._put_aside(path, why)
+            self._put_aside(found.unreadable)
             try:
                 return self._amend(self._amender.take_in(self.shards, found.asked, now), Requested)
             except Refused as refused:
@@ -214,9 +215,10 @@ class SourceState:
         letters, tally = dict(self.shards.dead_letters), Tally()
         try:
             for one in amendments:
-                for name, why in one.unreadable.items():
-                    path = f"{self._layout.external_of(one.shard)}/{name}"
-                    self._put_aside(path, f"{path}: {why}")
+                folder = self._layout.external_of(one.shard)
+                self._put_aside(
+                    {f"{folder}/{name}": f"{folder}/{name}: {why}" for name, why in one.unreadable.items()}
+                )
                 self._store.shards.amend(
                     one.shard,
                     self.epoch,
@@ -235,18 +237,27 @@ class SourceState:
                 after = replace(self.shards, states={**self.shards.states, **states}, dead_letters=letters)
                 self._become(event(list(states), tally), after)
 
-    def _put_aside(self, path: str, why: str) -> None:
-        """Move an unreadable request away: only its author can repair it."""
-        if path in self._ignored:
+    def _put_aside(self, unreadable: Mapping[str, str]) -> None:
+        """Move unreadable requests away, path to what is wrong: only their authors can repair them."""
+        paths = [path for path in unreadable if path not in self._ignored]
+        if not paths:
             return
-        try:
-            place = self._store.external.reject(path, self.epoch)
-        except CorruptNodeError as error:
-            self._ignored.add(path)
-            log.error("a request of another process cannot be read, and stays at %s; %s", why, error)
-            return
-        where = f"it is now at {place}" if place else f"it was removed: {self._layout.rejected} is full"
-        log.error("a request of another process cannot be read, and was not applied: %s; %s", why, where)
+        places = self._store.external.reject_many(paths, self.epoch)
+        self._ignored.update(path for path in paths if path not in places)
+        for path in paths[:_SAID]:
+            why = unreadable[path]
+            if path not in places:
+                log.error("a request of another process cannot be read, and stays at %s", why)
+                continue
+            full = f"it was removed: {self._layout.rejected} is full"
+            where = f"it is now at {places[path]}" if places[path] else full
+            log.error("a request of another process cannot be read, and was not applied: %s; %s", why, where)
+        if len(paths) > _SAID:
+            log.error(
+                "%d more such requests were not applied; %s has the first ones of all",
+                len(paths) - _SAID,
+                self._layout.rejected,
+            )
 
     def settle(self, plan: Plan, origin: Origin) -> None:
         """Settle a batch that Spark has committed: move checkpoints and queue failed records, in ZooKeeper first.

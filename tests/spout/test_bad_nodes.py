@@ -13,6 +13,8 @@ from kazoo.client import KazooClient
 from lives import eventually
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.zookeeper.multi import write_async
+from kinesis_trident.checkpoint.zookeeper.operations import Create
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -113,6 +115,27 @@ def test_only_so_many_are_kept(lives: Lives, kinesis: MemoryKinesis) -> None:
     client.set(layout.external, b"")
     until_taken_in(query, [])
     assert len(client.get_children(layout.rejected)) == 100
+
+
+def test_very_many_are_put_aside_in_few_requests_and_lines(
+    lives: Lives, kinesis: MemoryKinesis, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = lives.begin(kinesis)
+    query.batch()
+    assert query.plan() is None
+    layout, client = query.run.layout, query.store.client
+    folder = layout.external_of(A)
+    client.create(folder, makepath=True)
+    for start in range(0, 2_000, 500):
+        write_async(client, [Create(f"{folder}/{start + one}", b"x") for one in range(500)]).get()
+    before = query.run._store.requests
+    with caplog.at_level(logging.ERROR):
+        client.set(layout.external, b"")
+        until_taken_in(query, [])
+    assert query.run._store.requests - before < 200
+    assert len(client.get_children(layout.rejected)) == 100
+    assert len(caplog.records) <= 21
+    assert "1980 more such requests were not applied" in caplog.text
 
 
 DAMAGE = {
