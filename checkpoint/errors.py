@@ -34,7 +34,7 @@ class NewerFormatError(CorruptNodeError):
 
 
 class NodeTooLargeError(CheckpointError):
-    """A request would be larger than ZooKeeper accepts; it was not sent."""
+    """A request is larger than ZooKeeper accepts; nothing was written."""
 
 
 class StateMissingError(CheckpointError):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.exceptions import ConnectionLoss, KazooException, NoAuthError, NoNodeError
 from kazoo.security import ANYONE_ID_UNSAFE
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
-from kinesis_trident.checkpoint.zookeeper.operations import explain_refusal
+from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.lag import totals
@@ -176,11 +176,20 @@ class Examination:
             took, after = round((time.monotonic() - begun) * 1000), now_ms()
             did = "change"
             stat = client.set(path, b"doctor")
+            did = f"write {REQUEST_LIMIT // 1024} KiB at once to"
+            client.set(path, bytes(REQUEST_LIMIT - len(path) - 80))
             did = "delete"
             client.delete(path)
         except NoNodeError:
             return Result(name, "skipped", f"{parent} does not exist yet: the first query makes it")
         except KazooException as error:
+            if isinstance(error, ConnectionLoss) and did.startswith("write"):
+                return Result(
+                    name,
+                    "failed",
+                    f"the server closes the connection at a request of {REQUEST_LIMIT // 1024} KiB below {parent}",
+                    "let each server take 1 MiB: -Djute.maxbuffer=1048575",
+                )
             if not isinstance(error, NoAuthError):
                 return Result(name, "failed", *explain_refusal(parent, error))
             return Result(

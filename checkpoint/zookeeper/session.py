@@ -62,6 +62,12 @@ T = TypeVar("T")
 BYTES_UNDER_WAY = 4 * 2**20
 """The size of the answers that are awaited together: the server holds all of them in memory."""
 
+_LARGE = 4 * 2**10
+"""The size of a request from which on a server may be taken to refuse it for its size."""
+
+_LOST_LARGE = 3
+"""How often such a request loses its connection, while small ones are answered, until it is taken for too large."""
+
 _LOST = (*KazooRetry.RETRY_EXCEPTIONS, *KazooRetry.EXPIRED_EXCEPTIONS)
 """The errors after which a request is made again."""
 
@@ -217,18 +223,20 @@ class Session:
         self._require_own_process()
         size = sum(map(size_of, ops))
         if size > REQUEST_LIMIT:
-            largest = max(ops, key=size_of)
-            msg = (
-                f"a request of {size} bytes exceeds ZooKeeper's limit (1 MiB); its largest part is {largest.path} "
-                f"with {size_of(largest)} bytes. Nothing was written. This is a defect: please report it"
-            )
+            what = f"exceeds ZooKeeper's limit (1 MiB); {_largest(ops)}"
+            msg = f"a request of {size} bytes {what}. Nothing was written. This is a defect: please report it"
             raise NodeTooLargeError(msg)
         answers = [self._submit(ops, size)]
+        lost = 0
 
         def attempt(left: Callable[[], float]) -> list[Any]:
+            nonlocal lost
             if not answers:
                 if self._has_happened(ops, left):
                     return []
+                lost += 1
+                if lost >= _LOST_LARGE and size >= _LARGE:
+                    raise _too_large(ops, size)
                 answers.append(self._submit(ops, size))
             results: list[Any] = answers.pop().get(timeout=left())
             return results
@@ -381,6 +389,18 @@ def _if_there(make: Callable[[Any], T]) -> Callable[[Callable[[], Any]], T | Non
             return None
 
     return one
+
+
+def _largest(ops: Sequence[Op]) -> str:
+    largest = max(ops, key=size_of)
+    return f"its largest part is {largest.path} with {size_of(largest)} bytes"
+
+
+def _too_large(ops: Sequence[Op], size: int) -> NodeTooLargeError:
+    return NodeTooLargeError(
+        f"ZooKeeper closes the connection at a request of {size} bytes, while it answers small ones; {_largest(ops)}. "
+        "Let each server take 1 MiB, as it does by default: -Djute.maxbuffer=1048575"
+    )
 
 
 def _refused(path: str, error: KazooException) -> ZooKeeperRefusedError:

@@ -10,10 +10,13 @@ __all__ = ["MeanZooKeeper", "limit"]
 
 
 class MeanZooKeeper(EmbeddedZooKeeper):
-    """It enforces quotas."""
+    """It enforces quotas; `most`: the bytes that it takes in a request."""
+
+    most = 0x0FFFFF
 
     def _command(self) -> list[str]:
         command = super()._command()
+        command.insert(1, f"-Djute.maxbuffer={self.most}")
         config = self._folder / "zoo.cfg"
         config.write_text(f"{config.read_text()}enforceQuota=true\n")
         return command

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from quota_server import MeanZooKeeper, limit
 
-from kinesis_trident.checkpoint.errors import CheckpointError, ZooKeeperRefusedError
+from kinesis_trident.checkpoint.errors import CheckpointError, NodeTooLargeError, ZooKeeperRefusedError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, SettledNode, StatesNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Refused, error_of, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.console.examination import Examination
+from kinesis_trident.console.target import Target
 from kinesis_trident.tracker.records import Run
 
 
@@ -69,3 +72,21 @@ def test_a_refusal_of_a_race_is_an_error_of_the_library(client: KazooClient) -> 
     ) as caught:
         session.commit([Create("/missing/x")])
     assert isinstance(caught.value, CheckpointError)
+
+
+def test_a_server_that_takes_less_than_it_should_is_told(tmp_path: Path) -> None:
+    server = MeanZooKeeper(tmp_path)
+    server.most = 64 * 1024
+    with server, connected(ZooKeeperConfig(server.hosts)) as client:
+        session = Session(client, 20)
+        assert session.commit([Create("/a", bytes(1_000))])
+        parts = [Create(f"/{number}", bytes(10_000)) for number in range(10)]
+        with pytest.raises(
+            NodeTooLargeError,
+            match=r"at a request of 10\d{4} bytes.*largest part is /\d with 10\d+ bytes.*jute\.maxbuffer",
+        ):
+            session.commit(parts)
+        assert session.read(["/a", "/0"])[1] is None
+        target = Target(ZooKeeperConfig(server.hosts), "/", "app")
+        told = [one for one in Examination().of_zookeeper(target, None) if one.state == "failed"]
+        assert ["jute.maxbuffer" in one.remedy for one in told] == [True]
