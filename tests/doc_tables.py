@@ -21,6 +21,7 @@ from kinesis_trident.bolt.steps.poison import POISONS
 from kinesis_trident.checkpoint.model.home import HOME
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
+from kinesis_trident.spout.options.effects import describe_effect
 from kinesis_trident.spout.options.table import Option, other_options
 from kinesis_trident.spout.sink.columns import TAKEN as KINESIS_COLUMNS
 
@@ -76,7 +77,13 @@ def option_row(option: Option) -> tuple[str, str, str]:
     """Return an option's key, its sentence, and its default and other names."""
     default = f"Default: `{option.default}`. " * (option.default is not None)
     aliases = f"Also accepted as: {quoted(option.aliases)}." * bool(option.aliases)
-    return f"`{option.key}`", linked(option.sentence), (default + aliases).strip()
+    # Options of a write have an effect wherever they are taken.
+    effect = describe_effect(option.part_of or option.key) if option in source.TABLE else ""
+    return (
+        f"`{option.key}`",
+        linked(option.sentence),
+        " ".join(filter(None, [(default + aliases).strip(), effect])),
+    )
 
 
 OPTION_GROUPS = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
+from kinesis_trident.spout.options.effects import Unused
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.options.table import Option
 from kinesis_trident.spout.options.times import timestamp
@@ -140,25 +141,12 @@ def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool 
     for key in ("startingPosition", "endingPosition"):
         if key in found:
             PositionSpec.parse(found[key]).check_streams(key, found["streamName"].split(","))
-    if not batch and "endingPosition" in found:
-        msg = "option endingPosition is for a batch (spark.read) only: a stream has no end. See Trigger.AvailableNow"
-        raise OptionsError(msg)
-    if not batch and found.get("filterPushdown"):
-        msg = "option filterPushdown is for a batch (spark.read) only: Spark pushes no filters into a stream. Remove it"
-        raise OptionsError(msg)
-    if not batch and found.get("tasksPerShard", 1) > 1:
-        msg = "option tasksPerShard is for a batch (spark.read) only: one task reads a shard of a stream. Remove it"
-        raise OptionsError(msg)
     if batch:
         _check_batch(found)
     effective = {**defaults, **found}
     if effective["clientRetryInterval"] > effective["clientMaxRetryInterval"]:
         msg = "option clientRetryInterval exceeds its upper bound, clientMaxRetryInterval (10s by default)"
         raise OptionsError(msg)
-    for key in ("consumerName", "consumerARN", "consumerLifecycle"):
-        if effective[key] != defaults[key] and found.get("consumerMode") != "efo":
-            msg = f"option {key} has no effect with consumerMode=polling. Set consumerMode=efo, or remove the option"
-            raise OptionsError(msg)
     if found.get("ackMode") == "explicit" and found.get("spout") == "transactional":
         msg = (
             "ackMode=explicit cannot be combined with spout=transactional, which fails a batch as a whole: a record "
@@ -176,10 +164,7 @@ def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool 
 
 
 def _check_batch(found: Mapping[str, Any]) -> None:
-    """Check that a batch ends after its start and has no option of a stream; raise `OptionsError` otherwise."""
-    if found.get("startingPosition") == "LATEST":
-        msg = "option startingPosition is LATEST, but a batch (spark.read) reads existing records. Give an earlier one"
-        raise OptionsError(msg)
+    """Check that a batch ends after its start; raise `OptionsError` otherwise."""
     if found.get("endingPosition") == str(TRIM_HORIZON):
         msg = "option endingPosition is TRIM_HORIZON, but nothing is before the oldest record. Give a later position"
         raise OptionsError(msg)
@@ -193,25 +178,21 @@ def _check_batch(found: Mapping[str, Any]) -> None:
     if found.get("tasksPerShard", 1) > 1 and (found.get("shardsPerTask") or 1) > 1:
         msg = "tasksPerShard cannot be combined with shardsPerTask, which lets one task read several shards. Remove one"
         raise OptionsError(msg)
-    if found.get("consumerMode") == "efo":
-        msg = "option consumerMode is efo, but a batch (spark.read) only polls. Remove the option"
-        raise OptionsError(msg)
 
 
-_EXPLICIT_ONLY = ("maxInflightRecords",)
+def refuse_unused(unused: Iterable[Unused]) -> None:
+    """Raise `OptionsError` for the first option that is refused because it has no effect."""
+    for one in unused:
+        if one.is_refused:
+            raise OptionsError(one.why)
 
 
-def warn_of_unused(found: Mapping[str, Any]) -> None:
-    """Log, once per process, the given options that have no effect with the others."""
-    if found.get("ackMode") != "explicit":
-        for key in _EXPLICIT_ONLY:
-            if key in found:
-                _warn_once(key, "ackMode=batch", "ackMode=explicit", "docs/acks.md")
-    if found.get("prefetch") and found.get("consumerMode") == "efo":
-        # Records are pushed before a batch asks for them.
-        _warn_once("prefetch", "consumerMode=efo", "consumerMode=polling", "docs/fan-out.md")
+def warn_of_unused(unused: Iterable[Unused]) -> None:
+    """Log, once per process, the options that have no effect."""
+    for one in unused:
+        _warn_once(one.why)
 
 
 @cache
-def _warn_once(key: str, when: str, instead: str, page: str) -> None:
-    log.warning("option %s is ignored when %s. Set %s, or remove the option (%s)", key, when, instead, page)
+def _warn_once(why: str) -> None:
+    log.warning("%s", why)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.options.effects import find_unused
 from kinesis_trident.spout.options.modes import (
     AckMode,
     ConsumerLifecycle,
@@ -21,7 +22,7 @@ from kinesis_trident.spout.options.modes import (
     ShardOrdering,
     SpoutMode,
 )
-from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, warn_of_unused
+from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, refuse_unused, warn_of_unused
 from kinesis_trident.spout.options.starting_position import position_spec
 from kinesis_trident.spout.options.table import Option, by_field, by_name, option, options_of, read_options
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
@@ -63,14 +64,14 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "endingPosition",
         position_spec,
         None,
-        "For a batch (`spark.read`) only: where it ends (exclusive), in the forms of `startingPosition`. The default "
+        "Where a batch (`spark.read`) ends (exclusive), in the forms of `startingPosition`. The default "
         "is LATEST: all records that had arrived when the batch was loaded.",
     )
     filter_pushdown: bool = option(
         "filterPushdown",
         parsers.boolean,
         "false",
-        "For a batch (`spark.read`) only, with PySpark 4.1 and newer: `true` lets filters choose the times and shards "
+        "With PySpark 4.1 and newer: `true` lets filters choose the times and shards "
         "that are read (docs/backfill.md).",
     )
     spout: SpoutMode = option(
@@ -97,7 +98,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "maxInflightRecords",
         parsers.count(1),
         "10000",
-        "With `ackMode=explicit`: the maximum of unfinished records of a shard; at the limit it reads nothing new.",
+        "The maximum of unfinished records of a shard; at the limit it reads nothing new.",
     )
     retry_limit: int = option(
         "retryLimit",
@@ -251,7 +252,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         parsers.boolean,
         "false",
         "`true` reads the next batch's records beside the running batch: up to 4 MiB of all shards and 960 KiB of one, "
-        "within the limits of a shard (docs/deploying.md, Latency). It has no effect with `consumerMode=efo`.",
+        "within the limits of a shard (docs/deploying.md, Latency).",
     )
     max_fetch_rate: float = option(
         "maxFetchRate",
@@ -294,8 +295,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "tasksPerShard",
         parsers.count(1, 8),
         "1",
-        "For a batch (`spark.read`) only: the number of Spark tasks that read one shard at once, and share its limits "
-        "(docs/backfill.md).",
+        "The number of Spark tasks that read one shard at once, and share its limits (docs/backfill.md).",
     )
     max_partitions: int | None = option(
         "maxPartitions",
@@ -317,13 +317,13 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "consumerName",
         parsers.consumer_name,
         None,
-        "With `efo`: the consumer's name; by default the application's.",
+        "The consumer's name; by default the application's.",
     )
     consumer_arn: str | None = option(
         "consumerARN",
         parsers.consumer_arns,
         None,
-        "With `efo`: the ARN of an existing consumer, of another account for example, instead of `consumerName`; one "
+        "The ARN of an existing consumer, of another account for example, instead of `consumerName`; one "
         "for each stream, separated by commas. It includes the stream's ARN; such a consumer is never registered.",
         "fanoutConsumerARN",
     )
@@ -332,7 +332,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         # The names in Flink's source.
         parsers.choice(ConsumerLifecycle, job_managed="managed", self_managed="external"),
         "managed",
-        "With `efo`: `managed` registers a missing consumer, `external` requires an existing one. Neither "
+        "`managed` registers a missing consumer, `external` requires an existing one. Neither "
         "deregisters it.",
         "source.efo.lifecycle",
     )
@@ -384,7 +384,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     @classmethod
     def parse_batch(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse a user's options for a batch (`spark.read`), which keeps nothing in ZooKeeper; raises as `parse`."""
-        return cls._read(given, batch=True)
+        return cls._read(given, batch=True, warn=True)
 
     @classmethod
     def parse_either(cls, given: Mapping[str, str]) -> tuple[SourceOptions | None, SourceOptions | None]:
@@ -410,10 +410,14 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     @classmethod
     def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> SourceOptions:
         found = read_options(_BY_NAME, given)
+        named = [_BELONGS_TO.get(key, key) for key in found]
         fold(found)
-        check(found, {one.metadata["option"].key: one.default for one in fields(cls)}, batch=batch)
+        defaults = {one.metadata["option"].key: one.default for one in fields(cls)}
+        check(found, defaults, batch=batch)
+        unused = list(find_unused(named, {**defaults, **found}, defaults, batch=batch))
+        refuse_unused(unused)
         if warn:
-            warn_of_unused(found)
+            warn_of_unused(unused)
         if batch:
             found.setdefault("startingPosition", str(TRIM_HORIZON))
         return cls(**by_field(cls, found))
@@ -429,6 +433,8 @@ TABLE: tuple[Option, ...] = tuple(_table())
 """All options, in the order of the documentation."""
 
 _BY_NAME = by_name(TABLE)
+
+_BELONGS_TO = {line.key: line.part_of for line in TABLE if line.part_of is not None}
 
 
 def zookeeper_options(application: str, given: Mapping[str, str]) -> ZooKeeperOptions:

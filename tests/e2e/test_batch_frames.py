@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import Counter
@@ -64,8 +65,12 @@ def check_batches(spark: SparkSession, options: dict[str, str]) -> None:
     after = f'{{"{stream}": {{"{shard}": "AFTER_SEQUENCE_NUMBER {number}"}}, "*": "TRIM_HORIZON"}}'
     rest = spark.read.format("kinesis-trident").options(**options, startingPosition=after).load()
     assert rest.filter(rest.messageId == sequence).count() == 0
-    with pytest.raises(AnalysisException, match="Give an earlier one"):
-        spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
+    latest = {"startingPosition": "LATEST", "consumerMode": "efo", "maxFetchTime": "5s"}
+    assert texts(spark.read.format("kinesis-trident").options(**options, **latest).load()) == []
+    with pytest.raises(
+        AnalysisException, match=r"a batch reads all records .* use limit\(\) of the DataFrame"
+    ):
+        spark.read.format("kinesis-trident").options(**options, maxRecordsPerTrigger=10).load()
 
 
 def test_the_options_of_an_application_do_for_a_batch_too(stage: Stage) -> None:
@@ -205,6 +210,39 @@ def test_a_batch_that_loses_records_is_an_error(spark: SparkSession) -> None:
         kinesis.recreate("orders")
         with pytest.raises(PythonException, match=r"StreamRecreatedError: .* was deleted and created again"):
             again.count()
+
+
+def test_a_worker_that_reads_many_windows_keeps_one_client(spark: SparkSession) -> None:
+    """Without Spark, and with 200 windows, this is in tests/spout/test_many_windows.py."""
+
+    def measure(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = sum(batch.num_rows for batch in rows)
+        with open("/proc/self/statm") as statm:
+            pages = int(statm.read().split()[1])
+        descriptors = len(os.listdir("/proc/self/fd"))
+        yield pa.RecordBatch.from_pydict(
+            {"pid": [os.getpid()], "count": [count], "pages": [pages], "descriptors": [descriptors]}
+        )
+
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders", 1)
+        (shard,) = kinesis.shards("orders")
+        kinesis.put("orders", shard, b"a")
+        begun = kinesis.now
+        kinesis.advance(2)
+        used: dict[int, list[tuple[int, int]]] = {}
+        for window in range(24):
+            start = f"AT_TIMESTAMP {begun - 1000 - window}"
+            frame = load(
+                spark, kinesis, startingPosition=start, endingPosition=f"AT_TIMESTAMP {begun + 1000}"
+            )
+            (row,) = frame.mapInArrow(measure, "pid long, count long, pages long, descriptors long").collect()
+            assert row["count"] == 1
+            used.setdefault(row.pid, []).append((row.pages, row.descriptors))
+        for each in used.values():
+            # The first tasks of a worker load what all need.
+            assert each[-1][0] - each[min(3, len(each) - 1)][0] < 30 * 2**20 // 4096
+            assert each[-1][1] - each[min(3, len(each) - 1)][1] <= 4
 
 
 def test_several_tasks_read_one_shard_each_record_once(spark: SparkSession) -> None:

@@ -408,7 +408,7 @@ def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) ->
         parse({"ackMode": "explicit"}, **given)
     said = caplog.messages
     assert len(said) == 1
-    assert "option maxInflightRecords is ignored when ackMode=batch" in said[0]
+    assert "option maxInflightRecords has no effect with ackMode=batch" in said[0]
     assert "Set ackMode=explicit" in said[0]
 
 
@@ -421,7 +421,7 @@ def test_prefetch_is_off_and_has_no_use_with_fan_out(caplog: pytest.LogCaptureFi
     for _ in range(2):
         parse(consumerMode="efo", prefetch="true")
     assert caplog.messages == [
-        "option prefetch is ignored when consumerMode=efo. Set consumerMode=polling, or remove the option "
+        "option prefetch has no effect with consumerMode=efo. Set consumerMode=polling, or remove the option "
         "(docs/fan-out.md)"
     ]
 
@@ -430,7 +430,8 @@ def test_prefetch_is_off_and_has_no_use_with_fan_out(caplog: pytest.LogCaptureFi
     ("given", "stream", "batch"),
     [
         ({}, True, True),
-        ({"startingPosition": "LATEST"}, True, False),
+        ({"startingPosition": "LATEST"}, True, True),
+        ({"maxRecordsPerTrigger": "10"}, True, False),
         ({"endingPosition": "LATEST"}, False, True),
         ({"endingPosition": "LATEST", "zookeeper.hosts": None}, False, True),
         ({"applicationName": None}, False, True),
@@ -450,10 +451,10 @@ def test_options_are_read_before_it_is_known_what_they_are_for(
 
 def test_what_neither_a_stream_nor_a_batch_takes_is_said_of_both() -> None:
     with pytest.raises(OptionsError) as error:
-        SourceOptions.parse_either({"streamName": "orders", "startingPosition": "LATEST"})
+        SourceOptions.parse_either({"streamName": "orders", "maxRecordsPerTrigger": "10"})
     assert str(error.value).startswith(
         "as a stream (readStream): option applicationName is required; as a batch (spark.read): option "
-        "startingPosition is LATEST"
+        "maxRecordsPerTrigger is for a stream (readStream) only: a batch reads all records between its positions"
     )
     with pytest.raises(OptionsError) as error:
         SourceOptions.parse_either({**LEAST, "retryLimit": "-1"})
