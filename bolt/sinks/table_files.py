@@ -104,8 +104,8 @@ class FileWriter:
             opened = _Files(self.table, self.folder, self.options)
         except FolderError as error:
             msg = (
-                f"an executor cannot open the folder of the table {Folder(self.table).place}: {error}. Give executors the "
-                "file system, the credentials and the packages that the driver has; nothing was added to the table"
+                f"an executor cannot open the folder of the table {Folder(self.table).place}: {error}. Give executors "
+                "the file system, the credentials and the packages that the driver has; nothing was added to the table"
             )
             raise SinkError(msg) from None
         with opened as files:
