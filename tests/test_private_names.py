@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import ast
+import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import fastavro
 import pytest
 from kazoo.client import KazooClient
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -208,3 +210,15 @@ def test_the_options_of_files_are_those_of_the_properties(monkeypatch: pytest.Mo
     monkeypatch.setattr(private_names, "using", absent)
     with pytest.raises(MissingNameError):
         private_names.parquet_options({})
+
+
+# fastavro.
+
+
+def test_the_reader_in_python_reads_as_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/bolt/registry/test_registry.py` gives it a value without end."""
+    schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": [{"name": "v", "type": "int"}]})
+    assert private_names.avro_reader_in_python()(io.BytesIO(b"\2"), schema, None) == {"v": 1}
+    monkeypatch.setattr(private_names, "using", absent)
+    with pytest.raises(MissingNameError):
+        private_names.avro_reader_in_python()

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field, plan_of
+from kinesis_trident.common.private_names import avro_reader_in_python
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -47,7 +48,7 @@ def avro_decoder(definition: str) -> tuple[Decoder, Mapping[str, Field] | None]:
     read: Any = fastavro.schemaless_reader
     if _is_recursive(schema, named, (), set()):
         # The reader in C does not count how deep it is: a record of a few thousand bytes ends the process.
-        from fastavro._read_py import schemaless_reader as read
+        read = avro_reader_in_python()
 
     def decode(payload: bytes) -> Mapping[str, Any]:
         stream = io.BytesIO(payload)

@@ -15,6 +15,7 @@ rests on a name of this module. `tests/test_private_names.py` touches each one, 
 | `is_interrupted` | `query.stop()` waits while a batch waits for its next attempt |
 | `send_request` | kazoo reads nodes one by one, and builds a transaction for each multi |
 | `parquet_options` | `write_iceberg` writes by pyarrow's defaults, not by a table's `write.parquet.*` |
+| `avro_reader_in_python` | records of a schema that contains itself fail |
 """
 
 from __future__ import annotations
@@ -318,3 +319,14 @@ def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
         from pyiceberg.io.pyarrow import _get_parquet_writer_kwargs
 
         return {**_get_parquet_writer_kwargs(dict(properties))}
+
+
+# fastavro.
+
+
+def avro_reader_in_python() -> Any:
+    """Return the reader that is written in Python, which raises an error for a value that is nested too deeply."""
+    with using("fastavro", "_read_py", "records of a schema that contains itself fail"):
+        from fastavro._read_py import schemaless_reader
+
+        return schemaless_reader

@@ -75,7 +75,7 @@ EFFECT: Mapping[str, Effect] = {
         _QUERY,
         "spout ackMode messageTimeout retryLimit maxRetryingRecords retryRangesPerShard retryBytesPerShard "
         "maxFetchRecordsPerShard maxFetchBytesPerShard maxFetchBytesPerTask maxShardSkew maxFetchTime idlePollInterval "
-        "consumerMode describeShardInterval shardOrdering onCheckpointMismatch logFormat",
+        "consumerMode describeShardInterval shardOrdering onCheckpointMismatch logFormat recordTimeout maxFailedShare",
     ),
     **_rows(_RETRIED, "retryBackoff retrySpool"),
     **_rows(_CONSUMER, "consumerName consumerARN consumerLifecycle"),
