@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from altering import ENDS
+from border_paths import matrix_rows
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from who_writes import callers, writers
@@ -219,6 +220,14 @@ KINDS_TABLE = DocTable(
         "a row fails alone if its value is",
     ),
     [kind_row(of, kind) for of, kind in KINDS.items()],
+)
+
+BORDER_TABLE = DocTable(
+    "functions.md",
+    "types: rendered from tests/border_paths.py",
+    "end of types",
+    ("type", "given as", "by pandas", "a record fails alone, for example"),
+    matrix_rows(),
 )
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {
