@@ -231,14 +231,15 @@ class FunctionBolt(BasicBolt):
 
 def _check_arguments(name: str, bolt: AnyBolt) -> None:
     """Check that a bolt's methods accept their arguments."""
-    methods: list[tuple[Callable[..., object], tuple[str, ...]]] = [
-        (bolt.prepare, bolt._given if isinstance(bolt, Bolt) else ("context",)),
-        (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
-    ]
+    methods: dict[str, tuple[str, ...]] = {
+        "prepare": bolt._given if isinstance(bolt, Bolt) else ("context",),
+        "execute": ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",),
+    }
     if not isinstance(bolt, ArrowBolt):
-        methods += [(bolt.declare_output_fields, ("declarer",)), (bolt.cleanup, ())]
-    for method, given in methods:
-        what = f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()"
+        methods |= {"declare_output_fields": ("declarer",), "cleanup": ()}
+    for name_of_method, given in methods.items():
+        what = f"bolt {name!r}: {type(bolt).__name__}.{name_of_method}()"
+        method = getattr(bolt, name_of_method)
         check_call(what, method, given)
         check_runs(what, method)
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.common.arrow_columns import booleans, values_of
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -157,13 +158,19 @@ class Together(CombinerAggregator):
 
 
 class _Apart(ArrowFunction):
-    """Makes columns of the fields of a struct."""
+    """Makes columns of the fields of a struct; `drops_nulls`: a struct of nulls only is dropped."""
+
+    def __init__(self, *, drops_nulls: bool) -> None:
+        self._drops_nulls = drops_nulls
 
     def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return the fields."""
         struct = batch.column(0)
         rows = pa.RecordBatch.from_arrays(struct.flatten(), names=[field.name for field in struct.type])
-        return rows, np.arange(batch.num_rows)
+        if not self._drops_nulls:
+            return rows, np.arange(batch.num_rows)
+        known = np.logical_or.reduce([values_of(column.is_valid()) for column in rows.columns])
+        return rows.filter(booleans(known)), np.flatnonzero(known)
 
 
 class InTurn(Aggregator):
@@ -172,6 +179,7 @@ class InTurn(Aggregator):
     def __init__(self, operation: str, links: Sequence[Link]) -> None:
         self._operation = operation
         self._links = [Link(as_aggregator(link.aggregator), link.read, link.added) for link in links]
+        self._drops_nulls = _drops_nulls(links)
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> list[tuple[TridentCollector, Any]]:
         """Return each aggregator's own collector and its initial value."""
@@ -194,7 +202,9 @@ class InTurn(Aggregator):
             returned = link.aggregator.complete(current, own)  # type: ignore[union-attr]
             refuse_returned(f"{self._operation}: complete()", returned, OperationError)
         for rows in product(*(own.rows for own, _ in value)):
-            collector.emit([one for row in rows for one in row])
+            values = [one for row in rows for one in row]
+            if not (self._drops_nulls and all(one is None for one in values)):
+                collector.emit(values)
 
 
 class _OfOneValue(Aggregator):
@@ -225,7 +235,9 @@ def _together(parent: TopologyNode, keys: tuple[str, ...], links: Sequence[Link]
     added = StructType([StructField(_CHAIN, both.result(parent.schema))])
     combined = combined_node(parent, keys, both, read, added, name)
     kept = StructType([parent.schema[key] for key in keys])
-    return function_node(combined, name, _Apart(), (_CHAIN,), _fields(links), kept)
+    return function_node(
+        combined, name, _Apart(drops_nulls=_drops_nulls(links)), (_CHAIN,), _fields(links), kept
+    )
 
 
 def combine_of(aggregator: AnyAggregator) -> Callable[[Any, Any], Any]:
@@ -240,6 +252,11 @@ def combine_of(aggregator: AnyAggregator) -> Callable[[Any, Any], Any]:
 def as_aggregator(aggregator: AnyAggregator) -> Aggregator:
     """Return the aggregator, or one that emits the single value of a combiner or reducer."""
     return aggregator if isinstance(aggregator, Aggregator) else _OfOneValue(aggregator)
+
+
+def _drops_nulls(links: Sequence[Link]) -> bool:
+    """Return whether a tuple of nulls only is dropped, as each of the aggregations would drop it alone."""
+    return all(getattr(link.aggregator, "in_spark", None) not in (None, "count") for link in links)
 
 
 def _fields(links: Sequence[Link]) -> StructType:

@@ -72,7 +72,7 @@ class Partials:
             yield from groups.add(chunk)
         yield from groups.end()
 
-    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def merge(self, batches: Iterable[pa.RecordBatch], operation: str) -> Iterator[pa.RecordBatch]:
         """Yield one row a group from all its partial results; nothing for a group with only nulls.
 
         Raises:
@@ -88,7 +88,7 @@ class Partials:
                 groups = self.combine(groups)
                 held = least = sum(table.nbytes for table in groups)
         if groups:
-            whole = self._whole(groups)
+            whole = self._whole(groups, operation)
             yield from _batches([whole.filter(pc.is_valid(whole.column(-1)))])
 
     def single(self, tuples: pa.Table) -> pa.Table:
@@ -109,7 +109,7 @@ class Partials:
         table = pa.concat_tables(tables)
         return [self._group(table)] if self._fits(table) else tables
 
-    def _whole(self, tables: list[pa.Table]) -> pa.Table:
+    def _whole(self, tables: list[pa.Table], operation: str) -> pa.Table:
         """Return one row a group: exact even if a sum might not fit."""
         table, kind = pa.concat_tables(tables), self.schema.types[-1]
         if self._fits(table):
@@ -121,7 +121,7 @@ class Partials:
         try:
             sums = groups.column(value).cast(kind)
         except pa.ArrowInvalid as error:
-            msg = f"the sum of a group is too large for {kind}: {error}. Cast the field to a wider type"
+            msg = f"{operation}: the sum of a group is too large for {kind}: {error}. Cast the field to a wider type"
             raise OperationError(msg) from error
         return groups.set_column(value, self.schema.field(value), sums)
 

@@ -213,12 +213,12 @@ class Attempt:
                 moved = move_by_key(moved, keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
-            return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
+            return aggregate_in_spark(moved, node, partial=True)
         counts = aggregator.in_spark == "count"
         frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
         if isinstance(node, AggregateNode) and node.tasks is not None:
             frame = move_by_key(frame, keys, node.tasks)
-        groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
+        groups = aggregate_in_spark(frame, node)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
     def _shared_groups(self, parent: TopologyNode) -> tuple[SharedPartials, DataFrame]:

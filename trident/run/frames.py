@@ -11,7 +11,7 @@ from functools import singledispatch
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import DoubleType, FloatType, StructType
+from pyspark.sql.types import DoubleType, FloatType, LongType, StructType
 
 from kinesis_trident.bolt.moves import Move
 from kinesis_trident.bolt.partitions import move_to_partitions
@@ -21,12 +21,21 @@ from kinesis_trident.bolt.storm.frames import add_hashes, add_partitions, copy_t
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.private_names import HELD_ROWS_LOST, MissingNameError, collect_partitions
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.nodes import JoinNode, TransformNode
+from kinesis_trident.trident.build.nodes import (
+    AggregateNode,
+    JoinNode,
+    PersistentAggregateNode,
+    TransformNode,
+)
 from kinesis_trident.trident.errors import OperationError
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
-_IN_SPARK: Mapping[str | None, Callable[[Column], Column]] = {"sum": F.sum, "min": F.min, "max": F.max}
-_OF_PARTIALS = {**_IN_SPARK, "count": F.sum}
+_OF_PARTIALS: Mapping[str | None, Callable[[Column], Column]] = {
+    "sum": F.sum,
+    "count": F.sum,
+    "min": F.min,
+    "max": F.max,
+}
 
 
 def hold_rows(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
@@ -59,31 +68,32 @@ def run_partitions(frame: DataFrame, partitions: Sequence[int]) -> bool:
 
 @singledispatch
 def aggregate_in_spark(
-    frame: DataFrame,
-    keys: tuple[str, ...],
-    inputs: tuple[str, ...],
-    aggregator: CombinerAggregator,
-    added: StructType,
-    *,
-    partial: bool = False,
+    frame: DataFrame, node: AggregateNode | PersistentAggregateNode, *, partial: bool = False
 ) -> DataFrame:
     """Aggregate the groups of a batch in Spark. A group with only nulls is dropped.
 
     `partial`: the frame holds partial results, in the column `added`.
     """
-    name, kind = added.names[0], added.fields[0].dataType
-    if partial:
-        value = _OF_PARTIALS[aggregator.in_spark](F.col(name))
-    elif aggregator.in_spark == "count":
-        value = F.count(F.lit(1))
+    assert isinstance(node.aggregator, CombinerAggregator)
+    function, keys = node.aggregator.in_spark, node.keys or ()
+    name, kind = node.added.names[0], node.added.fields[0].dataType
+    field = F.lit(1) if function == "count" and not partial else F.col(name if partial else node.inputs[0])
+    if function == "count" and not partial:
+        value = F.count(field)
+    elif isinstance(kind, LongType) and function in ("sum", "count"):
+        # Spark's own error names no operation, and its older settings begin again at the least number.
+        value = F.try_sum(field)
+        msg = f"{node.operation}: the sum of a group is too large for bigint. Cast the field to a wider type"
+        value = F.when(value.isNotNull() | (F.count(field) == 0), value).otherwise(
+            F.raise_error(msg).cast(kind)
+        )
     else:
-        value = _IN_SPARK[aggregator.in_spark](F.col(inputs[0]))
-    if aggregator.in_spark == "max" and isinstance(kind, FloatType | DoubleType):
+        value = _OF_PARTIALS[function](field)
+    if function == "max" and isinstance(kind, FloatType | DoubleType):
         # Spark's greatest number is NaN; here it comes last.
-        field = F.col(name if partial else inputs[0])
         value = F.coalesce(F.max(F.when(~F.isnan(field), field)), value)
     groups = frame.groupBy(*keys).agg(value.cast(kind).alias(name))
-    if aggregator.in_spark != "count":
+    if function != "count":
         return groups.where(F.col(name).isNotNull())
     return groups if keys else groups.where(F.col(name) != 0)
 

@@ -233,7 +233,7 @@ class StateUpdate:
 
     def _update(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[tuple[Any, ...]] | None:
         """Update the state, and return the tuples that it emits; None if there was nothing to update it with."""
-        given = batches if self.partials is None else self.partials.merge(batches)
+        given = batches if self.partials is None else self.partials.merge(batches, self.operation)
         held = [batch for batch in given if batch.num_rows]
         if not held and not isinstance(self.work, ReplayCheck):
             return None

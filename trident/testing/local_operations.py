@@ -14,7 +14,7 @@ from kinesis_trident.bolt.testing.local_columns import for_local_frames
 from kinesis_trident.bolt.testing.local_frames import LocalFrame
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import CombinerAggregator
-from kinesis_trident.trident.build.nodes import JoinNode
+from kinesis_trident.trident.build.nodes import AggregateNode, JoinNode, PersistentAggregateNode
 from kinesis_trident.trident.run import frames
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation, keys_of
 
@@ -23,18 +23,14 @@ __all__: list[str] = []
 
 @for_local_frames(frames.aggregate_in_spark)
 def _aggregate(
-    frame: LocalFrame,
-    keys: tuple[str, ...],
-    inputs: tuple[str, ...],
-    aggregator: CombinerAggregator,
-    added: StructType,
-    *,
-    partial: bool = False,
+    frame: LocalFrame, node: AggregateNode | PersistentAggregateNode, *, partial: bool = False
 ) -> LocalFrame:
     """Aggregate by the aggregator's own functions."""
+    keys, added = node.keys or (), node.added
     name = added.names[0]
-    counts = aggregator.in_spark == "count" and not partial
-    value = frame.schema[name if partial else inputs[0]] if not counts else added.fields[0]
+    assert isinstance(node.aggregator, CombinerAggregator)
+    counts = node.aggregator.in_spark == "count" and not partial
+    value = frame.schema[name if partial else node.inputs[0]] if not counts else added.fields[0]
 
     def change(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         values = pa.array([1] * batch.num_rows) if counts else batch.column(value.name)
@@ -43,7 +39,7 @@ def _aggregate(
     fields = [frame.schema[key] for key in keys]
     single = frame.on_batches(StructType([*fields, StructField(name, value.dataType)]), change)
     schema = StructType([*fields, *added.fields])
-    groups = GroupAggregation("aggregate", keys, (name,), aggregator, arrow_schema(schema), None)
+    groups = GroupAggregation(node.operation, keys, (name,), node.aggregator, arrow_schema(schema), None)
     moved = single.repartition(frame.getNumPartitions(), *keys) if keys else single.repartition(1)
     return moved.mapInArrow(groups, schema)
 

@@ -105,7 +105,7 @@ def test_groups_are_those_of_the_tuples(
         # What a state is given, of several workers.
         if all(abs(value) <= GREATEST for value in expected.values()):
             parts = [*step(given_as(rows[::2], schema, size)), *step(given_as(rows[1::2], schema, size))]
-            merged = list(step.merge(parts))
+            merged = list(step.merge(parts, "aggregate"))
             assert all(batch.schema.names == step.schema.names for batch in merged)
             assert sum(batch.num_rows for batch in merged) == len(expected), "one row a group"
             assert ended(merged, function) == expected
@@ -182,20 +182,20 @@ def test_a_state_is_given_sums_that_fit_in_the_end() -> None:
     step = made(Sum(), ("a",), schema)
     assert step is not None
     rows = [("x", GREATEST), (None, 5), ("x", GREATEST), ("x", -GREATEST), ("y", None), (None, 7)]
-    [batch] = step.merge(given_as(rows, "a string; out long", 1))
+    [batch] = step.merge(given_as(rows, "a string; out long", 1), "aggregate")
     assert batch.schema == step.schema
     assert sorted(batch.to_pydict()["out"]) == [12, GREATEST]
     with pytest.raises(OperationError, match="too large for int64"):
-        list(step.merge(given_as(rows[:3], "a string; out long", 1)))
+        list(step.merge(given_as(rows[:3], "a string; out long", 1), "aggregate"))
 
 
 @pytest.mark.parametrize("aggregator", [Count(), Sum(), Max()])
 def test_a_state_is_given_nothing_of_nothing(aggregator: CombinerAggregator) -> None:
     step = made(aggregator, (), "a string; n long")
     assert step is not None
-    assert list(step.merge([])) == []
+    assert list(step.merge([], "aggregate")) == []
     nulls = [(None,), (None,)]
-    assert sum(batch.num_rows for batch in step.merge(given_as(nulls, "out long", 1))) == 0
+    assert sum(batch.num_rows for batch in step.merge(given_as(nulls, "out long", 1), "aggregate")) == 0
 
 
 @pytest.mark.parametrize(
