@@ -24,6 +24,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = (
     "kinesis_trident",
+    "kinesis_trident.errors",
     "kinesis_trident.testing",
     "kinesis_trident.trident",
     "kinesis_trident.trident.maps",

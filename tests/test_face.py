@@ -13,11 +13,18 @@ from zipfile import ZipFile
 import pytest
 
 import kinesis_trident
+import kinesis_trident.errors
 import kinesis_trident.testing
 import kinesis_trident.trident
 import kinesis_trident.trident.maps
 
-PUBLIC = [kinesis_trident, kinesis_trident.testing, kinesis_trident.trident, kinesis_trident.trident.maps]
+PUBLIC = [
+    kinesis_trident,
+    kinesis_trident.errors,
+    kinesis_trident.testing,
+    kinesis_trident.trident,
+    kinesis_trident.trident.maps,
+]
 ROOT = Path(__file__).resolve().parent.parent
 
 public = pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)

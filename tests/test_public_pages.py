@@ -23,6 +23,7 @@ PUBLIC = {
     name: import_module(name)
     for name in (
         "kinesis_trident",
+        "kinesis_trident.errors",
         "kinesis_trident.testing",
         "kinesis_trident.trident",
         "kinesis_trident.trident.maps",

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from kinesis_trident.trident.errors import (
         BrokenBatchError as BrokenBatchError,
         ConflictError as ConflictError,
-        FencedError as FencedError,
         ForeignValueError as ForeignValueError,
         MissingExtraError as MissingExtraError,
         OperationError as OperationError,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         StaleTransactionError as StaleTransactionError,
         StateBehindError as StateBehindError,
         StateError as StateError,
+        StateFencedError as StateFencedError,
         StateOptionsError as StateOptionsError,
         StateOwnedError as StateOwnedError,
         StateShapeError as StateShapeError,

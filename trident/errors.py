@@ -7,6 +7,7 @@ A topology that cannot be built is a `TopologyError`, that of bolts: there is on
 from __future__ import annotations
 
 from kinesis_trident.bolt.errors import FailedException
+from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.common.errors import KinesisTridentError
 
 
@@ -34,7 +35,7 @@ class StaleTransactionError(StateError):
     """The batch is older than the one in the store: it was not written."""
 
 
-class FencedError(StateError):
+class StateFencedError(StateError, FencedError):
     """A newer attempt at the batch, or a newer batch, has begun: this one writes nothing any more."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError, RenamedError
+from kinesis_trident.checkpoint.errors import CorruptNodeError, RenamedError, ZooKeeperAccessError
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import NameNode
@@ -22,8 +22,15 @@ _NOTHING = NameNode(renamed="")
 def read_names(session: Session, root: str, names: Sequence[str]) -> dict[str, NameNode]:
     """Return what is noted of names of applications; of most, and of other programs' nodes, that is nothing."""
     paths = [Layout.application_path(root, name) for name in names]
+    try:
+        every = session.read(paths)
+    except ZooKeeperAccessError:
+        if len(names) == 1:
+            return dict.fromkeys(names, _NOTHING)
+        # One of another login hides no others.
+        return {name: read_names(session, root, [name])[name] for name in names}
     notes = dict.fromkeys(names, _NOTHING)
-    for name, path, found in zip(names, paths, session.read(paths), strict=True):
+    for name, path, found in zip(names, paths, every, strict=True):
         if found is not None and found.data:
             with suppress(CorruptNodeError):
                 notes[name] = decode(path, found.data, NameNode)

@@ -14,13 +14,13 @@ from typing import get_args
 from night import PAGE, UNTRIED, UNTRIED_WORDS, read_page, scenarios, sentences
 
 import kinesis_trident
-from kinesis_trident import KinesisTridentError
+from kinesis_trident import KinesisTridentError, errors as public_errors, trident
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.console.finding import Code
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import Unavailable
 from kinesis_trident.tracker.errors import TrackerError
-from kinesis_trident.trident.errors import FencedError as StateFencedError, TridentError
+from kinesis_trident.trident.errors import TridentError
 
 ROOTS = {KinesisTridentError, BoltError, SpoutError, TrackerError, TridentError}
 """Never raised themselves."""
@@ -52,7 +52,7 @@ def errors() -> set[type[KinesisTridentError]]:
     return found
 
 
-APART = {StateFencedError: "trident.FencedError", Unavailable: "kinesis.Unavailable"}
+APART = {Unavailable: "kinesis.Unavailable"}
 """The headings of classes whose names stand for another error, or banner, too."""
 
 
@@ -71,6 +71,15 @@ def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_e
     wanted = Counter([*map(title_of, seen), *get_args(Code), *OF_SPARK])
     assert max(wanted.values()) == 1
     assert read_page(PAGE.read_text(encoding="utf-8")).keys() == wanted.keys()
+
+
+def test_every_error_of_a_query_is_public() -> None:
+    """Those of the command line, and of helpers that users call themselves, stand with these."""
+    public = {*public_errors.__all__, *trident.__all__, *kinesis_trident.__all__}
+    known = {one for one in errors() - ROOTS if f"{one.__module__}.{one.__name__}" not in INTERNAL}
+    assert {one.__name__ for one in known} - public == {
+        *("BackoffError", "ConsoleError", "JavaMissingError", "UnknownRunError")
+    }
 
 
 def test_every_entry_has_one_scenario_and_each_way_out_is_tried_or_excused() -> None:

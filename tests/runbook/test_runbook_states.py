@@ -19,7 +19,6 @@ from kinesis_trident.common.database import engine_of
 from kinesis_trident.trident import (
     BrokenBatchError,
     ConflictError,
-    FencedError,
     FileState,
     ForeignValueError,
     MemcachedState,
@@ -33,6 +32,7 @@ from kinesis_trident.trident import (
     StaleTransactionError,
     StateBehindError,
     StateError,
+    StateFencedError,
     StateOptionsError,
     StateOwnedError,
     StateShapeError,
@@ -201,14 +201,14 @@ def test_a_batch_that_is_older_than_the_state(night: Night, tmp_path: Path) -> N
     put(FileState.opaque(str(tmp_path / "new")), 5)
 
 
-@entry("trident.FencedError")
+@entry("StateFencedError")
 def test_an_attempt_that_another_one_has_replaced(
     night: Night, sqlite: Callable[..., MapStateFactory]
 ) -> None:
     late = sqlite().make_state({ATTEMPT: 1}, 0, 1)
     late.begin_commit(1)
     assert count(sqlite(), 1, attempt=2) == 1
-    with night.raises(FencedError):
+    with night.raises(StateFencedError):
         late.multi_combine([("ada",)], operator.add, [1])
         late.commit(1)
     night.tries("Nothing")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.trident.errors import FencedError, StateError, StoreError
+from kinesis_trident.trident.errors import StateError, StateFencedError, StoreError
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.state import StateType
 from kinesis_trident.trident.stores.key_text import FENCE
@@ -59,7 +59,7 @@ class Twin:
             self.place.check_applied(fence[0] - self.base if fence else None)
             self.mark = txid + self.base, attempt
             if fence is not None and fence > self.mark:
-                raise FencedError
+                raise StateFencedError("")
             if marks != raws[1:]:
                 self.store.compare_and_set_many(keys[1:], marks, versions[1:])
                 continue

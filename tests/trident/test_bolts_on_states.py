@@ -345,7 +345,7 @@ def test_the_next_driver_goes_on_with_the_batch_of_the_one_before(
     for _ in range(2):
         first(rows, 4)
     second(rows, 4)
-    with pytest.raises(Exception, match="FencedError: attempt"):
+    with pytest.raises(Exception, match="StateFencedError: attempt"):
         first(rows, 4)
     assert state.make_state({}, 0, 1).multi_get([("a",), ("b",)]) == [2, 1]
 

@@ -14,7 +14,7 @@ import pytest
 from overlapping import Overlapping
 from servers import RedisServer
 
-from kinesis_trident.trident.errors import FencedError, StaleTransactionError
+from kinesis_trident.trident.errors import StaleTransactionError, StateFencedError
 from kinesis_trident.trident.maps import LOST
 from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.state import ATTEMPT, Key, ValueUpdater
@@ -54,7 +54,7 @@ def test_of_the_same_batch_that_had_read_before_the_newer_attempt(factory: MapSt
     apply(factory, 1, 1, 100)
     late = factory.make_state({ATTEMPT: 2}, 0, 1)
     late.begin_commit(2)
-    with pytest.raises(FencedError, match="attempt 3 at batch 2 has begun"):
+    with pytest.raises(StateFencedError, match="attempt 3 at batch 2 has begun"):
         late.multi_update([("word",)], [Meanwhile(7, lambda: apply(factory, 2, 3, 5))])
     assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [105]
 
@@ -64,7 +64,7 @@ def test_of_the_same_batch_that_reads_after_the_newer_attempt(factory: MapStateF
     late = factory.make_state({ATTEMPT: 2}, 0, 1)
     late.begin_commit(2)
     apply(factory, 2, 3, 5)
-    with pytest.raises(FencedError):
+    with pytest.raises(StateFencedError):
         late.multi_combine([("word",)], operator.add, [7])
     assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [105]
 
@@ -90,7 +90,7 @@ def test_in_redis_whose_keys_the_newer_attempt_does_not_have(redis_server: Redis
     factory = RedisState.opaque(redis_server.url, keyPrefix=uuid.uuid4().hex)
     late = factory.make_state({ATTEMPT: 1}, 0, 1)
     late.begin_commit(1)
-    with pytest.raises(FencedError, match="attempt 2 at batch 1 has begun"):
+    with pytest.raises(StateFencedError, match="attempt 2 at batch 1 has begun"):
         late.multi_update([("word",)], [Meanwhile(7, lambda: apply_other(factory))])
     assert factory.make_state({}, 0, 1).multi_get([("word",), ("other",)]) == [None, 5]
 
@@ -146,7 +146,7 @@ def test_that_is_overtaken_between_its_look_at_the_fence_and_its_write(
     late = factory.make_state({ATTEMPT: 2}, 0, 1)
     late.begin_commit(2)
     store.newer.append(lambda: InOneStore(store).make_state({ATTEMPT: 3}, 0, 1).begin_commit(2))
-    with pytest.raises(FencedError, match="attempt 3 at batch 2 has begun"):
+    with pytest.raises(StateFencedError, match="attempt 3 at batch 2 has begun"):
         late.multi_combine(keys, operator.add, [7] * len(keys))
     assert factory.make_state({}, 0, 1).multi_get([*keys, ("d",)]) == [
         *(5 if word == "d" else None for word in words),
@@ -207,7 +207,7 @@ def test_that_lost_one_key_of_many(every_store: MapStateFactory, lost: int) -> N
 def test_that_begins_late(factory: MapStateFactory) -> None:
     apply(factory, 2, 3, 5)
     for txid, attempt in [(1, 9), (2, 2)]:
-        with pytest.raises(FencedError):
+        with pytest.raises(StateFencedError):
             factory.make_state({ATTEMPT: attempt}, 0, 1).begin_commit(txid)
 
 
@@ -247,7 +247,7 @@ def test_in_another_process(redis_server: RedisServer) -> None:
         assert here.recv() == "has read"
         apply(factory, 1, 2, 5)
         here.send("go on")
-        assert here.recv() == "FencedError"
+        assert here.recv() == "StateFencedError"
     finally:
         process.join(30)
         process.kill()
@@ -262,7 +262,7 @@ def test_a_folder_that_another_process_has_opened(tmp_path: Path) -> None:
     new.set_many(["b"], [b"1"])
     assert new.get_many(["a"])[0] == [b"1"]
     old.set_many(["a"], [b"2"])
-    with pytest.raises(FencedError, match="another process has opened"):
+    with pytest.raises(StateFencedError, match="another process has opened"):
         old.end_batch(2)
     assert FileByteStore(str(tmp_path)).get_many(["a"])[0] == [b"1"]
 
@@ -282,5 +282,5 @@ def test_who_only_reads_a_folder_does_not_stop_its_writer(tmp_path: Path) -> Non
     assert reader.compare_and_set_many(["a", "b"], [b"9", b"9"], versions) == [LOST, b"9"]
     assert reader.get_many(["a", "b"])[0] == [b"2", b"9"]
     writer.set_many(["a"], [b"3"])
-    with pytest.raises(FencedError, match="another process has opened"):
+    with pytest.raises(StateFencedError, match="another process has opened"):
         writer.end_batch(3)

@@ -22,8 +22,8 @@ from test_stores import connecting
 
 from kinesis_trident.checkpoint.embedded import free_port
 from kinesis_trident.trident import (
-    FencedError,
     StateBehindError,
+    StateFencedError,
     StateOptionsError,
     StoreError,
     StoreUnavailableError,
@@ -141,7 +141,7 @@ def test_a_late_task_writes_nothing_in_a_cluster(redis_cluster: Cluster) -> None
     late = factory.make_state({ATTEMPT: 1}, 0, 1)
     late.begin_commit(1)
     assert count(factory, 1, 5, attempt=2) == [5] * len(KEYS)
-    with pytest.raises(FencedError, match="attempt 1 at batch 1 is over"):
+    with pytest.raises(StateFencedError, match="attempt 1 at batch 1 is over"):
         late.multi_put(KEYS, [0] * len(KEYS))
     assert factory.make_state({}, 0, 1).multi_get(KEYS) == [5] * len(KEYS)
 

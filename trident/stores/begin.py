@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kinesis_trident.trident.errors import FencedError, StateShapeError, StoreUnavailableError
+from kinesis_trident.trident.errors import StateFencedError, StateShapeError, StoreUnavailableError
 from kinesis_trident.trident.maps.task_keys import TaskKeys
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.stores.key_text import FENCE, shape_key
@@ -75,7 +75,7 @@ class Begin:
         """Return the next step.
 
         Raises:
-            FencedError: the fence is higher.
+            StateFencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
             StateShapeError: the state holds windows of another shape, or keys of more tasks.
@@ -126,7 +126,7 @@ def check_fence(where: str, found: Fence | None, ours: Fence, base: int) -> None
     """Check that no newer attempt has begun; `base` is what a store adds to the numbers of batches.
 
     Raises:
-        FencedError: one has.
+        StateFencedError: one has.
     """
     if found is not None and found > ours:
         msg = (
@@ -135,7 +135,7 @@ def check_fence(where: str, found: Fence | None, ours: Fence, base: int) -> None
             "normal. If this is the query's newest run, its ZooKeeper data was lost or another query uses this "
             "state: use a new keyPrefix, or restore the data"
         )
-        raise FencedError(msg)
+        raise StateFencedError(msg)
 
 
 def check_kept(where: str, found: Fence | None, ours: Fence) -> None:

@@ -29,9 +29,9 @@ from pyarrow import ipc
 from kinesis_trident.common.folder import Folder, NoFileError, NoFolderError, absolute_target
 from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import (
-    FencedError,
     ForeignValueError,
     StateBehindError,
+    StateFencedError,
     StateOptionsError,
     StoreUnavailableError,
 )
@@ -261,7 +261,7 @@ class FileByteStore(MemoryByteStore):
                 f"another process has opened {self.where} since (generation {newest}, this one is "
                 f"{self._generation}); this one writes nothing any more. Give each query its own folder"
             )
-            raise FencedError(msg)
+            raise StateFencedError(msg)
 
     def _reach(self, action: Callable[[], None]) -> None:
         try:

@@ -135,7 +135,7 @@ class StoreMap(VersionedBackingMap[Any]):
             The number to count with: an owner that took over begins above the batches of the one before.
 
         Raises:
-            FencedError: the fence is higher.
+            StateFencedError: the fence is higher.
             StateOwnedError: the keys belong to another update.
             StateBehindError: the store has lost batches that were applied.
             StateShapeError: it holds windows of another shape, or keys of more tasks.
@@ -212,7 +212,7 @@ class StoreMap(VersionedBackingMap[Any]):
         """See `BackingMap.check_replay`.
 
         Raises:
-            FencedError: a newer batch has begun.
+            StateFencedError: a newer batch has begun.
             ReplayDiffersError: an earlier attempt was to update other keys.
             ForeignValueError: another program's value stands in the place of the digest.
         """
@@ -321,7 +321,7 @@ class StoreMap(VersionedBackingMap[Any]):
         Raises:
             ValueTooLargeError: for the store; nothing was written.
             SerializationError: a value cannot be stored; nothing was written.
-            FencedError: a newer attempt has begun.
+            StateFencedError: a newer attempt has begun.
         """
         raws = self._serialize(keys, values)
         self._metrics.keys_written += len(keys)
@@ -364,7 +364,7 @@ class StoreMap(VersionedBackingMap[Any]):
             ForeignValueError: what stands under a key is not a value of this state; it stays.
             ValueTooLargeError: for the store; that key was not written.
             SerializationError: a value cannot be stored; that key was not written.
-            FencedError: a newer attempt has begun.
+            StateFencedError: a newer attempt has begun.
         """
         if 0 < self._most_written < self._most_read:
             return super().multi_exchange(keys, change)
@@ -496,7 +496,7 @@ class StoreMap(VersionedBackingMap[Any]):
         """Check that the fence is still that of this batch and attempt.
 
         Raises:
-            FencedError: a newer attempt has begun.
+            StateFencedError: a newer attempt has begun.
             StoreUnavailableError: the store has lost the fence.
         """
         fence = read_fence(self._store.where, self._prefix, raw)

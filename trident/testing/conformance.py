@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from kinesis_trident.trident.errors import FencedError, StaleTransactionError, ValueTooLargeError
+from kinesis_trident.trident.errors import StaleTransactionError, StateFencedError, ValueTooLargeError
 from kinesis_trident.trident.maps.backing import LOST, BackingMap, VersionedBackingMap
 from kinesis_trident.trident.maps.transactions import OpaqueMap, TransactionalMap
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
@@ -255,7 +255,7 @@ class BackingMapConformance:
             refused = False
             try:
                 late.multi_update([key], [_Overtaken(kind, make, connect, key)])
-            except (StaleTransactionError, FencedError):
+            except (StaleTransactionError, StateFencedError):
                 refused = True
             assert refused, "the batch is over, but no error was raised"
             assert map_state(connect(kind), kind).multi_get([key]) == [110]
