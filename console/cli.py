@@ -27,12 +27,15 @@ from kinesis_trident.console.commands import (
 )
 from kinesis_trident.console.commands.servers import serve
 from kinesis_trident.console.target import ConsoleError, Login
+from kinesis_trident.console.words import Words
 
 __all__ = ["app", "main", "serve"]
 
 app = typer.Typer(
     help=__doc__.replace("`", "")
     + "\n\nBegin with apps, then status APP, which says what is wrong and what to do.",
+    cls=Words,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -18,6 +18,7 @@ from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.console.ensemble import try_servers
 from kinesis_trident.console.lag import totals
 from kinesis_trident.console.machine import Result
 from kinesis_trident.console.snapshot import take_snapshot
@@ -51,7 +52,8 @@ class Examination:
         try:
             client = connect(target.zookeeper)
         except KinesisTridentError as error:
-            return [Result("zookeeper", "failed", str(error), "check the hosts, the network and the login")]
+            remedy = "check the hosts, the network and the login"
+            return [Result("zookeeper", "failed", str(error), remedy), *try_servers(target.zookeeper)]
         took = round((time.monotonic() - before) * 1000)
         results = [Result("zookeeper", "ok", f"connected to {target.zookeeper.hosts} in {duration(took)}")]
         try:

@@ -105,7 +105,7 @@ def _find_untold(
             has = f"names {there} runs" if shard in inflight else "does not exist"
             return (
                 f"{layout.inflight_of(shard)} {has}, but {layout.checkpoint_of(shard)} says that "
-                f"{node.held} runs of records of the shard are not done"
+                f"{node.held} groups of neighbouring records of the shard are not done"
             )
     return ""
 

@@ -145,7 +145,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "maxRetryingRecords",
         parsers.count(1),
         "1000",
-        "The maximum of failed runs of records that wait in one shard; at the limit it reads nothing new.",
+        "The maximum of groups of failed neighbours that wait in one shard; at the limit it reads nothing new.",
     )
     retry_ranges_per_shard: int = option(
         "retryRangesPerShard",

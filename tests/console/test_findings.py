@@ -327,7 +327,7 @@ def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, 
 
 
 def test_shards_that_are_blocked_for_two_reasons_are_told_both() -> None:
-    failed = "{} failed runs of records wait for a retry, and maxRetryingRecords is 3"
+    failed = "{} groups of failed neighbours wait for a retry, and maxRetryingRecords is 3"
     held = "9 records are read and not done, and maxInflightRecords is 9"
     blocked = {PARENT: failed.format(3), CHILD: f"{held}: the shard reads nothing new", NEW: failed.format(5)}
     nodes = {shard: InflightNode(txid=7, waiting=(), blocked=why) for shard, why in blocked.items()}

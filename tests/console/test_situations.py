@@ -319,7 +319,7 @@ def test_a_blocked_shard_says_why_and_its_lag_grows(
     assert seen["lag_ms"] >= 3 * 3_600_000
     code, out, _ = command("check", app, "--max-lag", "5m", "--max-retrying", "1")
     assert code == 2
-    assert "2 failed runs of records wait for a retry, and maxRetryingRecords is 2" in out
+    assert "2 groups of failed neighbours wait for a retry, and maxRetryingRecords is 2" in out
     assert "2 records wait for a retry, more than 1" in out
     reasons = json.loads(command("retries", app, "--json")[1])["rows"]
     assert [(row["reason"], row["count"]) for row in reasons] == [("ValueError: 0", 1), ("ValueError: 2", 1)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from ensemble import Ensemble
 from kazoo.security import make_digest_acl
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
@@ -240,3 +242,34 @@ def test_the_doctor_names_what_it_does_not_try(command: Command) -> None:
         missing = command("doctor", *at, "--consumer", "slow")[1]
         assert '"SubscribeToShard","failed"' in missing
     assert not any(call in ("PutRecords", "SubscribeToShard") for call, _ in server.calls)
+
+
+@pytest.mark.long
+def test_the_doctor_tries_each_server_of_a_quorum_that_is_lost_and_goes_on(
+    command: Command, tmp_path: Path
+) -> None:
+    with Ensemble(tmp_path) as ensemble, ScriptedKinesis() as kinesis:
+        kinesis.create_stream("orders")
+        first, second, third = ensemble.members
+        first.stop()
+        second.stop()
+        hosts = ",".join(one.hosts for one in ensemble.members)
+        words = [
+            "doctor",
+            "--zookeeper",
+            f"{hosts}/chroot",
+            "--stream",
+            "orders",
+            "--region",
+            "us-east-1",
+            "--json",
+        ]
+        code, out, _ = command(*words, "--endpoint", kinesis.endpoint_url, "--timeout", "2")
+        found = {name: (state, says) for name, state, says, _ in map(json.loads, out.splitlines())}
+        assert code == 1
+        for gone in (first, second):
+            assert "does not answer: Connection refused" in found[f"server {gone.hosts}"][1]
+        assert found[f"server {third.hosts}"] == ("failed", "runs, and has no quorum")
+        assert "1 of those in --zookeeper can be reached" in found["quorum"][1]
+        # What needs no ZooKeeper is tried all the same.
+        assert found["ListShards"][0] == "ok"

@@ -60,6 +60,10 @@ OF_SPARK = {"EOFException", "SparkException"}
 """The headings of errors of Spark's own."""
 
 
+OF_USERS = {"An exception of your own code"}
+"""The heading of what is no error of ours."""
+
+
 def title_of(error: type[KinesisTridentError]) -> str:
     return APART.get(error, error.__name__)
 
@@ -68,7 +72,7 @@ def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_e
     known = errors()
     assert {f"{one.__module__}.{one.__name__}" for one in known} >= INTERNAL
     seen = {one for one in known - ROOTS if f"{one.__module__}.{one.__name__}" not in INTERNAL}
-    wanted = Counter([*map(title_of, seen), *get_args(Code), *OF_SPARK])
+    wanted = Counter([*map(title_of, seen), *get_args(Code), *OF_SPARK, *OF_USERS])
     assert max(wanted.values()) == 1
     assert read_page(PAGE.read_text(encoding="utf-8")).keys() == wanted.keys()
 

@@ -147,6 +147,32 @@ def test_a_batch_of_which_more_fails_than_it_may(
     assert sorted(seen) == [(number, 1) for number in range(20)]
 
 
+@entry("An exception of your own code")
+def test_a_write_that_raises(
+    night: Night, stream: DataFrame, command: Command, app: str, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+    is_broken = True
+
+    def write(rows: DataFrame, _txid: int) -> None:
+        if is_broken:
+            raise KeyError("customer")
+        seen.append(rows.count())
+
+    def start() -> StreamingQuery:
+        sink = reliable(stream).for_each_batch(write)
+        return sink.start(checkpointLocation=str(tmp_path / "checkpoint"), trigger={"availableNow": True})
+
+    with pytest.raises(StreamingQueryException, match="KeyError"):
+        start().awaitTermination(300)
+    findings = json.loads(command("status", app, "--json")[1])["findings"]
+    night.shows(next(one["sentence"] for one in findings if one["code"] == "not-running"))
+    night.tries("Mend it, and start the query again")
+    is_broken = False
+    start().awaitTermination(300)
+    assert seen == [1]
+
+
 @entry("NotOurSourceError")
 def test_a_frame_of_another_source(night: Night, spark: SparkSession, stream: DataFrame) -> None:
     with night.raises(NotOurSourceError):

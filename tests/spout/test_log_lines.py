@@ -62,7 +62,7 @@ def test_the_life_of_a_query(lives: Lives, app: str, caplog: pytest.LogCaptureFi
     assert query.plan() is None
     lines = said(caplog)
     assert "WARNING up to txid 1: 2 failed attempts: 1 x ValueError: 1; 1 x ValueError: 3" in lines
-    assert f"WARNING orders/{A}: 2 failed runs of records wait for a retry" in lines
+    assert f"WARNING orders/{A}: 2 groups of failed neighbours wait for a retry" in lines
     kinesis.split(A)
     while "new shard" not in (lines := said(caplog)):
         query.plan()

@@ -103,7 +103,7 @@ class InflightRules:
         max_retrying = min(self.max_retrying, RUNS_A_SHARD)
         if retrying >= max_retrying:
             return (
-                f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
+                f"{retrying} groups of failed neighbours wait for a retry, and maxRetryingRecords is "
                 f"{max_retrying}: the shard reads nothing new until some are done"
             )
         if self.max_inflight is not None and held >= self.max_inflight:
