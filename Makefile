@@ -48,7 +48,7 @@ help:
 	@echo "make long     runs the tests that make test leaves out, and 432 more schedules of make model"
 	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; runs each benchmark, small; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
-	@echo "make night    makes eight faults happen to real queries, and prints how soon status, page, check, metrics and alerts say so, and whether the runbook helps: MINUTES=60 of health before"
+	@echo "make night    makes nine faults happen to real queries, and prints how soon status, page, check, metrics and alerts say so, and whether the runbook helps: MINUTES=60 of health before"
 	@echo "make containers   as root on Debian with podman: runs docker-compose.yml in containers without a registry, kills a Spark worker and a ZooKeeper in the demo, and checks the counts (docs/platforms.md)"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"

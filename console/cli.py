@@ -26,8 +26,8 @@ from kinesis_trident.console.commands import (
     ui,
 )
 from kinesis_trident.console.commands.servers import serve
+from kinesis_trident.console.commands.words import Words
 from kinesis_trident.console.target import ConsoleError, Login
-from kinesis_trident.console.words import Words
 
 __all__ = ["app", "main", "serve"]
 

@@ -18,9 +18,8 @@ from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
-from kinesis_trident.console.ensemble import try_servers
 from kinesis_trident.console.lag import totals
-from kinesis_trident.console.machine import Result
+from kinesis_trident.console.machine import Result, try_servers
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import Target
 from kinesis_trident.console.text import count_noun, duration, now_ms

@@ -6,7 +6,7 @@ import pytest
 from command_line import Command
 from hypothesis import given, strategies as st
 
-from kinesis_trident.console.words import arrange
+from kinesis_trident.console.commands.words import arrange
 
 KNOWN = {"--timeout": 1, "--digest": 1, "--tls-verify": 0}
 names = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda name: not name.startswith("-"))

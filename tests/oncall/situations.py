@@ -89,6 +89,26 @@ class Poison(Situation):
         assert code == 0, printed
 
 
+class BadDeployment(Situation):
+    """The function that was deployed last cannot take any record."""
+
+    name = "bad deployment"
+    code = "all-fail"
+    level = "critical"
+    says = "ValueError: a poisoned order"
+    see = "all-fail"
+    remedy = "Take back what was deployed last"
+    # Such a batch waits for somebody to look, and uses up nothing meanwhile.
+    options = MappingProxyType({"maxFailedShare": "0.5", "retryBackoff": "40s..40s x1"})
+
+    def begin(self, job: Job, ways: Ways) -> None:
+        job.poison.touch()
+        job.put(200, poison=True)
+
+    def mend(self, job: Job, ways: Ways) -> None:
+        job.poison.unlink()
+
+
 class SinkDown(Situation):
     """The server that the sink writes to is killed."""
 
@@ -237,6 +257,7 @@ class Killed(Situation):
 SITUATIONS: tuple[Callable[[], Situation], ...] = (
     Healthy,
     Poison,
+    BadDeployment,
     SinkDown,
     Behind,
     Stopped,
