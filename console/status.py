@@ -98,7 +98,9 @@ def lines_of(status: Document, now: int) -> list[tuple[str, str]]:
     else:
         how = f"; it {_ENDED[run['ended']]}" if run["ended"] else ""
         runs = f"none; the last was epoch {run['epoch']} on {run['host']}, pid {run['pid']}{how}"
-    since = f", for {duration(max(0, now - batch['since_at']))}" if batch["since_at"] is not None else ""
+    # Of a query that has stopped nothing takes longer and longer.
+    lasts = batch["since_at"] is not None and status["connected"]
+    since = f", for {duration(max(0, now - batch['since_at']))}" if lasts else ""
     settled = f"settled: txid {status['settled']}" if status["settled"] is not None else "nothing settled yet"
     return [
         ("application", status["application"]),

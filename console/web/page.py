@@ -65,7 +65,7 @@ def _part(part: HomeView, now: int) -> Row:
         "curves": _curves(history),
         "lineage": _lineage(snapshot, [row["name"] for row in shards], now),
         "shards": _cut(shards),
-        "batches": _batches(history, now),
+        "batches": _batches(history, now, snapshot),
         "unseen": sum(batch.planned_at is None for batch in history.batches),
         "reasons": _cut(VIEWS["retry-reasons"](snapshot, now).rows),
         "retries": _cut(retries(snapshot, now, _ROWS).rows, waiting),
@@ -128,7 +128,12 @@ def _health(row: Row) -> tuple[bool, bool, bool, int, int]:
     return row["state"] == "drained", fine, lag is not None, -(lag or 0), -row["retrying"]
 
 
-def _batches(history: History, now: int) -> list[Row]:
+def _batches(history: History, now: int, snapshot: Snapshot) -> list[Row]:
+    runs = snapshot.owner is not None
+    if not runs:
+        # What nobody works on takes no longer than until its run was heard last.
+        end, status = snapshot.end(now), snapshot.status
+        now = end.at if end is not None else status.time if status is not None else now
     batches = [batch for batch in history.batches if batch.planned_at is not None]
     known = [_phases(batch, now) for batch in batches]
     longest = max((sum(took for _, took in phases) for phases in known), default=1)
@@ -140,7 +145,7 @@ def _batches(history: History, now: int) -> list[Row]:
                 "txid": batch.txid,
                 "records": batch.records,
                 "again": batch.again,
-                "state": _state(batch),
+                "state": _state(batch) if runs or batch.done else f"stopped while {_state(batch)}",
                 "planned_at": batch.planned_at,
                 "phases": [(name, took.get(name)) for name in _PHASES],
                 "took": sum(took.values()) if batch.settled_at or not batch.done else None,

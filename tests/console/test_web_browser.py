@@ -252,6 +252,22 @@ def test_long_names_and_ranges_of_records_leave_room_for_the_rest(browser: Brows
         assert letters.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
 
 
+def test_a_phone_shows_why_a_shard_reads_nothing(browser: Browser) -> None:
+    why = "12 groups of failed neighbours wait for a retry, and maxRetryingRecords is 12"
+    held = replace_node(SNAPSHOT.inflight[CHILD], blocked=why)
+    blocked = replace(SNAPSHOT, inflight=dict(SNAPSHOT.inflight) | {CHILD: held})
+    site = Site(still({"billing": ApplicationView("billing", NOW, (part_of(blocked),))}, {}))
+    with serving(site) as port, browser.new_context(viewport={"width": 390, "height": 844}) as context:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/app?name=billing")
+        reason = page.locator(".shards .state.bad", has_text=why)
+        expect(reason).to_be_visible()
+        box = reason.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+
+
 @pytest.mark.long
 def test_pictures(browser: Browser, tmp_path: Path) -> None:
     """What the page shows is checked by the test above; these are for docs/images, also of a phone."""

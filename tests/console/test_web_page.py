@@ -10,8 +10,9 @@ from samples_console import CHILD, NOW, SNAPSHOT
 from web_site import busy_look, part_of, replace_node, site_of
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, SettledNode, ShardLineage
-from kinesis_trident.checkpoint.model.run_status import Sight
+from kinesis_trident.checkpoint.model.run_status import RunEnd, Sight
 from kinesis_trident.console import views
+from kinesis_trident.console.status import lines_of, status_of
 from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.history import History
 from kinesis_trident.console.web.page import application_values, list_values
@@ -26,6 +27,29 @@ def test_a_batch_seen_between_its_plan_and_its_pins_shows_no_numbers() -> None:
     (part,) = application_values(ApplicationView("billing", NOW, (part_of(SNAPSHOT, history),)))["parts"]
     (row,) = [row for row in part["batches"] if row["txid"] == 8]
     assert (row["state"], row["records"], row["again"]) == ("settled", None, None)
+
+
+def test_a_batch_of_a_query_that_has_stopped_does_not_grow() -> None:
+    stopped = replace(
+        SNAPSHOT,
+        owner=None,
+        pins={},
+        planned_at=NOW,
+        ends=(RunEnd(3, "worker-7", 4711, NOW - 60_000, NOW + 5_000, "failed", "KeyError: 'x'"),),
+    )
+    history = History()
+    history.add(stopped, NOW)
+    took = set()
+    for later in (NOW + 6_000, NOW + 3_600_000):
+        (part,) = application_values(ApplicationView("billing", later, (part_of(stopped, history),)))["parts"]
+        (row,) = [row for row in part["batches"] if row["txid"] == 8]
+        took.add(row["took"])
+        assert row["state"] == "stopped while reading"
+    assert took == {5_000}
+    lines = [dict(lines_of(status_of(stopped, NOW + at), NOW + at))["batch"] for at in (6_000, 3_600_000)]
+    assert lines[0] == lines[1]
+    running = status_of(replace(SNAPSHOT, planned_at=NOW, pins={}), NOW + 9_000)
+    assert ", for " in dict(lines_of(running, NOW + 9_000))["batch"]
 
 
 def test_the_worst_shards_come_first_and_those_left_out_have_their_state() -> None:
