@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -33,11 +34,16 @@ def test_zookeeper_wiped_between_two_batches(
     third = stream.put(10)
     wipe(own_zookeeper, tmp_path)
 
+    caplog.set_level("INFO", logger="kinesis_trident")
     refused = start(life.checkpoint, **given)
     with pytest.raises(
-        CheckpointMismatchError, match=r"onCheckpointMismatch=continue.*txid 2.*knows nothing after txid 0"
+        CheckpointMismatchError, match=r"txid 2.*knows nothing after txid 0.*onCheckpointMismatch=continue"
     ):
         refused.plan()
+    # The log has the number that `status` has.
+    newest = refused.store.epochs.newest_run()
+    assert newest is not None
+    assert re.findall(r"settled up to txid 0, epoch (\d+) of", caplog.text)[-1] == str(newest[0])
     refused.end()
     going_on = start(life.checkpoint, onCheckpointMismatch="continue", **given)
     rows = going_on.drain()
