@@ -9,9 +9,17 @@ import pytest
 from by_hand import Lives
 
 from kinesis_trident.checkpoint.errors import ZooKeeperUnavailableError
-from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent, TimedOut
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.spout.planner.settling.shard_events import (
+    Listed,
+    Requested,
+    Settled,
+    ShardEvent,
+    TimedOut,
+)
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.tracker.position_keys import keys_of_texts, pack
 
 A, B = (f"shardId-{number:012}" for number in range(2))
 
@@ -71,3 +79,45 @@ def test_what_is_written_counts_though_the_next_shard_cannot_be_written(
     state.time_out(time.milliseconds())
     assert state.shards.unacked == 0
     assert state.counter.tally.timed_out == 2
+
+
+def test_what_is_taken_in_counts_once_though_a_request_of_the_next_shard_is_withdrawn(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first shard's transaction was answered; that of the next is refused, and read again without the request."""
+    lives.clock = time = FakeTime()
+    kinesis = MemoryKinesis(shards=2, clock=time.milliseconds)
+    query = lives.begin(kinesis, ackMode="explicit", messageTimeout="1h")
+    for shard in (A, B):
+        for data in (b"1", b"2"):
+            kinesis.put(shard, data)
+    state = query.run._state
+    rows: list[Any] = []
+    while len(rows) < 4:
+        rows += query.batch()
+    assert query.plan() is None
+    assert state.shards.unacked == 4
+    add = query.store.external.add
+    for _, message_id, *_ in rows:
+        shard, _, position = message_id.rpartition("/")[2].partition(":")
+        add(shard, ExternalNode(op="ack", positions=pack(keys_of_texts([position]))))
+    asked = {shard: list(some) for shard, some in query.store.external.read().asked.items()}
+    assert {shard: len(names) for shard, names in asked.items()} == {A: 2, B: 2}
+    amend, told, tries = query.run._store.shards.amend, list[Any](), list[tuple[str, int]]()
+    state.watchers.append(lambda _, event, after: told.append(event))
+
+    def withdraw_before(shard: str, *args: Any, **nodes: Any) -> None:
+        if shard == B and not any(other == B for other, _ in tries):
+            query.store.client.delete(f"{query.run.layout.external_of(B)}/{asked[B][0]}")
+        tries.append((shard, len(nodes["consumed"])))
+        amend(shard, *args, **nodes)
+
+    monkeypatch.setattr(query.run._store.shards, "amend", withdraw_before)
+    state.take_in_requests(time.milliseconds())
+    assert tries == [(A, 2), (B, 2), (B, 1)]
+    assert [(type(event), event.shards) for event in told] == [(Requested, [A]), (Requested, [B])]
+    assert state.shards.unacked == 1
+    assert state.counter.tally.acked == 3
+    for shard in (A, B):
+        assert state.shards.states[shard].inflight == query.store.shards.inflight()[shard]
+    assert not any(query.store.external.read().asked.values())

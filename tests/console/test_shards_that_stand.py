@@ -1,0 +1,103 @@
+"""What the findings and the figures make of shards that stand: blocked, refused, or of a stream that is not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from samples_console import CHILD, HEALTHY, NEW, NOW, STATUS, TIP, WAITING
+
+from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
+from kinesis_trident.checkpoint.model.run_status import Sight
+from kinesis_trident.console.lag import totals
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.status import find
+
+MINUTE, HOUR = 60_000, 3_600_000
+
+
+def with_a_closed_parent(**sight: object) -> Snapshot:
+    """A shard that was split; its child has waited for it for more than half an hour."""
+    shards = {
+        CHILD: ShardLineage(state="closed"),
+        NEW: ShardLineage(parents=(CHILD,), listed=NOW - 41 * MINUTE),
+    }
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(**sight), NEW: Sight()})  # type: ignore[arg-type]
+    return replace(HEALTHY, status=status, shards=shards, checkpoints={CHILD: TIP})
+
+
+def blocked() -> Snapshot:
+    node = InflightNode(txid=7, waiting=(WAITING,), blocked="1 failed run waits: the shard reads nothing new")
+    return replace(with_a_closed_parent(), inflight={CHILD: node})
+
+
+def refused() -> Snapshot:
+    return with_a_closed_parent(refused=NOW - HOUR, why="throttled")
+
+
+def parked() -> Snapshot:
+    return replace(with_a_closed_parent(), active=())
+
+
+def test_a_parent_that_reads_and_has_read_everything_is_said_not_to_end() -> None:
+    assert "parent-does-not-end" in codes(with_a_closed_parent())
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        pytest.param(
+            blocked(),
+            id="blocked",
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="A blocked parent reads nothing, so nobody asks for its end; the finding blames Kinesis.",
+            ),
+        ),
+        pytest.param(refused(), id="refused"),
+        pytest.param(
+            parked(),
+            id="parked",
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="The shards of a stream that is not read now wait for nobody; the finding says that one does.",
+            ),
+        ),
+    ],
+)
+def test_a_parent_that_does_not_read_is_not_blamed_on_kinesis(snapshot: Snapshot) -> None:
+    assert "parent-does-not-end" not in codes(snapshot)
+
+
+def codes(snapshot: Snapshot) -> set[str]:
+    return {one.code for one in find(snapshot, NOW)}
+
+
+def unknown() -> Snapshot:
+    """A shard that was refused, and not looked at lately."""
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(refused=NOW - HOUR, why="unavailable")})
+    return replace(HEALTHY, status=status)
+
+
+def test_a_lag_that_nobody_knows_is_no_comfort() -> None:
+    assert totals(unknown(), NOW).lag_ms is None
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="The least of what is left leaves out shards of unknown lag, and says that all of it is left.",
+)
+def test_a_retention_that_nobody_knows_is_no_comfort() -> None:
+    assert totals(unknown(), NOW).retention_left_ms is None
+
+
+def test_a_stream_that_is_not_read_has_no_part_in_the_lag() -> None:
+    """It may stand for days: the sum is of what the run reads, and so is what expires next."""
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(NOW, NOW - 23 * HOUR)})
+    read = replace(HEALTHY, status=status)
+    assert totals(read, NOW).lag_ms == 23 * HOUR
+    numbers = totals(replace(read, active=()), NOW)
+    assert not numbers.lag_ms
+    assert numbers.retention_left_ms is None
+    assert not codes(replace(read, active=())) & {"retention", "falling-behind"}
