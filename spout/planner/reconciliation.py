@@ -27,6 +27,8 @@ _ZOOKEEPER_IS_RIGHT = (
     "position, or set onCheckpointMismatch=continue"
 )
 
+_NOT_ASYNC = "If its writeStream has asyncProgressTrackingEnabled, leave that out: with it Spark logs only some batches"
+
 _OUTCOME_IS_MADE_AGAIN = (
     "Start with a new checkpointLocation, and the batch comes once more, with its txid and its rows; or set "
     "onCheckpointMismatch=continue, and it is read again under a new txid (at least once)"
@@ -271,7 +273,7 @@ def _continue_from_zookeeper(offset: Plan, facts: Facts) -> Resume | Stop:
         f"{facts.settled} is settled already, by another Spark checkpoint or a later state of this one"
     )
     if not facts.may_go_on:
-        return _stop(what, _ZOOKEEPER_IS_RIGHT)
+        return _stop(what, f"{_ZOOKEEPER_IS_RIGHT}. {_NOT_ASYNC}")
     return Resume(
         facts.stored, _describe_going_on(what, "ZooKeeper's position is used and nothing is read again")
     )
