@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Protocol, TypeVar
 
@@ -99,7 +99,10 @@ class Watchdog:
     def begin(self, watch: Watch, tuples: Rooted, rows: Sequence[int]) -> None:
         """Begin a call that is about some tuples."""
         self._watch, self._hand = watch, (tuples, rows)
-        if watch.limit is not None:
+        if current_thread() is not main_thread():
+            # Only it may say what a signal does.
+            self._watch = None
+        elif watch.limit is not None:
             self._limit()
         elif not self._is_ticking:
             self._tick(watch)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from threading import Event
@@ -202,6 +203,19 @@ def test_a_call_that_does_not_end_is_noted_until_it_ends(small_process: Executor
     assert begun <= call.since <= int(time.time() * 1000)
     assert removed == ["the note"]
     assert (out, failed) == (20, {})
+
+
+def beside() -> tuple[int, object]:
+    """Run an operator with a limit in a thread of a process."""
+    tag = Tag("split", 7, Heard(), Watch(limit=LIMIT, operator="split"))
+    with ThreadPoolExecutor(1) as pool:
+        out = pool.submit(lambda: list(operator_of("parse", tag)(iter([rows(12, 0)])))).result()
+    Event().wait(2 * LIMIT)
+    return sum(batch.num_rows for batch in out), signal.getitimer(signal.ITIMER_REAL)
+
+
+def test_in_another_thread_nothing_is_watched(small_process: Executor) -> None:
+    assert small_process.submit(beside).result() == (12, (0.0, 0.0))
 
 
 def test_the_function_is_the_one_that_an_operator_has_called() -> None:
