@@ -77,6 +77,12 @@ class HeldShard:
         at = bisect_left(self.records, time, key=lambda record: record.arrival)
         return Cursor(self.records[at].sequence if at < len(self.records) else tip)
 
+    def has(self, sequence: int) -> bool:
+        """Return whether a record, or an end, of the shard has a sequence number."""
+        at = bisect_left(self.records, sequence, key=attrgetter("sequence"))
+        held = at < len(self.records) and self.records[at].sequence == sequence
+        return held or sequence in (self.first, self.last)
+
     def garble(self, sequence: int, members: Mapping[str, Any]) -> None:
         """Give a record other members in its JSON, None to leave one out."""
         at = bisect_left(self.records, sequence, key=attrgetter("sequence"))

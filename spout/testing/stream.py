@@ -120,7 +120,7 @@ class HeldStream:
         """Return the cursor before a record, which may have expired.
 
         Raises:
-            KinesisError: the shard never had this sequence number.
+            KinesisError: the shard never had this sequence number, or another one has it.
         """
         if not shard.first <= sequence <= (self._sequence if shard.last is None else shard.last):
             msg = (
@@ -128,6 +128,13 @@ class HeldStream:
                 f"{self.name} under account 123456789012 is invalid because it did not come from this stream"
             )
             raise KinesisError(msg)
+        for other in self.shards.values():
+            if other is not shard and other.has(sequence):
+                msg = (
+                    f"Invalid StartingSequenceNumber. It encodes {other.name}, while it was used in a call to a shard "
+                    f"with {shard.name}"
+                )
+                raise KinesisError(msg)
         return Cursor(sequence)
 
     def split(self, name: str, now: int, at: int | None = None) -> tuple[str, str]:

@@ -116,3 +116,17 @@ def test_a_time_is_before_the_first_record_that_came_at_it_or_later() -> None:
         tip,
     ]
     assert tip > numbers[-1]
+
+
+def test_the_number_of_another_shard_is_refused_as_aws_does() -> None:
+    stream = HeldStream("orders", 2, 0)
+    one, other = stream.open_shards
+    record = stream.put(one, b"x", "k", 0)
+    stream.put(other, b"y", "k", 0)
+    assert stream.cursor_at(one, record.sequence).start == record.sequence
+    with pytest.raises(
+        KinesisError, match=f"It encodes {one.name}, while it was used in a call to a shard with"
+    ):
+        stream.cursor_at(other, record.sequence)
+    # Between two numbers of others, as behind the last record that was read.
+    assert stream.cursor_at(other, record.sequence + 1).start == record.sequence + 1
