@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import add_all_due, make_plan
-from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.alignment import (
@@ -136,6 +136,13 @@ class BatchPlanner:
         """Learn of the shards' ends, tips and sizes."""
         self._tip.closed = after.closed
         self._listings.watch(before, event, after)
+        gone = (before.states.keys() - after.states.keys()) if isinstance(event, Listed) else ()
+        if gone:
+            for known in (self._pace, self._probe, self._tip):
+                known.forget(gone)
+            for shard in gone:
+                self._ahead.pop(shard, None)
+                self._polled.pop(shard, None)
         if not isinstance(event, Settled):
             return
         finished = event.finished

@@ -7,6 +7,7 @@ and the first read of the turn that may follow are both allowed. So does what is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kinesis_trident.spout.kinesis.rate_limit import ROUNDED, ShardBudget
@@ -144,6 +145,11 @@ class LookPace:
         # A look and a read are to fit.
         free = _add_seconds(pace.budget.wait_of_all(now / 1000, 2), now)
         return free if pace.looked is None else max(free, pace.looked + max(pace.gap, int(pace.least)))
+
+    def forget(self, shards: Iterable[str]) -> None:
+        """Drop what is known of shards that are gone."""
+        for shard in shards:
+            self._shards.pop(shard, None)
 
     def _pace_of(self, shard: str) -> _Shard:
         found = self._shards.get(shard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -117,6 +117,13 @@ class TipProbe:
                 break
         self.looks |= found
         return {shard: look.more for shard, look in found.items()}
+
+    def forget(self, shards: Iterable[str]) -> None:
+        """Drop what is known of shards that are gone."""
+        for shard in shards:
+            self.looks.pop(shard, None)
+            self._endless.pop(shard, None)
+            self._warned.discard(self._layout.key_of(shard))
 
     def close(self) -> None:
         """End the threads, without waiting for what is read ahead."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -43,6 +43,14 @@ class TipWatch:
         self._at_tip: set[str] = set()
         self._beyond: set[str] = set()
         self._until = 0
+
+    def forget(self, shards: Collection[str]) -> None:
+        """Drop what is known of shards that are gone."""
+        for known in (self._more, self._looked, self._found):
+            for shard in shards:
+                known.pop(shard, None)
+        self._at_tip.difference_update(shards)
+        self._beyond.difference_update(shards)
 
     def stop_at_tip(self, until: int) -> None:
         """From now on, stop reading a shard once it is at its tip, or was read beyond `until`.
