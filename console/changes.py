@@ -230,7 +230,13 @@ def take_over(
     taken = []
     for store in stores:
         try:
-            epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), now_ms(), before=before)
+            epoch = store.epochs.raise_epoch(
+                socket.gethostname(),
+                os.getpid(),
+                now_ms(),
+                before=before,
+                tool=f"{_user()}: {question}"[:500],
+            )
         except StateMissingError:
             if force is not None:
                 raise
@@ -317,11 +323,14 @@ def _before(held: InflightNode, record: RecordPosition, shard: str, *, inclusive
     )
 
 
-def _audit(what: str, backup: str = "", epoch: int = 0) -> AuditNode:
+def _user() -> str:
     try:
-        user = getpass.getuser()
+        return getpass.getuser()
     except (KeyError, OSError):
-        user = str(os.getuid())
+        return str(os.getuid())
+
+
+def _audit(what: str, backup: str = "", epoch: int = 0) -> AuditNode:
     return AuditNode(
-        time=now_ms(), user=user, host=socket.gethostname(), what=what[:1000], backup=backup, epoch=epoch
+        time=now_ms(), user=_user(), host=socket.gethostname(), what=what[:1000], backup=backup, epoch=epoch
     )

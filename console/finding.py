@@ -29,6 +29,7 @@ Code = Literal[
     "shards-apart",
     "slow-batch",
     "slow-call",
+    "start-fails",
     "takeover",
     "throttled",
     "unavailable",

@@ -63,7 +63,17 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             f"if that was no restart, two queries (or two load() of one) use the applicationName {app!r}: give each "
             "its own",
         )
-    if snapshot.run is None:
+    starts = snapshot.failed_starts
+    if starts is not None:
+        yield Finding(
+            Level.CRITICAL,
+            "start-fails",
+            f"the query does not start: {count_noun(starts.count, 'start')} failed since "
+            f"{duration(max(0, now - starts.since))} ago, the last {duration(max(0, now - starts.at))} ago on "
+            f"{starts.host}, pid {starts.pid}: {starts.why}",
+            "look the error up in docs/runbook.md, and do what it says: the next start that succeeds ends this",
+        )
+    if snapshot.run is None or not snapshot.last_epoch:
         yield Finding(
             Level.WARNING,
             "never-started",
@@ -72,8 +82,13 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         )
         return
     run = snapshot.run
-    where = f"epoch {snapshot.epoch} on {run.host}, pid {run.pid}"
     end = snapshot.end(now)
+    named = end if end is not None and run.tool else run
+    where = f"epoch {snapshot.last_epoch}" + (
+        f" on {named.host}, pid {named.pid}" if end or not run.tool else ""
+    )
+    # A tool that has changed the state since is no run that has ended.
+    after = f". {run.tool}: that was {duration(max(0, now - run.since))} ago" if run.tool else ""
     if end is not None:
         ago = f"{duration(max(0, now - end.at))} ago"
         is_meant = end.how in ("stopped", "finished")
@@ -86,7 +101,8 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 + (", unless another source of its query is still read" if snapshot.owner else ""),
                 "failed": f"the last run, {where}, failed {ago}: {end.why}",
                 "interrupted": f"the last run, {where}, ended {ago} in the middle of a batch: {end.why}",
-            }[end.how],
+            }[end.how]
+            + after,
             "start the query with the same checkpointLocation when it is to go on"
             if is_meant
             else "look the error up in docs/runbook.md, or in the driver's log if there is none, and start the query "
@@ -98,7 +114,7 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             Level.CRITICAL,
             "not-running",
             f"no run is connected to ZooKeeper; the last one was {where}{said}, and ended without a word: it was "
-            "killed, its machine was lost, or it does not reach ZooKeeper",
+            f"killed, its machine was lost, or it does not reach ZooKeeper{after}",
             "look into its log for the reason, and start the query with the same checkpointLocation: it goes on "
             "where it stopped",
         )

@@ -20,10 +20,17 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
     SlowCall,
 )
-from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd, StatusNode
+from kinesis_trident.checkpoint.model.run_status import FailedStartsNode, FailingNode, RunEnd, StatusNode
+from kinesis_trident.checkpoint.store.failed_starts import failed_starts
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.checkpoint.zookeeper.client import NOWHERE, ZooKeeperConfig, config_of
+from kinesis_trident.checkpoint.zookeeper.client import (
+    NOWHERE,
+    ZooKeeperConfig,
+    config_of,
+    session_timeout,
+)
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
+from kinesis_trident.checkpoint.zookeeper.session import Session
 
 ASKED_MS = 60_000
 """Milliseconds for which a status says that Spark asks its run."""
@@ -70,6 +77,7 @@ class Snapshot:
     streams: tuple[str, ...] = ()
     epoch: int = 0
     run: EpochNode | None = None
+    failed_starts: FailedStartsNode | None = None
     owner: OwnerNode | None = None
     settled: SettledNode | None = None
     batch: BatchNode | None = None
@@ -152,7 +160,12 @@ class Snapshot:
 
     @property
     def _last_word(self) -> RunEnd | None:
-        return next((end for end in self.ends if end.epoch == self.epoch), None)
+        return next((end for end in self.ends if end.epoch == self.last_epoch), None)
+
+    @property
+    def last_epoch(self) -> int:
+        """Return the epoch of the newest query: people's tools raise it too; 0 before the first."""
+        return self.run.last if self.run is not None and self.run.tool else self.epoch
 
     @property
     def shard_ids(self) -> list[str]:
@@ -236,6 +249,7 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         active=known if together is None else tuple(together.active),
         status=store.status.get(),
         failing=store.failing.get(),
+        failed_starts=failed_starts(Session(store.client, session_timeout(store.client)), store.layout),
         planned_at=planned_at,
         read_at=read_at,
         finished_at=finished_at if acks is not None else None,

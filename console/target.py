@@ -12,6 +12,7 @@ import typer
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.store.application_names import layout_of
+from kinesis_trident.checkpoint.store.failed_starts import failed_starts
 from kinesis_trident.checkpoint.store.source_store import (
     SourceStore,
     find_applications,
@@ -22,6 +23,7 @@ from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConf
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.text import some_of
 from kinesis_trident.spout.options.times import timestamp
 
@@ -69,6 +71,13 @@ def stores_of(client: KazooClient, target: Target, homes: Iterable[str] = ()) ->
                 layouts.append(several.of_element(name))
     layouts.sort(key=lambda layout: (layout.stream, layout.created))
     if not layouts:
+        starts = failed_starts(session, several)
+        if starts is not None:
+            msg = (
+                f"application {target.application!r} has never started: {starts.count} of its starts failed, the last "
+                f"with {starts.why}. Do what that says, and start it"
+            )
+            raise ConsoleError(make_visible(msg))
         raise ConsoleError(_no_application(target, find_applications(session, target.root)))
     stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]
     together = {stream for store in stores if store.layout.several for stream in streams_of(store)}

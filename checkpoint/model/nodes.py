@@ -95,12 +95,18 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 
 class EpochNode(Node, frozen=True, kw_only=True):
-    """`epoch`: raised by each start. The znode's version is the epoch, so a multi can check it."""
+    """`epoch`: raised by each start. The znode's version is the epoch, so a multi can check it.
+
+    `tool`: who has raised it to change the state, and how, if that was no query; `last` is the epoch of the last query
+    then.
+    """
 
     run: str
     host: str
     pid: Number
     since: Time
+    tool: str = ""
+    last: Ordinal = 0
 
 
 class PastNode(Node, frozen=True, kw_only=True):

@@ -140,6 +140,20 @@ class RunEndsNode(Node, frozen=True, kw_only=True):
     ends: tuple[RunEnd, ...]
 
 
+class FailedStartsNode(Node, frozen=True, kw_only=True):
+    """`@starts`, beside the homes of an application: the starts in a row that failed before there was a run.
+
+    `count`: how many; `since`, `at`: the times of the first and the last, in epoch milliseconds; `why`: the last error.
+    """
+
+    count: Ordinal
+    since: Time
+    at: Time
+    host: str
+    pid: Number
+    why: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
 class Lag(NamedTuple):
     """The age of the oldest unread record of a shard in milliseconds, and the last time that its end was looked at.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.errors import (
     CheckpointError,
@@ -60,6 +61,7 @@ class Epochs(StorePart):
         before: PastNode | None = None,
         above: int = 0,
         over: int | None = None,
+        tool: str = "",
     ) -> int:
         """Take over: from now on only writes under the returned epoch succeed.
 
@@ -74,6 +76,7 @@ class Epochs(StorePart):
             before: what was used in the homes from which this one takes over its streams.
             above: an epoch that may have been used.
             over: the only run that may be taken over from; None for any.
+            tool: who changes the state, and how, where that is no query.
 
         Returns:
             The epoch, 1 at the very first start; above that of the node `past`.
@@ -86,7 +89,7 @@ class Epochs(StorePart):
         """
         run = uuid.uuid4().hex
         layout = self._layout
-        data = encode(EpochNode(run=run, host=host, pid=pid, since=now_ms))
+        mine_now = EpochNode(run=run, host=host, pid=pid, since=now_ms, tool=tool)
         found = None
         for _ in range(RACES):
             found, owner = self._session.read([layout.epoch, layout.owner])
@@ -95,7 +98,10 @@ class Epochs(StorePart):
                 continue
             version: int = found.stat.version
             # True if the answer was lost together with the session.
-            is_ours = decode(layout.epoch, found.data, EpochNode).run == run
+            newest = decode(layout.epoch, found.data, EpochNode)
+            is_ours = newest.run == run
+            last = (newest.last if newest.tool else version) if tool else 0
+            data = encode(replace(mine_now, last=last))
             if over not in (None, version) and not is_ours:
                 msg = f"epoch {version} of {layout.base} has taken over from epoch {over}, whose batch it settles"
                 raise FencedError(msg)

@@ -11,6 +11,7 @@ import typer
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import escape
 from kinesis_trident.checkpoint.store.application_names import forget_names
+from kinesis_trident.checkpoint.store.failed_starts import forget_failed_starts
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.console.changes import take_over
@@ -75,6 +76,7 @@ def forget(
         for store, (_, epoch) in zip(every, taken, strict=True):
             store.changes.remove_home(epoch)
         if not find_layouts(session, target.root, target.application):
+            forget_failed_starts(session, every[0].layout)
             forget_names(session, every[0].layout)
     found = {"forgotten": homes, "backup": str(file)}
     print(

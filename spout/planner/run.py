@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,12 +18,15 @@ from typing import Any
 
 import msgspec
 
-from kinesis_trident.checkpoint.errors import CheckpointError, PlanConflictError
+from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, PlanConflictError
 from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.model.run_status import How
+from kinesis_trident.checkpoint.store.application_names import layout_of
+from kinesis_trident.checkpoint.store.failed_starts import forget_failed_starts, note_failed_start
 from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home, past_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
+from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import CheckpointMismatchError
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
@@ -247,22 +251,26 @@ class SourceRun:
             KinesisError, CheckpointError, SpoutError: naming what is missing or disagrees.
         """
         configure_logging(options.log_format)
-        kinesis = kinesis_client(options)
-        consumers = ready_consumers(kinesis, options) if options.consumer_mode == "efo" else None
+        # First of all, because a start that fails is noted there.
         client = connect(options.zookeeper)
         try:
-            return cls(
+            kinesis = kinesis_client(options)
+            run = cls(
                 options,
                 kinesis,
                 client,
                 on_replaced=on_replaced,
-                consumers=consumers,
+                consumers=ready_consumers(kinesis, options) if options.consumer_mode == "efo" else None,
                 relieved=relieved,
                 offsets=offsets,
             )
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, FencedError):
+                _note_start(client, options, error)
             disconnect(client)
             raise
+        _note_start(client, options, None)
+        return run
 
     def _open_store(self, created: Mapping[str, int]) -> SourceStore:
         """The store of these streams, name to creation time."""
@@ -476,3 +484,17 @@ class SourceRun:
     def _on_request(self) -> None:
         self._planner.note_request()
         self._wake.set()
+
+
+def _note_start(client: Any, options: SourceOptions, error: BaseException | None) -> None:
+    """Note that a start has failed, or forget those that have: nothing depends on it, so it waits only moments."""
+    session = Session(client, _END_SECONDS)
+    try:
+        layout = layout_of(session, options.zookeeper_root, options.application_name)
+        if error is None:
+            forget_failed_starts(session, layout)
+        else:
+            now = int(time.time() * 1000)
+            note_failed_start(session, layout, f"{type(error).__name__}: {error}", now)
+    except CheckpointError as trouble:
+        log.info("whether a start has failed is not noted: %s", trouble)

@@ -20,8 +20,10 @@ from kinesis_trident.checkpoint.model.nodes import SlowCall
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import config_of
 from kinesis_trident.spout.errors import ExhaustedError
-from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
-from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
+from kinesis_trident.spout.kinesis import StreamMissingError, ThrottledError, Unavailable
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
 from kinesis_trident.tracker.failure import Failure, Kind, text_of
 
 HOUR = 3600
@@ -206,6 +208,36 @@ def test_a_stream_that_does_not_answer(
     kinesis.clear()
     looked(query)
     assert night.is_over(command, app)
+
+
+@entry("start-fails")
+def test_starts_that_fail(
+    night: Night, begin: Begin, command: Command, app: str, zookeeper: EmbeddedZooKeeper
+) -> None:
+    query = begin(filled())
+    query.batch()
+    query.plan()
+    query.run.end()
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        options = SourceOptions.parse(
+            {
+                "streamName": "orders",
+                "region": "us-east-1",
+                "endpointUrl": kinesis.endpoint_url,
+                "awsAccessKeyId": "testing",
+                "awsSecretAccessKey": "testing",
+                "applicationName": app,
+                "zookeeper.hosts": zookeeper.hosts,
+            }
+        )
+        for _ in range(2):
+            with pytest.raises(StreamMissingError):
+                SourceRun.open(options)
+        night.finds(command, app, "start-fails")
+        night.tries("Do what the error says")
+        kinesis.create_stream("orders", 1)
+        SourceRun.open(options).close()
+    assert "start-fails" not in command("status", app, "--json")[1]
 
 
 @entry("slow-call")

@@ -12,9 +12,9 @@ PARTS = {"Plan"}
 
 
 def test_each_kind_of_node_is_in_the_table() -> None:
-    # That of an application's names stands above its homes.
+    # Those of an application's names, and of its failed starts, stand above its homes.
     others = {kind.__name__ for kind in KINDS} - {spec.kind.__name__ for spec in HOME if spec.kind}
-    assert others == {*PARTS, "NameNode"}
+    assert others == {*PARTS, "NameNode", "FailedStartsNode"}
     assert len({spec.path for spec in HOME}) == len(HOME)
 
 

@@ -23,6 +23,8 @@ from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_of
 
 RELEASES = sorted(path.name.removesuffix(".schema.json") for path in FOLDER.glob("*.schema.json"))
 NEW_FIELDS: dict[str, str] = {
+    "EpochNode.tool": "an older release takes a console's epoch for that of a query that was killed",
+    "EpochNode.last": "it goes with EpochNode.tool",
     "CheckpointNode.held": "an older release does not find out that failed records were lost, and drops the number",
     "SettledNode.begun": "an older release does not find out that checkpoints were lost, and drops the number",
     "SettledNode.stamped": "an older release does not find out that checkpoints are old, and drops the number",

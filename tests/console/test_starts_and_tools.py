@@ -1,0 +1,73 @@
+"""What `status` tells of starts that fail before there is a run, and of tools that have changed the state since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from by_hand import Lives
+from command_line import Command
+from kazoo.client import KazooClient
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.kinesis import StreamMissingError
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
+
+A = "shardId-000000000000"
+
+
+def test_a_tools_own_epoch_is_not_taken_for_the_query_s(
+    make_lives: Callable[..., Lives], command: Command, app: str
+) -> None:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    kinesis.put(A, b"1")
+    query = make_lives().begin(kinesis)
+    query.batch()
+    query.plan()
+    query.run.note_end("failed", "AccessDeniedError: not authorized")
+    query.end()
+    for _ in range(2):
+        assert command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A, "--yes")[0] == 0
+    text = " ".join(command("status", app)[1].split())
+    assert f"last run, epoch {query.run.epoch} on " in text
+    assert "AccessDeniedError: not authorized" in text
+    assert f": set shard {A} of {app}" in text
+    assert "ended without a word" not in text
+
+
+def test_a_start_that_fails_is_noted_until_one_succeeds(
+    zookeeper: EmbeddedZooKeeper, command: Command, app: str, client: KazooClient
+) -> None:
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        options = SourceOptions.parse(
+            {
+                "streamName": "orders",
+                "region": "us-east-1",
+                "endpointUrl": kinesis.endpoint_url,
+                "awsAccessKeyId": "testing",
+                "awsSecretAccessKey": "testing",
+                "applicationName": app,
+                "zookeeper.hosts": zookeeper.hosts,
+            }
+        )
+        for times in (1, 2):
+            with pytest.raises(StreamMissingError):
+                SourceRun.open(options)
+            code, _, error = command("status", app)
+            assert code == 1
+            assert (
+                f"has never started: {times} of its starts failed, the last with StreamMissingError" in error
+            )
+        kinesis.create_stream("orders", 1)
+        SourceRun.open(options).close()
+        assert "start-fails" not in command("status", app, "--json")[1]
+        assert client.exists(f"/kinesis-trident/{app}/@starts") is None
+        kinesis.client().delete_stream(StreamName="orders")
+        for _ in range(3):
+            with pytest.raises(StreamMissingError):
+                SourceRun.open(options)
+        text = " ".join(command("status", app)[1].split())
+        assert "he query does not start: 3 starts failed since" in text, text
+        assert "StreamMissingError" in text
