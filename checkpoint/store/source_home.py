@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace as replace_fields
 from functools import partial
 
@@ -51,8 +52,13 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
 def rename_command(home: SourceStore, digest: str) -> str:
     """Return the line that gives this application's name to another one below its root, by its `Layout.digest`."""
     layout, session = home.layout, Session(home.client, session_timeout(home.client))
-    every = (layout_of(session, layout.root, name) for name in find_applications(session, layout.root))
-    known = next((one.application for one in every if one.digest == digest), "OLD")
+    known = "OLD"
+    for name in find_applications(session, layout.root):
+        # One that only another login may read is not meant.
+        with suppress(ZooKeeperAccessError):
+            if layout_of(session, layout.root, name).digest == digest:
+                known = name
+                break
     where = config_of(home.client)
     return command_line(where, layout.root, "rename", known, layout.application, names=2)
 

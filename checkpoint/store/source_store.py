@@ -11,11 +11,12 @@ from typing import Self
 
 from kazoo.client import KazooClient
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.errors import CorruptNodeError, ZooKeeperAccessError
 from kinesis_trident.checkpoint.model.home import HOME, OnePer, Until
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.model.nodes import (
     JudgingNode,
+    NameNode,
     StatesNode,
     StopNode,
     StreamsNode,
@@ -245,7 +246,16 @@ def find_applications(session: Session, root: str) -> list[str]:
     for name in names:
         with suppress(ValueError):
             found.append(unescape(name))
-    notes = read_names(session, root, [name for name in found if name != "zookeeper"])
+    found = [name for name in found if name != "zookeeper"]
+    try:
+        notes = read_names(session, root, found)
+    except ZooKeeperAccessError:
+        # One that only another login may read hides no others.
+        notes = {}
+        for name in found:
+            notes[name] = NameNode()
+            with suppress(ZooKeeperAccessError):
+                notes |= read_names(session, root, [name])
     return sorted(name for name, note in notes.items() if not note.renamed)
 
 
