@@ -362,6 +362,13 @@ def _is_usable(client: KazooClient) -> bool:
 
 
 def _client(config: ZooKeeperConfig) -> _Client:
+    if "@" in config.hosts.partition("/")[0]:
+        # What stands before it may be a password.
+        msg = (
+            "zookeeper.hosts holds an @: a login is no part of it. Give host:port,host:port[/chroot], and the login as "
+            "zookeeper.digest.password or zookeeper.sasl.*"
+        )
+        raise ZooKeeperConfigError(msg)
     handler = SequentialThreadingHandler() if config.tls is None else TlsHandler(config.tls)
     handler.select = partial(_select_in_time, handler.select, config.session_timeout / 3)
     settings: dict[str, Any] = {"handler": handler}

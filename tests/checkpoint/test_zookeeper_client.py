@@ -361,3 +361,9 @@ def test_no_logger_shows_a_password_at_any_level(
             disconnect(connect(ZooKeeperConfig(server.hosts, sasl=Sasl("spark", "secret"))))
     assert "Sending request" in each_line.text
     assert "secret" not in each_line.text
+
+
+def test_a_login_within_the_hosts_is_refused_without_being_shown() -> None:
+    with pytest.raises(ZooKeeperConfigError, match=r"holds an @: a login is no part") as refused:
+        connect(ZooKeeperConfig("spark:planted@zk1:2181/root"))
+    assert "planted" not in str(refused.value)
