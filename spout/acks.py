@@ -40,11 +40,12 @@ class Acks:
 
     A call is durable when it returns; the query processes the calls between two micro-batches, in order. Pass ids in
     bulk: some ten thousand fit into one node, and each call writes at least one node. Ids that are done already, or
-    were never delivered, change nothing; the query's progress counts them. Thread-safe.
+    were never delivered, change nothing; the query's progress counts them. One that no record ever had, below what was
+    read, looks like one that is done. Thread-safe.
 
     Args:
         application: the option `applicationName` of the query.
-        options: the options of the source; only those for ZooKeeper are used.
+        options: the options of the source, of which those for ZooKeeper are used; one that is none is refused.
 
     Raises:
         OptionsError: an unknown option, or `zookeeper.hosts` is missing.

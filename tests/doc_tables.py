@@ -13,6 +13,7 @@ from uuid import UUID
 
 from altering import ENDS
 from border_paths import matrix_rows
+from claims import CLAIMS, UNHELD
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from who_writes import callers, writers
@@ -172,6 +173,30 @@ ALTERING_TABLE = DocTable(
     "end of altering",
     ("another session", "the batch"),
     list(ENDS.items()),
+)
+
+
+def tests_row(page: str, words: str, tests: str) -> tuple[str, str]:
+    """Return a promise, with its page, and the tests that hold it."""
+    each = [test.strip().partition(" ") for test in tests.split("|")]
+    return f"{words} ([{page[:-3]}]({page}))", "<br>".join(
+        f"`tests/{file}`: {name}..." for file, _, name in each
+    )
+
+
+CLAIMS_TABLE = DocTable(
+    "claims.md",
+    "claims: rendered from tests/claims.py",
+    "end of claims",
+    ("promise", "tests"),
+    [tests_row(*claim) for claim in CLAIMS],
+)
+UNHELD_TABLE = DocTable(
+    "claims.md",
+    "unheld: rendered from tests/claims.py",
+    "end of unheld",
+    ("promise", "why no test holds it"),
+    [(f"{words} ([{page[:-3]}]({page}))", why) for page, words, why in UNHELD],
 )
 
 SQL_WORDS = {

@@ -20,6 +20,8 @@ class Condition:
         return (effective[self.key] == self.value) is not self.is_not
 
     def __str__(self) -> str:
+        if self.value is None:
+            return self.key
         return f"{self.key}{' other than ' if self.is_not else '='}{self.value}"
 
 
@@ -30,14 +32,14 @@ class Effect:
     Attributes:
         stream: in a query (`readStream`).
         batch: in a batch (`spark.read`).
-        when: only there.
+        when: only there, or there.
         refused: why it is refused where it has none, and what to do; None: the log names it.
         page: of the documentation, for the log.
     """
 
     stream: bool = True
     batch: bool = True
-    when: Condition | None = None
+    when: tuple[Condition, ...] = ()
     refused: str | None = None
     page: str = "docs/options.md"
 
@@ -45,11 +47,15 @@ class Effect:
         """Return whether it has an effect in a batch, or in a query, with some values of the others."""
         return self.batch if batch else self.stream
 
+    def describe_condition(self, mark: str = "") -> str:
+        """Return the conditions in words, each between marks."""
+        return " or ".join(f"{mark}{one}{mark}" for one in self.when)
+
 
 _ANYWHERE = Effect()
 _QUERY = Effect(batch=False)
-_RETRIED = Effect(batch=False, when=Condition("retryLimit", 0, is_not=True), page="docs/guarantees.md")
-_CONSUMER = Effect(batch=False, when=Condition("consumerMode", "efo"), refused="", page="docs/fan-out.md")
+_IF_RETRIED = Condition("retryLimit", 0, is_not=True)
+_CONSUMER = Effect(batch=False, when=(Condition("consumerMode", "efo"),), refused="", page="docs/fan-out.md")
 
 
 def _limit(unit: str) -> Effect:
@@ -73,16 +79,22 @@ EFFECT: Mapping[str, Effect] = {
     ),
     **_rows(
         _QUERY,
-        "spout ackMode messageTimeout retryLimit maxRetryingRecords retryRangesPerShard retryBytesPerShard "
+        "spout ackMode messageTimeout recordTimeout maxFailedShare "
+        "retryLimit maxRetryingRecords retryRangesPerShard retryBytesPerShard "
         "maxFetchRecordsPerShard maxFetchBytesPerShard maxFetchBytesPerTask maxShardSkew maxFetchTime idlePollInterval "
         "consumerMode describeShardInterval shardOrdering onCheckpointMismatch logFormat recordTimeout maxFailedShare",
     ),
-    **_rows(_RETRIED, "retryBackoff retrySpool"),
+    "retryBackoff": Effect(
+        batch=False,
+        when=(_IF_RETRIED, Condition("maxFailedShare", None, is_not=True)),
+        page="docs/retries.md",
+    ),
+    "retrySpool": Effect(batch=False, when=(_IF_RETRIED,), page="docs/retries.md"),
     **_rows(_CONSUMER, "consumerName consumerARN consumerLifecycle"),
     "maxRecordsPerTrigger": _limit("records"),
     "maxBytesPerTrigger": _limit("records"),
-    "maxInflightRecords": Effect(batch=False, when=Condition("ackMode", "explicit"), page="docs/acks.md"),
-    "prefetch": Effect(batch=False, when=Condition("consumerMode", "polling"), page="docs/fan-out.md"),
+    "maxInflightRecords": Effect(batch=False, when=(Condition("ackMode", "explicit"),), page="docs/acks.md"),
+    "prefetch": Effect(batch=False, when=(Condition("consumerMode", "polling"),), page="docs/fan-out.md"),
     "endingPosition": Effect(stream=False, refused="a stream has no end. See Trigger.AvailableNow"),
     "filterPushdown": Effect(stream=False, refused="Spark pushes no filters into a stream. Remove it"),
     "tasksPerShard": Effect(stream=False, refused="one task reads a shard of a stream. Remove it"),
@@ -92,15 +104,15 @@ EFFECT: Mapping[str, Effect] = {
 
 def effect_of(key: str) -> Effect:
     """Return the effect of an option."""
-    return _QUERY if key.startswith("zookeeper.") else EFFECT[key]
+    return _QUERY if key.startswith("zookeeper.") else EFFECT.get(key, _ANYWHERE)
 
 
 def describe_effect(key: str) -> str:
     """Return a sentence for the documentation; empty if the option has an effect anywhere."""
     effect = effect_of(key)
     said = []
-    if effect.when is not None:
-        said.append(f"It has an effect with `{effect.when}` only.")
+    if effect.when:
+        said.append(f"It has an effect with {effect.describe_condition('`')} only.")
     if not effect.batch:
         is_refused = bool(effect.refused)
         said.append(f"It is for a query only{'; a batch refuses it' if is_refused else ''}.")
@@ -139,7 +151,10 @@ def find_unused(
                 yield Unused(key, f"option {key} is for a {only} only: {effect.refused}", is_refused=True)
             elif not key.startswith("zookeeper."):
                 yield Unused(key, f"option {key} has no effect in a batch (spark.read)", is_refused=False)
-        elif effect.when is not None and not effect.when.holds(effective):
-            now = f"{effect.when.key}={effective[effect.when.key]}"
-            why = f"option {key} has no effect with {now}. Set {effect.when}, or remove the option ({effect.page})"
+        elif effect.when and not any(one.holds(effective) for one in effect.when):
+            now = f"{effect.when[0].key}={effective[effect.when[0].key]}"
+            why = (
+                f"option {key} has no effect with {now}. Set {effect.describe_condition()}, or remove the option "
+                f"({effect.page})"
+            )
             yield Unused(key, why, is_refused=effect.refused is not None)

@@ -59,7 +59,7 @@ def boolean(given: str) -> bool:
 def always_true(given: str) -> bool:
     """Parse an option that accepts only `true`."""
     if not boolean(given):
-        msg = "true (empty micro-batches are never created)"
+        msg = "true (no micro-batch is created without records)"
         raise ValueError(msg)
     return True
 

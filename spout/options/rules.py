@@ -30,7 +30,7 @@ OTHER_WAYS = (
         "avoidEmptyBatches",
         parsers.always_true,
         None,
-        "Only `true`: empty micro-batches are never created.",
+        "Only `true`: no micro-batch is created without records, but for batch 0 of a new Spark checkpoint.",
         ("client.avoidEmptyBatches",),
         part_of="maxBytesPerTrigger",
     ),

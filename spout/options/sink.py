@@ -34,7 +34,8 @@ class WriteOptions(ConnectionOptions):
         "writeTimeout",
         parsers.timeout,
         "2m",
-        "How long a task retries while Kinesis accepts nothing; then it fails, and Spark retries the task.",
+        "How long a task retries while Kinesis accepts nothing; then it fails, and Spark retries the task. The time is "
+        "looked at after each request, which is repeated `clientNumRetries` times where Kinesis does not answer.",
     )
 
     max_records_per_second: float | None = option(

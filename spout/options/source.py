@@ -79,7 +79,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         parsers.choice(SpoutMode),
         "opaque",
         "`transactional` replays a batch identically or stops, `opaque` continues with the records that are left, "
-        "`nontransactional` delivers at least once.",
+        "whatever `failOnDataLoss` says, `nontransactional` delivers at least once.",
     )
     ack_mode: AckMode = option(
         "ackMode",
@@ -143,9 +143,10 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     )
     max_retrying_records: int = option(
         "maxRetryingRecords",
-        parsers.count(1),
+        parsers.count(1, 65_536),
         "1000",
-        "The maximum of groups of failed neighbours that wait in one shard; at the limit it reads nothing new.",
+        "The maximum of groups of failed neighbours that wait in one shard, up to 65536; at the limit it reads nothing "
+        "new.",
     )
     retry_ranges_per_shard: int = option(
         "retryRangesPerShard",
@@ -282,7 +283,8 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "readTimeout",
         parsers.timeout,
         "2m",
-        "How long a task retries a read that Kinesis does not answer; then it fails, and Spark retries the task.",
+        "How long a task retries a read that Kinesis does not answer; then it fails, and Spark retries the task. "
+        "The time is looked at after each attempt, of which one without an answer takes up to 30 seconds.",
     )
     shards_per_task: int | None = option(
         "shardsPerTask",
@@ -354,7 +356,8 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "failOnDataLoss",
         parsers.boolean,
         "true",
-        "Stops the query when unread records are lost; `false` continues and logs the loss (docs/guarantees.md).",
+        "Stops the query, or a batch, when unread records are lost; `false` continues and logs the loss "
+        "(docs/guarantees.md). About records that leave the stream after their batch was read, `spout` decides.",
     )
     on_checkpoint_mismatch: OnCheckpointMismatch = option(
         "onCheckpointMismatch",

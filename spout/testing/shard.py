@@ -9,7 +9,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from kinesis_trident.spout.kinesis.packing import Pack
+from kinesis_trident.spout.kinesis.packing import MOST_USERS, Pack
 
 _ANSWER_BYTES = 10 * 2**20
 """Payload of one answer; a single record may be as large ("Quotas and limits" of Kinesis Data Streams)."""
@@ -131,10 +131,15 @@ def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
 
     The format is the one that `spout.kinesis.aggregation` reads; repeated keys are stored once, as the KPL
     does.
+
+    Raises:
+        ValueError: an aggregate does not hold so many records.
     """
     pack = Pack()
     for data, key in records:
-        pack.add(data, key)
+        if not pack.add(data, key):
+            msg = f"an aggregate holds at most {MOST_USERS:,} records. Make several of them"
+            raise ValueError(msg)
     return pack.pack()
 
 

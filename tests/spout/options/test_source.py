@@ -224,6 +224,17 @@ def test_an_arn_gives_name_and_region() -> None:
     assert (options.stream_arn, options.stream_name, options.region) == (arn, "orders.v2", "eu-west-1")
 
 
+def test_streams_of_two_accounts_are_read_together_by_their_arns() -> None:
+    arns = [
+        f"arn:aws:kinesis:eu-west-1:{account}:stream/{name}"
+        for account, name in ((111111111111, "a"), (222222222222, "b"))
+    ]
+    options = SourceOptions.parse(
+        {"streamARN": ",".join(arns), "applicationName": "app", "zookeeper.hosts": "zk:2181"}
+    )
+    assert options.arns == dict(zip("ab", arns, strict=True))
+
+
 def test_a_dead_letter_is_used_where_one_is_set() -> None:
     assert parse(deadLetter="s3://bucket/dead").on_exhausted == "deadLetter"
     assert parse(onExhausted="SKIP").on_exhausted == "skip"
@@ -313,10 +324,11 @@ def test_zookeeper_security() -> None:
         ({"roleExternalId": "a"}, "roleExternalId requires option roleArn"),
         ({"zookeeper.sasl.username": "a"}, "zookeeper.sasl.username requires option zookeeper.sasl.password"),
         ({"region": " "}, "a text that is not empty"),
+        ({"maxRetryingRecords": "65537"}, "a whole number of at least 1 and at most 65536"),
         ({"maxFetchRate": "1e400"}, "a positive number"),
         ({"maxFetchRate": "1e-400"}, "a positive number"),
         ({"maxFetchTime": f"{'9' * 400}s"}, "at most 100 years"),
-        ({"avoidEmptyBatches": "false"}, "true (empty micro-batches are never created)"),
+        ({"avoidEmptyBatches": "false"}, "true (no micro-batch is created without records)"),
         ({"clientRetryIntervalMs": "20000"}, "exceeds its upper bound, clientMaxRetryInterval"),
         (
             {"startingPosition": "AT_TIMESTAMP 20260131"},

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 
+import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records
 from hypothesis import given, settings, strategies as st
 
@@ -33,3 +34,9 @@ def test_a_published_reader_reads_them(records: list[tuple[bytes, str]]) -> None
 
 def test_a_key_is_stored_once() -> None:
     assert aggregate([(b"1", "a key"), (b"2", "a key")]).count(b"a key") == 1
+
+
+def test_no_record_is_left_out() -> None:
+    assert aggregate([(b"", "k")] * 50_000)
+    with pytest.raises(ValueError, match="at most 50,000 records"):
+        aggregate([(b"", "k")] * 50_001)
