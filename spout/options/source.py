@@ -112,7 +112,8 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "retryBackoff",
         parsers.backoff,
         "1s..60s x2",
-        "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`.",
+        "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`. Retries are due at "
+        "whole seconds, so that neighbours come together: a shorter delay lasts until the next one.",
     )
     record_timeout: float | None = option(
         "recordTimeout",
