@@ -11,12 +11,11 @@ from typing import Self
 
 from kazoo.client import KazooClient
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError, ZooKeeperAccessError
+from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.home import HOME, OnePer, Until
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.model.nodes import (
     JudgingNode,
-    NameNode,
     StatesNode,
     StopNode,
     StreamsNode,
@@ -247,15 +246,7 @@ def find_applications(session: Session, root: str) -> list[str]:
         with suppress(ValueError):
             found.append(unescape(name))
     found = [name for name in found if name != "zookeeper"]
-    try:
-        notes = read_names(session, root, found)
-    except ZooKeeperAccessError:
-        # One that only another login may read hides no others.
-        notes = {}
-        for name in found:
-            notes[name] = NameNode()
-            with suppress(ZooKeeperAccessError):
-                notes |= read_names(session, root, [name])
+    notes = read_names(session, root, found)
     return sorted(name for name, note in notes.items() if not note.renamed)
 
 
