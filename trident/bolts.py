@@ -79,7 +79,9 @@ class _OnState(Bolt):
             Owner.of(facts, context.component, frozenset(context.components)) if facts.application else None
         )
         task, tasks = context.task, context.tasks or 1
-        of = StateTask(facts.attempt, owner, task, tasks, facts.is_first, self._shape(context))
+        # Other tasks have other keys, unless those that the grouping has brought to one task are not the state's.
+        is_first = facts.is_first and context.keyed
+        of = StateTask(facts.attempt, owner, task, tasks, is_first, self._shape(context))
         conf = {ATTEMPT: facts.attempt, TASK: of}
         self._context = context
         state = self._factory.make_state(conf, task, tasks)
@@ -93,6 +95,10 @@ class _OnState(Bolt):
         with convert_replay_requests(f"bolt {context.component!r}"):
             # Outside of a transaction there is no fence, which only an attempt may raise.
             state.begin_commit(None if facts.isolating else context.txid)
+            if is_first:
+                # Spark can run a task again in one attempt, if it has kept its tuples for several bolts and lost them:
+                # by its mark it knows that the values of this batch may be its own.
+                state.check_replay([])
         if facts.isolating and not state.hold_writes():
             msg = (
                 f"bolt {context.component!r}: a record ends its worker, and its {type(state).__name__} writes at once, "

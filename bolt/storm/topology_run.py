@@ -122,10 +122,12 @@ class TopologyRun:
         if batch.verdict is not None:
             # All bolts ran to their end before the outcome was published: nothing remains to be done.
             return None
+        facts = self.notes.facts(batch)
+        self.notes.begin(batch)
         if not self.tracked:
-            self.run_untracked(rows.drop(ANCHORS), batch.txid, self.notes.facts(batch))
+            self.run_untracked(rows.drop(ANCHORS), batch.txid, facts)
             return None
-        return self.run_tracked(rows, batch, process.carrier, self.notes.facts(batch))
+        return self.run_tracked(rows, batch, process.carrier, facts)
 
     def run_untracked(self, rows: DataFrame, txid: int, facts: StateFacts) -> None:
         """Run all bolts over a batch."""
@@ -285,6 +287,8 @@ class _Frames:
     def _bolt(self, name: str, part: BoltPart) -> None:
         tracking = self._tracking
         taken = {stream: one for stream, one in part.streams.items() if self._takers[name, stream]}
+        # What each task gets, it may write in each.
+        copied = any(one.grouping.move.copies for one in part.inputs)
         context = TopologyContext(
             name,
             0,
@@ -294,7 +298,7 @@ class _Frames:
             self._tasks,
             self._outputs,
             part.sources,
-            self._facts,
+            replace(self._facts, is_first=False) if copied else self._facts,
             name in self._topology.keyed,
         )
         tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._txid) else None

@@ -60,8 +60,7 @@ class StateNotes:
             batch.home,
             frozenset(batch.merged_homes),
             self._applied,
-            # Spark can compute a bolt again in one attempt, whose tuples it has kept for several others and lost.
-            applied and self.is_first(batch),
+            self.is_first(batch),
         )
 
     def is_first(self, batch: CurrentBatch) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -19,12 +20,22 @@ from kinesis_trident import (
     DataFrameSpout,
     KinesisSpout,
     TopologyBuilder,
+    TopologyContext,
     TopologyError,
     string_scheme,
 )
+from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.testing import Batches, run_topology
-from kinesis_trident.trident import KeyValueState, SerializationError, SqlState, StatefulBolt, StateShapeError
+from kinesis_trident.trident import (
+    KeyValueState,
+    SerializationError,
+    SharedKeyError,
+    SqlState,
+    StatefulBolt,
+    StateShapeError,
+)
 from kinesis_trident.trident.stores import MemoryMapState
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -113,7 +124,7 @@ KEYED = {
 
 
 def build(
-    grouping: str, tasks: int | None, state: Any, bolt: type[CountWords] = CountWords
+    grouping: str, tasks: int | None, state: Any, bolt: type[StatefulBolt] = CountWords
 ) -> TopologyBuilder:
     made = TopologyBuilder(None)
     options = {"streamName": "s", "applicationName": "a", "zookeeper.hosts": "zk:1"}
@@ -183,8 +194,10 @@ LIVES: list[tuple[list[tuple[str, int | None]], str | None]] = [
 
 @pytest.mark.parametrize(("lives", "said"), LIVES)
 def test_another_number_of_tasks_goes_on_or_is_refused(
-    lives: list[tuple[str, int | None]], said: str | None, every_store: Any
+    lives: list[tuple[str, int | None]], said: str | None, every_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A driver does not know it of the first batch, when there was one before it.
+    monkeypatch.setattr(StateNotes, "is_first", lambda notes, batch: False)
     *before, (grouping, tasks) = lives
     for one in before:
         run_topology(build(*one, every_store, CountOnly), {"lines": WORDS})
@@ -210,6 +223,51 @@ def test_a_key_that_looks_like_another_task_s_fails_its_tuple() -> None:
     for call in (state.get, lambda key: state.put(key, 1)):
         with pytest.raises(SerializationError, match=r"begins with '\$TASK\$'"):
             call(("$TASK$", 1, "a"))
+
+
+class CountAll(StatefulBolt):
+    """Counts under a key that no grouping brings to one task."""
+
+    fields = "count long"
+
+    def prepare(self, context: Any, collector: Any, state: KeyValueState[int]) -> None:
+        self.collector, self.state = collector, state
+
+    def execute(self, tup: Any) -> None:
+        self.state.put("all", self.state.get("all", 0) + 1)
+        self.collector.emit([self.state.get("all")], tup)
+        self.collector.ack(tup)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@pytest.mark.filterwarnings("ignore:.*keeps tuples where they are made")
+def test_no_update_of_a_key_that_the_grouping_does_not_know_is_lost(grouping: str) -> None:
+    """It is counted by task, or it is an error; where each task gets tuples of its own beside, all may put it."""
+    state = MemoryMapState.opaque()
+    made = build(grouping, None if "local" in grouping else 3, state, CountAll)
+    if grouping in KEYED - {"global", "fields, and all of another"}:
+        with pytest.raises(
+            SharedKeyError, match=r"two tasks of 'count' update the key \('all',\) in batch 1"
+        ):
+            run_topology(made, {"lines": WORDS}, parallelism=3)
+        return
+    result = run_topology(made, {"lines": WORDS}, parallelism=3)
+    if grouping != "fields, and all of another":
+        assert sum(counts_of(state).values()) == len(result.emitted["count"])
+
+
+def test_a_task_that_spark_computes_again_in_one_attempt_counts_once(every_store: Any) -> None:
+    """It finds its own mark, and so takes the values of the batch for its own."""
+    facts = StateFacts(1, "shop", "lines@1", is_first=True)
+    context = TopologyContext("count", 0, 1, 2, facts=facts, keyed=True)
+    schema = pa.schema([("count", pa.int64())])
+    for _ in range(2):
+        operator = BoltOperator(
+            "count", 1, CountAll(every_store), {"lines": ["word"]}, schema, None, context=context
+        )
+        batch = pa.RecordBatch.from_pydict({"word": ["a", "b"]})
+        assert [row["count"] for made in operator(iter([batch])) for row in made.to_pylist()] == [1, 2]
+    assert every_store.make_state({}, 0, 1).multi_get([("all",)]) == [2]
 
 
 @pytest.mark.parametrize(("grouping", "tasks"), [("shuffle", 2), ("local, from the spout", None)])

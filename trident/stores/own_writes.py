@@ -69,6 +69,6 @@ class OwnWrites:
                 msg = (
                     f"{self._where}: two tasks of {self._operator!r} update the key {key!r} in batch {self._txid}, so "
                     "one update would be lost. This task has not changed it. Bring all tuples of a key to one task: "
-                    "group_by or partition_by its fields right before the update"
+                    "group_by, partition_by or fields_grouping its fields right before the update"
                 )
                 raise SharedKeyError(msg)
