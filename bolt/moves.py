@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.types import StructType
+
+FIRST, SECOND = "__first", "__second"
+"""The columns with the two tasks of a row's partial key."""
 
 
 class Grouping(Enum):
@@ -19,6 +25,34 @@ class Grouping(Enum):
     PARTIAL_KEY = "partial key"
     DIRECT = "direct"
     CUSTOM = "custom"
+
+
+class _Rule(NamedTuple):
+    """What follows from a grouping.
+
+    Attributes:
+        spread: any task will do, and all get as many.
+        keeps_keys: tuples of equal keys meet in one task: by their fields, in the only one, or where they are sent.
+        stays: each tuple stays in the task that makes it.
+        runs_code: Python chooses the tasks, tuple by tuple; else the values of a tuple tell its only one.
+    """
+
+    spread: bool = False
+    keeps_keys: bool = False
+    stays: bool = False
+    runs_code: bool = False
+
+
+_RULES = {
+    Grouping.SHUFFLE: _Rule(spread=True),
+    Grouping.FIELDS: _Rule(keeps_keys=True),
+    Grouping.GLOBAL: _Rule(keeps_keys=True),
+    Grouping.ALL: _Rule(runs_code=True),
+    Grouping.LOCAL: _Rule(stays=True),
+    Grouping.PARTIAL_KEY: _Rule(runs_code=True),
+    Grouping.DIRECT: _Rule(keeps_keys=True),
+    Grouping.CUSTOM: _Rule(runs_code=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +74,27 @@ class Move:
     @property
     def is_spread(self) -> bool:
         """True if any task will do, and all get as many."""
-        return self.grouping is Grouping.SHUFFLE
+        return _RULES[self.grouping].spread
+
+    @property
+    def keeps_keys(self) -> bool:
+        """True if tuples of equal keys meet in one task: by their fields, in the only one, or where they are sent."""
+        return _RULES[self.grouping].keeps_keys
+
+    @property
+    def stays(self) -> bool:
+        """True if each tuple stays in the task that makes it, unless a number of tasks is given for a shuffle."""
+        return _RULES[self.grouping].stays or (self.is_spread and self.tasks is None)
+
+    @property
+    def runs_code(self) -> bool:
+        """True if Python chooses the tasks, tuple by tuple; False if the values of a tuple tell its only one."""
+        return _RULES[self.grouping].runs_code
 
     @property
     def is_global(self) -> bool:
         """True if one task gets all tuples."""
         return self.grouping is Grouping.GLOBAL
-
-    @property
-    def is_by_fields(self) -> bool:
-        """True if tuples with equal fields get one task."""
-        return self.grouping is Grouping.FIELDS
 
     @property
     def is_direct(self) -> bool:
@@ -63,29 +107,34 @@ class Move:
         return self.grouping is Grouping.CUSTOM
 
     @property
-    def keeps_keys(self) -> bool:
-        """True if tuples of equal keys meet in one task: by their fields, in the only one, or where they are sent."""
-        return self.is_by_fields or self.is_global or self.is_direct
-
-    @property
     def copies(self) -> bool:
         """True if each task gets every tuple."""
         return self.grouping is Grouping.ALL
 
-    @property
-    def stays(self) -> bool:
-        """True if each tuple stays in the task that makes it, unless a number of tasks is given for a shuffle."""
-        return self.grouping is Grouping.LOCAL or (self.is_spread and self.tasks is None)
+    def place(self, batch: pa.RecordBatch, loads: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the rows of a batch go, if each task gets all, or the less loaded of two does.
 
-    @property
-    def runs_code(self) -> bool:
-        """True if Python chooses the tasks, tuple by tuple; False if the values of a tuple tell its only one."""
-        return self.grouping in (Grouping.ALL, Grouping.PARTIAL_KEY, Grouping.CUSTOM)
+        Args:
+            batch: for a partial key with the two tasks of each row, `FIRST` and `SECOND`.
+            loads: the rows that each task got so far, which are counted on.
+
+        Returns:
+            The row and the task of each tuple.
+        """
+        rows, tasks = np.arange(batch.num_rows), len(loads)
+        if self.copies:
+            return np.repeat(rows, tasks), np.tile(np.arange(tasks, dtype=np.int32), batch.num_rows)
+        chosen = []
+        for first, second in zip(*(batch.column(name).to_pylist() for name in (FIRST, SECOND)), strict=True):
+            task = first if loads[first] <= loads[second] else second
+            loads[task] += 1
+            chosen.append(task)
+        return rows, np.array(chosen, dtype=np.int32)
 
     def keys(self, schema: StructType) -> list[str]:
         """Return those of a row's columns that decide about its task, which depends on the row only."""
         if self.is_global:
             return []
-        if self.is_by_fields:
+        if self.fields:
             return [*self.fields]
         return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]

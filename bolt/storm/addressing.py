@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.moves import FIRST, SECOND, Move
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import Judged, Step, reason_of
 from kinesis_trident.bolt.storm.api import CustomGrouping, TopologyContext
@@ -24,17 +25,21 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.failure import Failure
 
-_FIRST, _SECOND = "__first", "__second"
 _SECOND_HASH = 0x9E3779B9
 """Makes the second hash of a key differ from the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """The bolt to which tuples go, and the number of its tasks."""
+    """The bolt to which tuples go, with a number of tasks."""
 
     context: TopologyContext
-    tasks: int
+
+    @property
+    def tasks(self) -> int:
+        """The number of its tasks."""
+        assert self.context.tasks is not None
+        return self.context.tasks
 
     @property
     def name(self) -> str:
@@ -54,36 +59,16 @@ class BestEffortStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicate:
-    """A step that repeats each row for each of a bolt's tasks."""
+class PlaceRows:
+    """A step that sends each row where a move says; `loads`: the rows that each task got so far."""
 
-    tasks: int
-    schema: pa.Schema
-
-    def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Repeat the rows of a batch: nothing fails."""
-        source = np.repeat(np.arange(batch.num_rows), self.tasks)
-        tasks = np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows)
-        return _sent(batch, self.schema, source, tasks, {})
-
-
-@dataclass(frozen=True, slots=True)
-class ChooseLessLoaded:
-    """A step that sends each row to that of its two tasks which got fewer rows so far."""
-
+    move: Move
     schema: pa.Schema
     loads: list[int]
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Choose the tasks of a batch: nothing fails."""
-        loads, chosen = self.loads, []
-        for first, second in zip(
-            batch.column(_FIRST).to_pylist(), batch.column(_SECOND).to_pylist(), strict=True
-        ):
-            task = first if loads[first] <= loads[second] else second
-            loads[task] += 1
-            chosen.append(task)
-        return _sent(batch, self.schema, np.arange(batch.num_rows), np.array(chosen, dtype=np.int32), {})
+        """Place the rows of a batch: nothing fails."""
+        return _sent(batch, self.schema, *self.move.place(batch, self.loads), {})
 
 
 @dataclass(slots=True)
@@ -167,7 +152,7 @@ def add_task_numbers(
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
         step = _step(one, to, arrow_schema(schema))
         if move.fields:
-            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, move.fields, to.tasks)
+            frame = add_hashes(frame, {FIRST: None, SECOND: _SECOND_HASH}, move.fields, to.tasks)
         if tracking is None:
             return tuples.on(frame).through(BestEffortStep(step), schema, ())
         # No name has brackets, so that no two moves have one name.
@@ -183,10 +168,8 @@ def add_task_numbers(
 
 def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
     grouping = one.grouping
-    if grouping.move.copies:
-        return Replicate(to.tasks, schema)
     if grouping.custom is None:
-        return ChooseLessLoaded(schema, [0] * to.tasks)
+        return PlaceRows(grouping.move, schema, [0] * to.tasks)
     return Choose(to, grouping.custom, grouping.source, one.fields, schema)
 
 

@@ -251,7 +251,7 @@ def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
     """
     known: dict[int, tuple[str, str, str]] = {}
     for grouping in declared.groupings:
-        if not grouping.move.is_by_fields:
+        if not grouping.move.keeps_keys:
             continue
         fields = parts[grouping.component].streams[grouping.stream].fields
         types = {one.name: one.dataType.simpleString() for one in fields}

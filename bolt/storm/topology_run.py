@@ -390,7 +390,7 @@ class _Frames:
         self, name: str, part: BoltPart, context: TopologyContext, tick: float | None
     ) -> tuple[Tracked, bool]:
         """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
-        to = Taker(context, part.parallelism or self._topology.parallelism)
+        to = Taker(context)
         # Equal rows have equal hashes, and would all go to one task: Spark deals them out.
         spread = len(part.inputs) == 1 and tick is None and _is_spread(part.inputs[0], self._loose)
         taken: list[Tracked] = []

@@ -215,7 +215,7 @@ def test_a_merge_that_nobody_takes_by_task_is_not_moved() -> None:
     merged = words.partition_by("word").merge(words.partition_by("word"))
     merged.group_by("word").aggregate(Count(), "n")
     merged.parallelism_hint(2).partition_aggregate(Together(), "words string")
-    assert not any(node.by_task for node in graph_of(words).nodes if isinstance(node, MergeNode))
+    assert not any(node.move for node in graph_of(words).nodes if isinstance(node, MergeNode))
 
 
 ON_SPARK = ("broadcast and merge", "merge a broadcast", "twice", "then partition_by", "a diamond")

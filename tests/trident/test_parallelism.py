@@ -282,7 +282,7 @@ def test_a_hint_after_an_aggregation_is_of_the_aggregation() -> None:
     stream.group_by("shardId").aggregate(Count(), "n").parallelism_hint(3)
     graph = graph_of(stream)
     assert moves(graph) == [None]
-    assert [node.tasks for node in graph.nodes if isinstance(node, AggregateNode)] == [3]
+    assert [node.move.tasks for node in graph.nodes if isinstance(node, AggregateNode) and node.move] == [3]
 
 
 def test_a_hint_on_new_values_moves_them_and_leaves_the_state_alone() -> None:
@@ -290,7 +290,7 @@ def test_a_hint_on_new_values_moves_them_and_leaves_the_state_alone() -> None:
     state = stream.group_by("shardId").persistent_aggregate(MemoryMapState.opaque(), Count(), "n")
     state.parallelism_hint(2).new_values_stream().parallelism_hint(5).filter(lambda tup: True)
     graph = graph_of(stream)
-    assert [node.tasks for node in graph.nodes if isinstance(node, PersistentAggregateNode)] == [2]
+    assert [node.move.tasks for node in graph.nodes if isinstance(node, PersistentAggregateNode)] == [2]
     assert moves(graph) == [None, 5]
 
 

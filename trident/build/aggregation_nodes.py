@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.moves import Move
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.checks import check_factory, check_given, check_kind, with_storable_values
@@ -75,7 +76,8 @@ def aggregate_node(
     if isinstance(aggregator, FirstN):
         aggregator.check(read, added, name)
     schema = append_fields(StructType([parent.schema[key] for key in keys or ()]), added, name)
-    return AggregateNode(name, schema, (node,), keys, read, aggregator, added)
+    move = None if keys is None else Move.of_groups(keys)
+    return AggregateNode(name, schema, (node,), move, read, aggregator, added)
 
 
 def check_aggregator(aggregator: object, name: str) -> None:
@@ -122,7 +124,8 @@ def persistent_node(
         check_kind(name, state, kind)
         node = with_storable_values(name, state, kind, node, read)
     schema = append_fields(StructType([parent.schema[key] for key in keys]), added, name)
-    return PersistentAggregateNode(name, schema, (node,), state, keys, read, aggregator, added)
+    move = Move.of_groups(keys)
+    return PersistentAggregateNode(name, schema, (node,), state, move, read, aggregator, added)
 
 
 def check_update(parent: TopologyNode, state: object, name: str) -> None:
@@ -151,7 +154,8 @@ def combined_node(
 ) -> AggregateNode:
     """Make the node of a combiner that Spark does not have, with one new field of any name."""
     values = values_node(parent, keys, aggregator, read, added, name)
-    return AggregateNode(name, values.schema, (values,), keys, tuple(added.names), aggregator, added)
+    move = Move.of_groups(keys)
+    return AggregateNode(name, values.schema, (values,), move, tuple(added.names), aggregator, added)
 
 
 def values_node(

@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.moves import Move
 from kinesis_trident.common.arrow_columns import booleans, values_of
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import (
@@ -97,10 +98,10 @@ class ChainedAggregation(Generic[S]):
         ):
             return self._made(_together(self._parent, self._keys, self._links, name))
         read = tuple(dict.fromkeys(field for link in self._links for field in link.read))
-        keys = None if self._by_partition else self._keys
+        move = None if self._by_partition else Move.of_groups(self._keys)
         chain = InTurn(name, self._links)
         return self._made(
-            AggregateNode(name, self._schema, (self._parent,), keys, read, chain, _fields(self._links))
+            AggregateNode(name, self._schema, (self._parent,), move, read, chain, _fields(self._links))
         )
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.moves import Grouping, Move
 from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
 from kinesis_trident.trident.build.nodes import (
     AggregateNode,
@@ -25,6 +26,8 @@ from kinesis_trident.trident.build.nodes import (
     UpdateNode,
     WindowNode,
 )
+
+_Moving = RepartitionNode | AggregateNode | PersistentAggregateNode | MergeNode
 
 
 def hint_node(node: TopologyNode, tasks: object) -> HintNode:
@@ -176,7 +179,7 @@ def _path(node: TopologyNode) -> list[TopologyNode]:
     """Return the nodes from the one that distributed the tuples of a node to this."""
     path = [node]
     while isinstance(node, RowNode | HintNode | TransformNode | WindowNode) or (
-        isinstance(node, AggregateNode) and node.keys is None
+        isinstance(node, AggregateNode) and node.move is None
     ):
         node = node.parents[0]
         path.append(node)
@@ -189,7 +192,7 @@ def _taken_by_task(graph: Graph) -> set[TopologyNode]:
     for node in reversed(graph.nodes):
         if any(
             isinstance(child, PersistNode)
-            or (isinstance(child, AggregateNode) and child.keys is None)
+            or (isinstance(child, AggregateNode) and child.move is None)
             or (isinstance(child, RowNode | TransformNode | MergeNode) and child in found)
             for child in graph.children(node)
         ):
@@ -208,14 +211,14 @@ def _by_task(node: TopologyNode) -> TopologyNode:
     starts = [_path(parent)[0] for parent in node.parents]
     placed = [start.placed for start in starts]
     if not any(move is not None and (move.keeps_keys or move.copies) for move in placed) and not any(
-        isinstance(start, MergeNode) and start.by_task for start in starts
+        isinstance(start, MergeNode) and start.move is not None for start in starts
     ):
         return node
     copied = {
         _tasks_of(start)
         for start in starts
         if (start.placed is not None and start.placed.copies)
-        or (isinstance(start, MergeNode) and start.by_task)
+        or (isinstance(start, MergeNode) and start.move is not None)
     }
     if len(copied) > 1:
         msg = (
@@ -224,13 +227,12 @@ def _by_task(node: TopologyNode) -> TopologyNode:
         )
         raise TopologyError(msg)
     tasks = copied or {_tasks_of(start) for start in starts}
-    return replace(node, by_task=True, tasks=tasks.pop() if len(tasks) == 1 else None)
+    return replace(node, move=Move(Grouping.DIRECT, tasks=tasks.pop() if len(tasks) == 1 else None))
 
 
 def _tasks_of(node: TopologyNode) -> int | None:
-    if isinstance(node, RepartitionNode):
-        return node.move.tasks
-    return node.tasks if isinstance(node, AggregateNode | PersistentAggregateNode | MergeNode) else None
+    move = node.move if isinstance(node, _Moving) else None
+    return None if move is None else move.tasks
 
 
 def _has_tasks(node: TopologyNode) -> bool:
@@ -239,7 +241,6 @@ def _has_tasks(node: TopologyNode) -> bool:
 
 
 def _with_tasks(node: TopologyNode, tasks: int) -> TopologyNode:
-    if isinstance(node, RepartitionNode):
-        return replace(node, move=replace(node.move, tasks=tasks))
-    assert isinstance(node, AggregateNode | PersistentAggregateNode)
-    return replace(node, tasks=tasks)
+    assert isinstance(node, _Moving)
+    assert node.move is not None
+    return replace(node, move=replace(node.move, tasks=tasks))

@@ -173,10 +173,9 @@ class HintNode(PassingNode):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MergeNode(PassingNode):
-    """Several streams as one; `by_task`: what they have in a task is there together, in as many as `tasks`."""
+    """Several streams as one; `move`: what they have in a task is there together."""
 
-    by_task: bool = False
-    tasks: int | None = None
+    move: Move | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -199,16 +198,20 @@ class TransformNode(TopologyNode):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AggregateNode(TopologyNode):
-    """An aggregation of a batch by group, or by partition if `keys` is None; in `tasks` partitions if it is given."""
+    """An aggregation of a batch by group, or of each task where its tuples are if `move` is None."""
 
-    keys: tuple[str, ...] | None
+    move: Move | None
     inputs: tuple[str, ...]
     aggregator: AnyAggregator
     added: StructType
-    tasks: int | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The fields of the groups; None if it is of each task."""
+        return None if self.move is None else self.move.fields
 
     def _find_place(self) -> Move | None:
-        return TopologyNode._find_place(self) if self.keys is None else Move.of_groups(self.keys)
+        return TopologyNode._find_place(self) if self.move is None else replace(self.move, tasks=None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -241,13 +244,17 @@ class WindowNode(PersistNode):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PersistentAggregateNode(UpdateNode):
-    """`persistent_aggregate`: one value a group in a map state, or one for all tuples if `keys` is empty."""
+    """`persistent_aggregate`: one value a group in a map state, or one for all tuples without groups."""
 
-    keys: tuple[str, ...]
+    move: Move
     inputs: tuple[str, ...]
     aggregator: CombinerAggregator | ReducerAggregator
     added: StructType
-    tasks: int | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The fields of the groups."""
+        return self.move.fields
 
     def _find_place(self) -> Move | None:
-        return Move.of_groups(self.keys)
+        return replace(self.move, tasks=None)

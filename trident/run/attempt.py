@@ -174,12 +174,12 @@ class Attempt:
         inputs = [self._input(parent, self.graph.read_of(node, parent)) for parent in node.parents]
         if isinstance(node, MergeNode):
             inputs = [frame.select(*self.graph.columns(node).names) for frame in inputs]
-            tasks = node.tasks or self.facts.partitions
-            if node.by_task:
+            if node.move is not None:
+                tasks = node.move.tasks or self.facts.partitions
                 placed = [parent.placed for parent in node.parents]
                 inputs = [add_tasks(frame, move, tasks) for frame, move in zip(inputs, placed, strict=True)]
             merged = reduce(lambda one, other: one.unionAll(other), inputs)
-            return move_to_tasks(merged, tasks) if node.by_task else merged
+            return merged if node.move is None else move_to_tasks(merged, tasks)
         if isinstance(node, JoinNode):
             left, right = inputs
             return join_frames(left, right, node)
@@ -216,8 +216,8 @@ class Attempt:
             return aggregate_in_spark(moved, node, partial=True)
         counts = aggregator.in_spark == "count"
         frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
-        if isinstance(node, AggregateNode) and node.tasks is not None:
-            frame = move_by_key(frame, keys, node.tasks)
+        if isinstance(node, AggregateNode) and node.move is not None and node.move.tasks is not None:
+            frame = move_by_key(frame, keys, node.move.tasks)
         groups = aggregate_in_spark(frame, node)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
@@ -245,7 +245,7 @@ class Attempt:
     def _partitions(self, node: AggregateNode | PersistentAggregateNode) -> int:
         if isinstance(node, PersistentAggregateNode) and not node.keys:
             return 1
-        return node.tasks or self.facts.partitions
+        return (node.move.tasks if node.move is not None else None) or self.facts.partitions
 
     def _input(self, parent: TopologyNode, wanted: Iterable[str]) -> DataFrame:
         if not parent.tracked:

@@ -189,7 +189,7 @@ def fits_one_task(graph: Graph, spout: SpoutNode) -> bool:
         or (
             isinstance(node, PersistentAggregateNode)
             and isinstance(node.factory, MapStateFactory)
-            and node.tasks is None
+            and node.move.tasks is None
             and not graph.children(node)
             and partials_of(node) is not None
         )

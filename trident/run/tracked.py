@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.steps.poison import unreadable_within
-from kinesis_trident.bolt.storm.addressing import Replicate
+from kinesis_trident.bolt.storm.addressing import PlaceRows
 from kinesis_trident.bolt.storm.bolt_task import TASK
 from kinesis_trident.bolt.tracking.coverage import SOURCE
 from kinesis_trident.bolt.tracking.fusion import Operator
@@ -198,9 +198,9 @@ class Sections:
     def _merge(self, node: MergeNode, wanted: set[str], *, anchored: bool) -> Tracked:
         needed = {*wanted, *_read_for_tasks(node)}
         parts = [(parent, self._section(parent, needed, anchored=anchored)) for parent in node.parents]
-        if not node.by_task:
+        if node.move is None:
             return reduce(Tracked.union, (part for _, part in parts))
-        tasks = node.tasks or self.partitions
+        tasks = node.move.tasks or self.partitions
         placed = (part.on(add_tasks(part.frame, parent.placed, tasks)) for parent, part in parts)
         merged = reduce(Tracked.union, placed)
         return merged.on(move_to_tasks(merged.frame, tasks))
@@ -212,7 +212,7 @@ class Sections:
         fields = [field for field in self.graph.columns(node) if field.name in wanted]
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
         self._operators += 1
-        copy = Replicate(tasks, arrow_schema(schema))
+        copy = PlaceRows(node.move, arrow_schema(schema), [0] * tasks)
         made = self.tracking.steps(f"{node.operation}#{self._operators}", given, (copy,), schema)
         return made.on(move_to_tasks(made.frame, tasks))
 
@@ -359,7 +359,7 @@ def _read_by(graph: Graph, node: TopologyNode, parent: TopologyNode, read: set[s
 
 def _read_for_tasks(node: MergeNode) -> set[str]:
     """Return the fields that say in which task a tuple of a merge is."""
-    placed = [parent.placed for parent in node.parents if node.by_task]
+    placed = [parent.placed for parent in node.parents if node.move is not None]
     return {field for move in placed if move is not None for field in move.fields}
 
 

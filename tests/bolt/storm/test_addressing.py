@@ -13,11 +13,12 @@ from judged_texts import texts_of
 
 from kinesis_trident import TopologyContext
 from kinesis_trident.bolt.errors import OperatorError, TopologyError
-from kinesis_trident.bolt.storm.addressing import Choose, ChooseLessLoaded, Replicate, Taker
+from kinesis_trident.bolt.moves import Grouping, Move
+from kinesis_trident.bolt.storm.addressing import Choose, PlaceRows, Taker
 from kinesis_trident.bolt.storm.bolt_task import TASK
 
 SCHEMA = pa.schema([("word", pa.string()), (TASK, pa.int32())])
-TO = Taker(TopologyContext("count", 0, 7, 4, {"a": 1}, {"count": 4}), 4)
+TO = Taker(TopologyContext("count", 0, 7, 4, {"a": 1}, {"count": 4}))
 
 
 def words(*given: str) -> pa.RecordBatch:
@@ -25,14 +26,16 @@ def words(*given: str) -> pa.RecordBatch:
 
 
 def test_all_tasks_get_each_tuple() -> None:
-    judged = Replicate(2, SCHEMA)(words("a", "b"))
+    judged = PlaceRows(Move(Grouping.ALL), SCHEMA, [0] * 2)(words("a", "b"))
     assert judged.rows.to_pydict() == {"word": ["a", "a", "b", "b"], TASK: [0, 1, 0, 1]}
     assert judged.source.tolist() == [0, 0, 1, 1]
 
 
 def test_of_two_tasks_that_with_fewer_tuples_is_chosen() -> None:
     """Over several batches of a task."""
-    step = ChooseLessLoaded(pa.schema([("key", pa.int64()), (TASK, pa.int32())]), [0] * 4)
+    step = PlaceRows(
+        Move(Grouping.PARTIAL_KEY), pa.schema([("key", pa.int64()), (TASK, pa.int32())]), [0] * 4
+    )
     rng = np.random.default_rng(1)
     sent: Counter[int] = Counter()
     for _ in range(5):

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
 from thorough import examples
 
+from kinesis_trident.bolt.moves import Move
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
 from kinesis_trident.trident.build.nodes import AggregateNode, TopologyNode
@@ -40,7 +41,7 @@ def made(aggregator: CombinerAggregator, keys: tuple[str, ...], schema: str) -> 
     kind = aggregator.result(StructType([parent.schema["n"]]))
     assert kind is not None
     added = StructType().add("out", kind)
-    node = AggregateNode("aggregate", added, (parent,), keys, ("n",), aggregator, added)
+    node = AggregateNode("aggregate", added, (parent,), Move.of_groups(keys), ("n",), aggregator, added)
     return partials_of(node)
 
 
