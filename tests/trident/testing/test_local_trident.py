@@ -159,8 +159,8 @@ def test_failed_records_are_in_no_state_until_they_succeed() -> None:
         "persistent_aggregate(Longest)": {(): "the"},
     }
     assert [(one.values, one.attempt, one.reason) for one in result.failed] == [
-        ("a bad moon", 1, "ValueError: a bad word"),
-        ("a bad moon", 2, "ValueError: a bad word"),
+        ("a bad moon", 1, "ValueError: a bad word (in each(Split))"),
+        ("a bad moon", 2, "ValueError: a bad word (in each(Split))"),
     ]
     assert [one.attempt for one in result.exhausted] == [2]
     assert result.emitted["each(Split)"] == [("the cow", "the"), ("the cow", "cow"), ("cow", "cow")]
