@@ -79,7 +79,7 @@ announce:
 		echo "  Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus and curl: only root can install them, with apt-get;"; \
 		echo "    the tests of a missing one $(if $(filter true,$(CI)),fail,are skipped and listed)"; \
 	fi
-	@echo "  kinesis-local and kinesalite: with npm, into $(VENV)"
+	@echo "  kinesis-local and kinesalite: with npm, into $(VENV); MiniStack: with pip, into $(VENV)/ministack"
 	@echo "  It also stores Spark's classes in $(VENV), 200 MB, so that each JVM starts faster"
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
@@ -163,7 +163,7 @@ java: | $(BIN)/pip
 spark: $(VENV)/.ready-test java
 	@$(BIN)/python tests/fast_spark.py
 
-# Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus, curl, kinesis-local and kinesalite; the tests of one that cannot be installed are skipped.
+# Redis, memcached, PostgreSQL, MariaDB, Chromium, Prometheus, curl, kinesis-local, kinesalite and MiniStack; the tests of one that cannot be installed are skipped.
 servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip

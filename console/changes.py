@@ -97,7 +97,7 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
             done = None
             kept = msgspec.structs.replace(held, waiting=(), dead=())
     node = CheckpointNode(
-        checkpoint=str(done.sequence) if done else None,
+        checkpoint=done.sequence if done else None,
         sub=done.sub if done else -1,
         txid=_stamp_of(copy, shard),
         position=str(position),

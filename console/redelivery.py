@@ -28,7 +28,6 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 _NAMED = 3
 # A node of this many positions is about 30 KB.
 _RECORDS_A_NODE = 500
-_NOTHING = RecordPosition(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class _Runs:
         begin = (
             bisect_left(self._lasts, one.first)
             if one.first
-            else bisect_right(self._lasts, one.prev or _NOTHING)
+            else (bisect_right(self._lasts, one.prev) if one.prev else 0)
         )
         return self._runs[begin : bisect_right(self._lasts, one.last)]
 

@@ -183,11 +183,11 @@ def is_still_there(kinesis: Kinesis, stream: str, shard: str, record: RecordPosi
         KinesisError: a permanent error, such as a position of another stream.
     """
     try:
-        iterator = kinesis.iterator(stream, shard, str(At(RecordPosition(record.sequence))))
+        iterator = kinesis.iterator(stream, shard, str(At(record.whole)))
         for _ in range(_STEPS):
             page = kinesis.get_records(iterator, 1)
             if page.records.num_rows:
-                return int(page.records.column("sequenceNumber")[0].as_py()) == record.sequence
+                return RecordPosition(page.records.column("sequenceNumber")[0].as_py()) == record.whole
             if page.next_iterator is None or page.behind_ms == 0:
                 return False
             iterator = page.next_iterator

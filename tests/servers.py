@@ -1,4 +1,4 @@
-"""Redis, memcached, PostgreSQL, MariaDB, kinesis-local and kinesalite, embedded: nothing on disk outlives them."""
+"""Redis, memcached, PostgreSQL, MariaDB, kinesis-local, kinesalite and MiniStack, embedded: nothing on disk outlives them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesisLocal, EmbeddedServer
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesisLocal, EmbeddedMiniStack, EmbeddedServer
 
 LOOPBACK = "127.0.0.1"
 
@@ -208,6 +208,13 @@ class KinesisLocal(EmbeddedKinesisLocal):
 
     def __init__(self, node: Path, script: Path) -> None:
         super().__init__(node=node, script=script)
+
+
+class MiniStack(EmbeddedMiniStack):
+    """MiniStack where the tests have installed it."""
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(program=program)
 
 
 class Kinesalite(KinesisLocal):

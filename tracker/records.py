@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from operator import attrgetter, contains
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,41 +29,114 @@ PositionOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({SEQUENCE})?\Z")]
 """The same, or the empty string."""
 
 
-class RecordPosition(NamedTuple):
-    """The place of one user record in a shard; compares as (sequence as an integer, sub-sequence).
+class _Width:
+    """The number of digits that a service writes. All are equal, so that positions compare by their numbers alone."""
 
-    `sequence` is the Kinesis sequence number (up to 129 digits, so never a 64-bit number); `sub` is the index
-    within a KPL aggregate, -1 for a record that is not aggregated.
+    __slots__ = ("digits",)
+
+    def __init__(self, digits: int) -> None:
+        self.digits = digits
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Width)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+_WIDTHS = {digits: _Width(digits) for digits in range(1, 130)}
+_COUNTS = [chr(digits) for digits in range(130)]
+_new: Any = tuple.__new__
+
+
+class RecordPosition(tuple[str, _Width]):
+    """The place of one user record in a shard; compares as (sequence number as an integer, sub-sequence number).
+
+    A sequence number is the text of the service, and goes back to it as it came, with the zeros that some servers fill
+    it up with. Positions that differ only in such zeros are equal.
+
+    Its parts are a text that compares as the position does (the number of digits as a character, the digits without
+    leading zeros, and a sub-sequence number of ten digits behind a colon), and the width of the service's text.
+
+    Args:
+        sequence: the Kinesis sequence number of up to 129 digits: its text, or an integer, which has no zeros.
+        sub: the index within a KPL aggregate, -1 for a record that is not aggregated.
+
+    Raises:
+        ValueError: the text is not a number.
     """
 
-    sequence: int
-    sub: int = -1
+    __slots__ = ()
+
+    def __new__(cls, sequence: str | int, sub: int = -1) -> Self:
+        """Create the position."""
+        text = sequence if isinstance(sequence, str) else str(sequence)
+        return cls.parse(text) if sub < 0 else cls.parse(f"{text}:{sub}")
 
     @classmethod
-    def parse(cls, text: str) -> RecordPosition:
+    def parse(cls, text: str) -> Self:
         """Read `sequence[:sub]`, the form used in message ids and in ZooKeeper.
 
         Raises:
             ValueError: the text is not of that form.
         """
-        if ":" not in text:
-            return cls(int(text))
-        sequence, _, sub = text.partition(":")
-        return cls(int(sequence), int(sub) if sub else -1)
+        digits, _, sub = text.partition(":") if ":" in text else (text, "", "")
+        width = _WIDTHS.get(len(digits))
+        if width is None or not digits.encode().isdigit() or (sub and not sub.encode().isdigit()):
+            msg = f"{text[:200]!r} is not a sequence number of up to 129 digits, or one with a sub-sequence number"
+            raise ValueError(msg)
+        if digits[0] == "0":
+            digits = digits.lstrip("0") or "0"
+        order = _COUNTS[len(digits)] + digits
+        found: Self = _new(cls, (f"{order}:{sub.zfill(10)}" if sub else order, width))
+        return found
 
     @classmethod
-    def parse_all(cls, texts: Sequence[str]) -> list[RecordPosition]:
+    def parse_all(cls, texts: Sequence[str]) -> list[Self]:
         """Read many, several times as fast as one by one.
 
         Raises:
             ValueError: a text is not of that form.
         """
-        if any(map(contains, texts, repeat(":"))):
+        count = len(texts[0]) if texts else 0
+        joined = "".join(texts).encode()
+        # Numbers of as many digits without leading zeros, which those of one shard nearly always are.
+        if {*map(len, texts)} != {count} or min(texts) < "1" or not joined.isdigit() or count not in _WIDTHS:
             return list(map(cls.parse, texts))
-        return list(map(tuple.__new__, repeat(cls), zip(map(int, texts), repeat(-1))))
+        orders = map(_COUNTS[count].__add__, texts)
+        return list(map(_new, repeat(cls), zip(orders, repeat(_WIDTHS[count]))))
+
+    @property
+    def sequence(self) -> str:
+        """The sequence number, as the service gave it."""
+        return self[0][1:].partition(":")[0].zfill(self[1].digits)
+
+    @property
+    def whole(self) -> Self:
+        """The Kinesis record that this one is, or is a part of."""
+        return type(self)(self.sequence)
+
+    @property
+    def sub(self) -> int:
+        """The index within a KPL aggregate, -1 for a record that is not aggregated."""
+        digits = self[0][1:].partition(":")[2]
+        return int(digits) if digits else -1
+
+    @property
+    def number(self) -> int:
+        """The sequence number as an integer, for distances between records."""
+        return int(self[0][1:].partition(":")[0])
 
     def __str__(self) -> str:
-        return f"{self.sequence}:{self.sub}" if self.sub >= 0 else str(self.sequence)
+        sequence, _, sub = self[0][1:].partition(":")
+        text = sequence.zfill(self[1].digits)
+        return f"{text}:{sub.lstrip('0') or 0}" if sub else text
+
+    def __repr__(self) -> str:
+        return f"RecordPosition({str(self)!r})"
+
+    def __getnewargs__(self) -> tuple[str, int]:
+        return self.sequence, self.sub
 
 
 # Very many of these exist at a time, and none can be part of a cycle: the garbage collector need not look at them.
@@ -168,7 +241,7 @@ def are_comparable(texts: Sequence[str]) -> bool:
     """
     if not texts:
         return True
-    return len(set(map(len, texts))) == 1 and min(texts) >= "1" and ":" not in "".join(texts)
+    return bool(texts[0]) and len(set(map(len, texts))) == 1 and ":" not in "".join(texts)
 
 
 def sort_in_shard_order(items: Sequence[T], last_of: Callable[[T], str] = attrgetter("last")) -> list[T]:

@@ -278,7 +278,7 @@ class LocalStream:
 
 def _numbers(run: Run) -> range:
     """Return the records of a run: their indexes among all that were given."""
-    return range(run.last_position.sequence - run.count, run.last_position.sequence)
+    return range(run.last_position.number - run.count, run.last_position.number)
 
 
 def _after(records: int) -> str:

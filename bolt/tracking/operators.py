@@ -53,7 +53,7 @@ class OutcomeFilter:
             )
             firsts = [first for first, _ in runs]
             for row in np.flatnonzero(values_of(inside)).tolist():
-                here = RecordPosition(int(sequence[row].as_py()), sub[row].as_py())
+                here = RecordPosition(sequence[row].as_py(), sub[row].as_py())
                 # The runs are disjoint, and may be as many as records: a record can only be in the last run that
                 # begins before it.
                 at = bisect_right(firsts, here) - 1

@@ -1,4 +1,4 @@
-"""Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, moto's Kinesis, and kinesis-local.
+"""Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, and Kinesis by three packages.
 
 Each runs as a separate process on a loopback port, and ends with the process that started it, however that ends
 (see `checkpoint.embedded.supervisor`). `EmbeddedServer` does this for any server.
@@ -371,5 +371,54 @@ class EmbeddedKinesisLocal(EmbeddedServer):
         ]
 
     def _answers(self) -> bool:
-        with urllib.request.urlopen(f"{self.endpoint_url}/healthcheck", timeout=_PROBE_SECONDS) as answer:
-            return bool(answer.status == 200)
+        return _is_healthy(f"{self.endpoint_url}/healthcheck")
+
+
+class EmbeddedMiniStack(EmbeddedServer):
+    """The PyPI package ministack, of which only Kinesis is started; its data is lost when it stops.
+
+    A reshard removes the old shards at once, with what was not read of them.
+
+    Args:
+        port: a loopback port; 0 chooses a free one.
+        program: the command `ministack` of the package.
+    """
+
+    name = "ministack"
+
+    def __init__(self, port: int = 0, *, program: Path) -> None:
+        super().__init__(None, port)
+        self.program = program
+
+    @classmethod
+    def find(cls, port: int = 0) -> EmbeddedMiniStack | None:
+        """Return the server of the package that is installed on this machine's path; None without one."""
+        program = shutil.which("ministack")
+        return cls(port, program=Path(program)) if program else None
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL for the option `endpointUrl` and for boto3's `endpoint_url`."""
+        return f"http://{LOOPBACK}:{self._port}"
+
+    def _command(self) -> list[str]:
+        settings = {
+            "GATEWAY_PORT": self._port,
+            "BIND_HOST": LOOPBACK,
+            "SERVICES": "kinesis",
+            "LOG_LEVEL": "ERROR",
+            "PERSIST_STATE": "0",
+            # Its other ports, and whatever it would find in the user's folders.
+            "SFTP_ENABLED": "0",
+            "IOT_MTLS_ENABLED": "0",
+            "TMPDIR": self._folder,
+        }
+        return ["env", *(f"{key}={value}" for key, value in settings.items()), str(self.program)]
+
+    def _answers(self) -> bool:
+        return _is_healthy(f"{self.endpoint_url}/_ministack/health")
+
+
+def _is_healthy(url: str) -> bool:
+    with urllib.request.urlopen(url, timeout=_PROBE_SECONDS) as answer:
+        return bool(answer.status == 200)

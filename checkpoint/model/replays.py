@@ -21,6 +21,7 @@ from kinesis_trident.tracker.position_keys import (
     keys_of_texts,
     merge_keys,
     pack_in_parts,
+    sort_keys,
     unpack,
 )
 
@@ -149,7 +150,7 @@ def _with(node: DeadLettersNode, replays: Sequence[Replay]) -> DeadLettersNode:
     merged = []
     for some in groups.values():
         # What ended in two batches as a letter is there twice: it was two letters.
-        keys = np.sort(concatenate([unpack(*one.positions) for one in some]))
+        keys = sort_keys(concatenate([unpack(*one.positions) for one in some]))
         merged.append(msgspec.structs.replace(some[-1], positions=pack_in_parts(keys)))
     while sum(one.count for one in merged) > _MOST_RECORDS and len(merged) > 1:
         merged.pop(0)

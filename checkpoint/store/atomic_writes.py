@@ -228,7 +228,7 @@ class UnitWriter:
 
 def position_of(node: CheckpointNode) -> RecordPosition | None:
     """Return the safe checkpoint as a comparable position; None before the first record is done."""
-    return None if node.checkpoint is None else RecordPosition(int(node.checkpoint), node.sub)
+    return None if node.checkpoint is None else RecordPosition(node.checkpoint, node.sub)
 
 
 def _is_further(text: str | None, other: str | None) -> bool:

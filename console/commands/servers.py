@@ -13,7 +13,12 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedKinesisLocal, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import (
+    EmbeddedKinesis,
+    EmbeddedKinesisLocal,
+    EmbeddedMiniStack,
+    EmbeddedZooKeeper,
+)
 from kinesis_trident.common.release import installed_version
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line
@@ -68,6 +73,14 @@ def zookeeper_server(
     serve(EmbeddedZooKeeper(data, port), as_json=as_json)
 
 
+LocalKinesis = EmbeddedKinesis | EmbeddedKinesisLocal | EmbeddedMiniStack
+
+_LACKS: dict[type[LocalKinesis], str] = {
+    EmbeddedKinesis: "moto: it never ends a closed shard",
+    EmbeddedMiniStack: "MiniStack: it drops a closed shard at once, with what was not read of it",
+}
+
+
 @commands.command("kinesis", short_help="Run a local Kinesis, to try things out.")
 def kinesis_server(
     port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 4566,
@@ -75,16 +88,18 @@ def kinesis_server(
 ) -> None:
     """Run a local Kinesis on this machine; with the default port, endpointUrl=localstack finds it.
 
-    It is kinesis-local if that and Node.js are installed (npm install -g kinesis-local), else moto.
+    It is the best that is installed: kinesis-local with Node.js (npm install -g kinesis-local), MiniStack (pip install
+    ministack), or moto.
     """
-    server = EmbeddedKinesisLocal.find(port)
-    if server is None:
+    server = EmbeddedKinesisLocal.find(port) or EmbeddedMiniStack.find(port) or EmbeddedKinesis(port)
+    lack = _LACKS.get(type(server))
+    if lack is not None:
         print(
-            "this Kinesis is moto: it never ends a closed shard, so a reshard cannot be tried on it; after npm install "
-            "-g kinesis-local this command starts that one, which can",
+            f"this Kinesis is {lack}, so a reshard cannot be tried on it; after npm install -g kinesis-local this "
+            "command starts that one, which can",
             file=sys.stderr,
         )
-    serve(server or EmbeddedKinesis(port), as_json=as_json)
+    serve(server, as_json=as_json)
 
 
 _LOOK_SECONDS = 1.0
@@ -103,9 +118,7 @@ def _await_signals() -> threading.Event:
     return ended
 
 
-def serve(
-    server: EmbeddedZooKeeper | EmbeddedKinesis | EmbeddedKinesisLocal, *, as_json: bool = False
-) -> None:
+def serve(server: EmbeddedZooKeeper | LocalKinesis, *, as_json: bool = False) -> None:
     """Start the server, print its address, and stop it when this process is asked to end.
 
     Raises:

@@ -124,16 +124,17 @@ class ForeignTarget(Protocol):
         ...
 
 
-def progress(text: str) -> tuple[int, int, int]:
+def progress(text: str) -> tuple[int, RecordPosition, bool]:
     """Return a key that orders the positions of one shard by how much of it is done."""
+    nothing = RecordPosition(0)
     if text == LATEST:
-        return 0, 0, 0
+        return 0, nothing, False
     match parse_position(text):
         case ShardEnd():
-            return 2, 0, 0
+            return 2, nothing, False
         case After(record):
-            return 1, record.sequence, record.sub
+            return 1, record, True
         case At(record):
-            return 1, record.sequence, record.sub - 1
+            return 1, record, False
         case TrimHorizon() | AtTimestamp():
-            return 0, 0, 0
+            return 0, nothing, False

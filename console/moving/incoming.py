@@ -203,7 +203,8 @@ def _check_range(foreign: ForeignCheckpoint, info: StreamInfo, shard: Shard, tex
     if not isinstance(position, After | At) or shard.sequences is None:
         return
     first, last = shard.sequences
-    if position.record.sequence < first or (last is not None and position.record.sequence > last):
+    record = position.record.whole
+    if record < first or (last is not None and record > last):
         until = f"to {last}" if last is not None else "on"
         msg = (
             f"{foreign.place} is at {position.record} in {shard.id}, and that shard of stream {info.name!r}, created "
@@ -218,7 +219,7 @@ def _whole(text: str) -> str:
     """Return the position that reads the whole record again, if it is within what may be an aggregate."""
     position = parse_position(text) if text != LATEST else None
     if isinstance(position, After | At) and position.record.sub >= 0:
-        return str(At(RecordPosition(position.record.sequence)))
+        return str(At(position.record.whole))
     return text
 
 

@@ -119,14 +119,14 @@ def position_text(lease: Lease, timestamp: int | None) -> str:
                 )
                 raise MigrationError(msg)
             return str(AtTimestamp(timestamp))
-    return str(After(RecordPosition(int(lease.checkpoint), max(lease.sub, 0))))
+    return str(After(RecordPosition(lease.checkpoint, max(lease.sub, 0))))
 
 
 def checkpoint_of(text: str) -> tuple[str, int]:
     """Return the two attributes of a position: the inverse of `position_text`."""
     match parse_position(text):
         case After(record):
-            return str(record.sequence), max(record.sub, 0)
+            return record.sequence, max(record.sub, 0)
         case ShardEnd():
             return _SHARD_END, 0
         case AtTimestamp():

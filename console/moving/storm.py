@@ -125,7 +125,7 @@ class StormTarget:
                 "nothing was written. Let the query finish its retries, stop it and export again"
             )
             raise MigrationError(msg)
-        return str(After(RecordPosition(own.done.sequence)))
+        return str(After(own.done.whole))
 
     def place_of(self, shard: str) -> str:
         """See `Target.place_of`."""
@@ -136,7 +136,7 @@ class StormTarget:
         for shard, text in becoming.items():
             position = parse_position(text)
             assert isinstance(position, After)
-            self._put(self._paths.of(shard), {self._paths.field: str(position.record.sequence)})
+            self._put(self._paths.of(shard), {self._paths.field: position.record.sequence})
         if self.system is System.KINESIS_STORM_SPOUT:
             shards = sorted(known, key=_shard_number)
             self._put(f"{self._paths.base}/{_SHARD_LIST}", {_SHARD_LIST: shards})
@@ -172,7 +172,7 @@ def _read(paths: StormPaths, shard: str, data: bytes) -> RecordPosition | None:
         said = msgspec.json.decode(data, type=dict[str, Any])[paths.field]
         value = msgspec.convert(said, _Sequence | int | None)
         # Neither spout writes a number; one is checked like a text.
-        return None if value is None else RecordPosition(int(msgspec.convert(str(value), _Sequence)))
+        return None if value is None else RecordPosition(msgspec.convert(str(value), _Sequence))
     except (*UNREADABLE, KeyError, ValueError):
         msg = (
             f'{paths.of(shard)} holds {data[:80]!r}, not {{"{paths.field}": "<sequence number>"}}. Check that '

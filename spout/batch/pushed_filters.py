@@ -64,7 +64,7 @@ class ShardRange:
     end: Position
     closed: bool = False
     otherwise: Position | None = None
-    last: int | None = None
+    last: RecordPosition | None = None
     until: int | None = None
     tasks: int = 1
     others: tuple[Position, Position] | None = None
@@ -155,13 +155,13 @@ class PushedFilters:
             return part
         first, last = shard.sequences
         given = [one for one in self._comparisons_of(_SEQUENCE, _FROM) if _is_number(one.value)]
-        starts = [int(one.value) for one in given if len(one.value) == len(str(first))]
+        starts = [RecordPosition(one.value) for one in given if len(one.value) == len(first.sequence)]
         if not starts or not first <= max(starts) <= (max(starts) if last is None else last):
             return part
-        start = At(RecordPosition(max(starts)))
+        start = At(max(starts))
         if isinstance(part.start, At | After) and part.start.record >= start.record:
             return part
-        exact = [int(one.value) for one in given if one.kernel == "equal"]
+        exact = [RecordPosition(one.value) for one in given if one.kernel == "equal"]
         return replace(part, start=start, otherwise=part.start, last=min(exact, default=None))
 
     def _comparisons_of(self, column: str, kernels: set[str]) -> list[Comparison]:

@@ -224,7 +224,7 @@ class _RangeRead:
                 for piece in (rows.slice(0, half), rows.slice(half)) if half else (rows,):
                     for portion in portions(piece):
                         yield make_untracked_rows(portion, part.stream, part.shard)
-            if (part.last is not None and mine.num_rows and position_at(mine, -1).sequence > part.last) or (
+            if (part.last is not None and mine.num_rows and position_at(mine, -1).whole > part.last) or (
                 mine.num_rows < records.num_rows
             ):
                 is_over = True
@@ -328,7 +328,7 @@ def _put_aside(kinesis: Kinesis, options: SourceOptions, part: ShardRange, recor
 
 def _begins_with(records: pa.RecordBatch, start: Position) -> bool:
     assert isinstance(start, At)
-    return records.num_rows > 0 and position_at(records, 0).sequence == start.record.sequence
+    return records.num_rows > 0 and position_at(records, 0).whole == start.record.whole
 
 
 def _is_past(end: Position, server_time: int | None) -> bool:

@@ -82,7 +82,7 @@ def cut_range(
             border = look(AtTimestamp(time))
             if border is None or not 0 < border.arrival < until:
                 return None
-            is_behind = isinstance(part.end, At | After) and border.sequence >= part.end.record.sequence
+            is_behind = isinstance(part.end, At | After) and border.record >= part.end.record.whole
             return None if is_behind else border
 
         borders = find_borders(first, until, PIECES_PER_TASK * tasks, look_before_end)
@@ -118,4 +118,4 @@ def _look(
 
 
 def _find_first(records: pa.RecordBatch | None) -> Border | None:
-    return None if records is None else Border(position_at(records, 0).sequence, arrival_at(records, 0))
+    return None if records is None else Border(position_at(records, 0).whole, arrival_at(records, 0))

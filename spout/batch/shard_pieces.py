@@ -25,9 +25,9 @@ _SHORTEST_MS = 2000
 
 
 class Border(NamedTuple):
-    """A record that a look has found: its sequence number, and its arrival in epoch milliseconds."""
+    """A Kinesis record that a look has found, and its arrival in epoch milliseconds."""
 
-    sequence: int
+    record: RecordPosition
     arrival: int
 
 
@@ -56,7 +56,7 @@ def find_borders(
         # Otherwise nothing arrived from then on that is not known already.
         if border is not None and border.arrival < end:
             gaps.append((border.arrival, end))
-            if border.sequence > first.sequence:
+            if border.record > first.record:
                 found.add(border)
     return sorted(found)
 
@@ -66,7 +66,7 @@ def cut_at(part: ShardRange, borders: Sequence[Border], tasks: int) -> list[tupl
 
     The shard has more records at some times than at others: so each task has pieces of all times.
     """
-    inner = [At(RecordPosition(border.sequence)) for border in borders]
+    inner = [At(border.record) for border in borders]
     starts, ends = [part.start, *inner], [*inner, part.end]
     untils = [*(border.arrival for border in borders), part.until]
     tasks = min(tasks, len(starts))

@@ -169,7 +169,7 @@ class DeadLetterWriter:
                         said += (Reason(_iso_ms(self._clock()), why_unreadable(data, sub)),)
                 yield DeadLetter(
                     message_id=str(
-                        MessageId.of_record(f"{stream}/{shard}", RecordPosition(int(sequence), place))
+                        MessageId.of_record(f"{stream}/{shard}", RecordPosition(sequence, place))
                     ),
                     stream=stream,
                     shard_id=shard,
@@ -192,7 +192,7 @@ class DeadLetterWriter:
                 message_id=str(MessageId.of_run(f"{stream}/{shard}", run)),
                 stream=stream,
                 shard_id=shard,
-                sequence_number=str(first.sequence) if first else None,
+                sequence_number=first.sequence if first else None,
                 sub_sequence_number=first.sub if first else -1,
                 partition_key=None,
                 data=None,

@@ -129,11 +129,11 @@ def gather(runs: Sequence[Run], ranges: int) -> list[range]:
 
 
 def _begin_of(run: Run) -> int:
-    return RecordPosition.parse(run.first or run.prev or run.last).sequence
+    return RecordPosition.parse(run.first or run.prev or run.last).number
 
 
 def _end_of(run: Run) -> int:
-    return run.last_position.sequence
+    return run.last_position.number
 
 
 class Picker:
@@ -215,7 +215,7 @@ class _Bounds(NamedTuple):
 
         `index` is the first run; those that begin after the last key are left out.
         """
-        froms, known, lasts = (bounds[index:] for bounds in self)
+        froms, known, lasts = self.froms[index:], self.known[index:], self.lasts[index:]
         begun = int(counts(froms, keys[-1:], through=True)[0])
         froms, known, lasts = froms[:begun], known[:begun], lasts[:begun]
         starts = counts(keys, froms, through=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = [
     "AccessDeniedError",
@@ -115,7 +116,7 @@ class Shard:
     id: str
     parents: tuple[str, ...] = ()
     closed: bool = False
-    sequences: tuple[int, int | None] | None = field(default=None, compare=False)
+    sequences: tuple[RecordPosition, RecordPosition | None] | None = field(default=None, compare=False)
     hash_keys: tuple[str, str] | None = field(default=None, compare=False)
 
 

@@ -21,6 +21,7 @@ from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.visible_text import make_reason, shorten
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.kinesis.consumers import Consumer
+from kinesis_trident.tracker.records import RecordPosition
 
 _THROTTLED = "TooManyRequestsException"
 """A code that means a throttle."""
@@ -216,7 +217,7 @@ def shard_of(found: ListedShard) -> Shard:
         id=found.shard_id,
         parents=tuple(parent for parent in parents if parent),
         closed=last is not None,
-        sequences=(int(first), None if last is None else int(last)),
+        sequences=(RecordPosition(first), None if last is None else RecordPosition(last)),
         hash_keys=(keys.starting_hash_key, keys.ending_hash_key) if keys else None,
     )
 

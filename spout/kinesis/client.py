@@ -527,11 +527,11 @@ def _start(position: Position) -> dict[str, Any]:
             return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": time / 1000}
         case After(record):
             kind = "AFTER_SEQUENCE_NUMBER" if record.sub < 0 else "AT_SEQUENCE_NUMBER"
-            return {"ShardIteratorType": kind, "StartingSequenceNumber": str(record.sequence)}
+            return {"ShardIteratorType": kind, "StartingSequenceNumber": record.sequence}
         case At(record):
             return {
                 "ShardIteratorType": "AT_SEQUENCE_NUMBER",
-                "StartingSequenceNumber": str(record.sequence),
+                "StartingSequenceNumber": record.sequence,
             }
         case ShardEnd():
             msg = "a shard that is read to its end has no iterator"

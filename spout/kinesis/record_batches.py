@@ -55,6 +55,8 @@ _SEQUENCE, _SUB, _ARRIVAL = 2, 3, 4
 
 _ALL = 2**63 - 1
 
+_LAST_SUB = 10**10 - 1
+
 
 class Slice(NamedTuple):
     """`num_rows` records of a batch from `start` on: to cut a batch in Arrow costs as much as hundreds of its rows."""
@@ -91,7 +93,7 @@ def position_at(batch: pa.RecordBatch, index: int) -> RecordPosition:
     """Return the position of one record; negative indexes count from the end."""
     sub = batch.column(_SUB)[index].as_py()
     place = sub if sub >= PLAIN_SUB else without_row(sub)
-    return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), place)
+    return RecordPosition(batch.column(_SEQUENCE)[index].as_py(), place)
 
 
 def arrival_at(batch: pa.RecordBatch, index: int) -> int:
@@ -239,9 +241,9 @@ def count_fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = 
     sequence = batch.column(_SEQUENCE)
     if sequence[count] != sequence[count - 1]:
         return count
-    cut = int(sequence[count].as_py())
-    whole = count_from(batch, RecordPosition(cut))
-    return whole if whole >= least else count_from(batch, RecordPosition(cut + 1))
+    cut = RecordPosition(sequence[count].as_py())
+    whole = count_from(batch, cut)
+    return whole if whole >= least else count_through(batch, RecordPosition(cut.sequence, _LAST_SUB))
 
 
 def compact(batch: pa.RecordBatch, indexes: np.ndarray) -> pa.RecordBatch:

@@ -156,7 +156,7 @@ def adopt_nodes(
         inflight = InflightNode(txid=settled, waiting=tuple(waiting), dead=dead)
         updates[shard] = (
             CheckpointNode(
-                checkpoint=str(safe.sequence) if safe else None,
+                checkpoint=safe.sequence if safe else None,
                 sub=safe.sub if safe else -1,
                 txid=settled,
                 position=str(position),

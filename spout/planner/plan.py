@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.named_runs import (
     waiting_bytes,
 )
 from kinesis_trident.spout.positions import At, Position, parse_position
-from kinesis_trident.tracker.position_keys import Keys, position_of
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 
 MAX_DUE_RUNS = 1000
@@ -65,7 +65,7 @@ class ShardState:
     def safe(self) -> RecordPosition | None:
         """Return the safe checkpoint: everything up to this record is done; None before the first."""
         node = self.checkpoint
-        return RecordPosition(int(node.checkpoint), node.sub) if node and node.checkpoint else None
+        return RecordPosition(node.checkpoint, node.sub) if node and node.checkpoint else None
 
     @property
     def waiting(self) -> tuple[Run, ...]:
@@ -92,7 +92,7 @@ class ShardState:
         """Return the first record that is not acked yet; None if there is none."""
         return min(
             (
-                position_of(self.turns[run.txid][run.open[0]])
+                KeyPositions(self.turns[run.txid])[run.open[0]]
                 for run in self.pending
                 if run.txid in self.turns
             ),

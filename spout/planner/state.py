@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -32,6 +32,7 @@ from kinesis_trident.spout.planner.settling.shard_events import (
     TimedOut,
     Watcher,
 )
+from kinesis_trident.spout.planner.shards.filling import fill_state
 from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.source_shards import Shards
@@ -181,6 +182,21 @@ class SourceState:
             after = self._forgetting.forget(after)
         if after != before:
             self._become(Listed(), after)
+        self._amend(self._fill(), lambda *_: Adopted())
+
+    def _fill(self) -> Iterator[Amendment]:
+        """Fill stored sequence numbers up as the service writes them: an older release has left its zeros out."""
+        for shard, state in self.shards.active.items():
+            digits = self.streams.digits.get(self._layout.key_of(shard).stream, 0)
+            filled = fill_state(state, digits) if digits else state
+            if filled is not state:
+                log.warning(
+                    "shard %s: its positions were stored without the zeros in front that this service writes, and are "
+                    "filled up to %d digits",
+                    shard,
+                    digits,
+                )
+                yield Amendment(shard, filled)
 
     def note_at_tip(self, looks: Mapping[str, Look]) -> None:
         """Record that idle shards were seen at their tips; in ZooKeeper only now and then.

@@ -11,6 +11,7 @@ from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.kinesis import AfterShard, Kinesis, Shard, Since, StreamInfo
 from kinesis_trident.spout.planner.offsets import name_shards_in_home
 from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.filling import find_digits
 from kinesis_trident.spout.shard_rules import bound_time, check_still_there, describe_streams
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -22,6 +23,7 @@ class Streams:
 
     Attributes:
         infos: the last descriptions of the streams by name.
+        digits: how many digits the service fills sequence numbers up to, by stream, where that was listed.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Streams:
         self._kinesis = kinesis
         self._layout = layout
         self.infos = dict(infos)
+        self.digits: dict[str, int] = {}
         self._described = described
 
     @property
@@ -89,10 +92,9 @@ class Streams:
         def named(shard: str) -> str:
             return self._layout.name_of(ShardKey(stream, created, shard))
 
-        return [
-            Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed)
-            for shard in self._kinesis.list_shards(stream, since)
-        ]
+        listed = self._kinesis.list_shards(stream, since)
+        self.digits[stream] = max(map(find_digits, listed), default=self.digits.get(stream, 0))
+        return [Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed) for shard in listed]
 
 
 class RecreatedStreams:

@@ -212,7 +212,7 @@ class SubscriptionPager(ShardPager):
         if self.page is None:
             return self._start
         if self.page.next_iterator is not None:
-            return After(RecordPosition(int(self.page.next_iterator)))
+            return After(RecordPosition(self.page.next_iterator))
         return self.position
 
     def _give_up(self) -> None:

@@ -430,12 +430,12 @@ def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
 
 def _count_until(last: RecordPosition, page: pa.RecordBatch) -> int:
     """Estimate how many records are between a page and `last`, by its distance; 0 if the page does not tell."""
-    begins, ends = position_at(page, 0).sequence, position_at(page, -1).sequence
-    return -(-page.num_rows * (last.sequence - ends) * 9 // (8 * (ends - begins))) if begins < ends else 0
+    begins, ends = position_at(page, 0).number, position_at(page, -1).number
+    return -(-page.num_rows * (last.number - ends) * 9 // (8 * (ends - begins))) if begins < ends else 0
 
 
 def _span(run: Run) -> int:
     """Return the maximum number of Kinesis records that contain a run."""
     start = run.first or run.prev
-    inside = start is not None and RecordPosition.parse(start).sequence == run.last_position.sequence
+    inside = start is not None and RecordPosition.parse(start).whole == run.last_position.whole
     return 1 if inside else run.count

@@ -131,7 +131,7 @@ class StreamConsumers:
             subscription.over = True
             return event
         subscription.cursor = found.following
-        event["ContinuationSequenceNumber"] = str(_continuation(shard, found.following))
+        event["ContinuationSequenceNumber"] = stream.number_text(_continuation(shard, found.following))
         return event
 
     def _register(self, asked: requests.NamedConsumer, now: int) -> dict[str, Any]:

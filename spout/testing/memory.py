@@ -30,6 +30,7 @@ from kinesis_trident.spout.testing.quotas import CallTimes, Quotas, ShardQuota
 from kinesis_trident.spout.testing.requests import ShardFilter
 from kinesis_trident.spout.testing.shard import Answer, Cursor, HeldShard, record_json
 from kinesis_trident.spout.testing.stream import HeldStream, filter_shards
+from kinesis_trident.tracker.records import RecordPosition
 
 
 class MemoryKinesis:
@@ -98,7 +99,7 @@ class MemoryKinesis:
                     one.name,
                     one.parents,
                     one.closed is not None,
-                    (one.first, one.last),
+                    self._numbers(one),
                     (str(one.hashes[0]), str(one.hashes[1])),
                 )
                 for one in held
@@ -147,6 +148,11 @@ class MemoryKinesis:
         """Set the record distribution strategy: AUTO, or USER_PARTITION_KEY, with which a stream begins."""
         with self._lock:
             self._stream.is_auto = auto
+
+    def pad(self, digits: int) -> None:
+        """Fill sequence numbers up to so many digits from now on, and compare them as texts, as some servers do."""
+        with self._lock:
+            self._stream.digits = digits
 
     def garble(self, shard: str, sequence: int, members: Mapping[str, Any]) -> None:
         """Give a record other members in the JSON of answers, None to leave one out; {} gives it back its own."""
@@ -217,16 +223,21 @@ class MemoryKinesis:
         with self._lock:
             self._stream.shard(shard).generation += 1
 
+    def _numbers(self, held: HeldShard) -> tuple[RecordPosition, RecordPosition | None]:
+        text = self._stream.number_text
+        last = None if held.last is None else RecordPosition(text(held.last))
+        return RecordPosition(text(held.first)), last
+
     def _cursor(self, held: HeldShard, position: str) -> Cursor:
         match parse_position(position):
             case TrimHorizon():
                 return Cursor(0)
             case AtTimestamp(since):
-                return held.cursor_since(since, self._stream.tip.start)
+                return held.cursor_since(since, self._stream.tip(held).start)
             case After(record):
-                return Cursor(record.sequence + (1 if record.sub < 0 else 0))
+                return Cursor(self._stream.number_of(record.sequence) + (1 if record.sub < 0 else 0))
             case At(record):
-                return Cursor(record.sequence)
+                return Cursor(self._stream.number_of(record.sequence))
             case ShardEnd():
                 msg = "a shard that is read to its end has no iterator"
                 raise KinesisError(msg)
@@ -270,12 +281,12 @@ def _page(
         found = page_of(msgspec.json.encode({"Records": list(map(record_json, answer.records))}), now)
         return replace(found, next_iterator=following, behind_ms=behind, closed=closed)
     keys, data, sequences, arrivals = (
-        list(map(attrgetter(name), answer.records)) for name in ("key", "data", "sequence", "arrival")
+        list(map(attrgetter(name), answer.records)) for name in ("key", "data", "text", "arrival")
     )
     columns = [
         pa.array(keys, pa.string()),
         pa.array(data, pa.binary()),
-        pa.array(list(map(str, sequences)), pa.string()),
+        pa.array(sequences, pa.string()),
         pa.array([PLAIN_SUB] * len(sequences), pa.int64()),
         pa.array(arrivals, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
     ]

@@ -13,7 +13,7 @@ HashKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,38})$")]
 IteratorType = Literal[
     "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
 ]
-Sequence = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,128})$")]
+Sequence = Annotated[str, Meta(pattern="^[0-9]{1,129}$")]
 
 
 class OfStream(Struct, frozen=True, kw_only=True, rename="pascal"):

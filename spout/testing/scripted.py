@@ -128,6 +128,11 @@ class ScriptedKinesis:
         with self._lock:
             self._stream(stream).is_auto = auto
 
+    def pad(self, stream: str, digits: int) -> None:
+        """Fill sequence numbers up to so many digits from now on, and compare them as texts, as some servers do."""
+        with self._lock:
+            self._stream(stream).digits = digits
+
     def garble(self, stream: str, shard: str, sequence: int, members: Mapping[str, Any]) -> None:
         """Give a record other members in the JSON of answers, None to leave one out; {} gives it back its own."""
         with self._lock:

@@ -174,7 +174,7 @@ class KinesisService:
         ]
         page = shards[: asked.limit]
         found = _describe(stream) | {
-            "Shards": [shard_json(shard) for shard in page],
+            "Shards": [shard_json(stream, shard) for shard in page],
             "HasMoreShards": len(page) < len(shards),
         }
         return {"StreamDescription": found}
@@ -198,7 +198,7 @@ class KinesisService:
         stream = self.stream(name, now)
         shards = [shard for shard in filter_shards(stream, wanted, now) if shard.name > after]
         page = shards[: asked.max_results]
-        answer: dict[str, Any] = {"Shards": [shard_json(shard) for shard in page]}
+        answer: dict[str, Any] = {"Shards": [shard_json(stream, shard) for shard in page]}
         if len(page) < len(shards):
             answer["NextToken"] = listing_token(name, page[-1].name, wanted, now)
         return answer
@@ -255,7 +255,7 @@ class KinesisService:
         shard = stream.home_of(key, explicit)
         self._quota(stream, shard).write(size, self._quotas, now)
         record = stream.put(shard, data, key, now)
-        return {"ShardId": shard.name, "SequenceNumber": str(record.sequence)}
+        return {"ShardId": shard.name, "SequenceNumber": record.text}
 
     def _split_shard(self, asked: requests.SplitShard, now: int) -> dict[str, Any]:
         self.stream(asked.stream, now).split(asked.shard_to_split, now, int(asked.new_starting_hash_key))

@@ -20,13 +20,22 @@ _payload = attrgetter("data")
 
 
 class StoredRecord(NamedTuple):
-    """One record as it was written; `members` replace those of its JSON, None leaves one out."""
+    """One record as it was written; `members` replace those of its JSON, None leaves one out.
+
+    `digits`: its number is filled up to so many, with zeros.
+    """
 
     sequence: int
     key: str | None
     data: bytes
     arrival: int
     members: Mapping[str, Any] = {}
+    digits: int = 0
+
+    @property
+    def text(self) -> str:
+        """The sequence number as the service writes it."""
+        return str(self.sequence).zfill(self.digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,7 @@ def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
 def record_json(record: StoredRecord) -> dict[str, Any]:
     """Return a record as in GetRecords and SubscribeToShard, with bytes for base64."""
     found = {
-        "SequenceNumber": str(record.sequence),
+        "SequenceNumber": record.text,
         "ApproximateArrivalTimestamp": record.arrival / 1000,
         "Data": record.data,
         "PartitionKey": record.key,

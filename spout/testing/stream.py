@@ -20,12 +20,17 @@ HOUR_MS = 3_600_000
 CALLER = "123456789012"
 """The account of all callers."""
 
-_FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
-_STEP = 104_729
+_OF_SHARD, _MOST_SHARDS = 100, 10**6
+"""A sequence number holds the number of its shard above its last two digits, and below those that rise."""
+
+_FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989100000000
+_STEP = 104_729 * _MOST_SHARDS * _OF_SHARD
 
 
 class HeldStream:
     """One stream. Sequence numbers have 56 digits, rise over all its shards, and start higher in later streams.
+
+    With more `digits` it is a local server that fills its numbers up with zeros, and compares them as texts.
 
     Args:
         name: its name.
@@ -35,6 +40,7 @@ class HeldStream:
         owner: its account.
 
     Attributes:
+        digits: the digits of its sequence numbers, at least.
         is_auto: it distributes records by itself, whatever their keys, and takes some without a key.
     """
 
@@ -47,6 +53,7 @@ class HeldStream:
         self.created = created
         self.retention_hours = retention_hours
         self.is_auto = False
+        self.digits = 0
         self.shards: dict[str, HeldShard] = {}
         self._made = 0
         self._oldest: float = math.inf
@@ -60,10 +67,28 @@ class HeldStream:
         """Return the open shards in the order of their hash keys."""
         return sorted((s for s in self.shards.values() if s.closed is None), key=lambda shard: shard.hashes)
 
-    @property
-    def tip(self) -> Cursor:
-        """Return the cursor after everything written so far."""
-        return Cursor(self._sequence + 1)
+    def tip(self, shard: HeldShard) -> Cursor:
+        """Return the cursor of a shard after everything written so far."""
+        return Cursor(self._latest(shard.name) + 1)
+
+    def number_text(self, sequence: int) -> str:
+        """Return a sequence number as the stream writes it."""
+        return str(sequence).zfill(self.digits)
+
+    def number_of(self, text: str) -> int:
+        """Return the sequence number that a caller's text means.
+
+        Raises:
+            KinesisError: AWS refuses numbers with leading zeros.
+        """
+        if not self.digits and text != str(int(text)):
+            msg = (
+                f"Value '{text}' at 'startingSequenceNumber' failed to satisfy constraint: Member must satisfy "
+                "regular expression pattern: 0|([1-9]\\d{0,128})"
+            )
+            raise KinesisError(msg)
+        # As a text it comes after all that are filled up.
+        return int(text) if len(text) >= self.digits else 10**129
 
     def shard(self, name: str) -> HeldShard:
         """Return a listed shard.
@@ -111,7 +136,7 @@ class HeldStream:
         if shard.closed is not None:
             msg = f"shard {shard.name} is closed"
             raise KinesisError(msg)
-        record = StoredRecord(self._next_sequence(), key, data, now)
+        record = StoredRecord(self._next_sequence(shard.name), key, data, now, digits=self.digits)
         shard.records.append(record)
         self._oldest = min(self._oldest, now)
         return record
@@ -122,7 +147,9 @@ class HeldStream:
         Raises:
             KinesisError: the shard never had this sequence number, or another one has it.
         """
-        if not shard.first <= sequence <= (self._sequence if shard.last is None else shard.last):
+        last = self._latest(shard.name) if shard.last is None else shard.last
+        is_own = sequence // _OF_SHARD % _MOST_SHARDS == _index(shard.name)
+        if not self.digits and not (is_own and shard.first <= sequence <= last):
             msg = (
                 f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.name} in stream "
                 f"{self.name} under account 123456789012 is invalid because it did not come from this stream"
@@ -185,7 +212,7 @@ class HeldStream:
         """Close a shard for new records; existing ones can be read."""
         shard = self.shard(name)
         shard.closed = now
-        shard.last = self._next_sequence()
+        shard.last = self._next_sequence(name)
         self._oldest = min(self._oldest, now)
 
     def forget(self, name: str) -> None:
@@ -195,7 +222,7 @@ class HeldStream:
 
     def gap(self, name: str, pages: int) -> None:
         """Put this many empty pages, behind the tip, before the next record of a shard."""
-        self.shard(name).gaps[self._next_sequence()] = pages
+        self.shard(name).gaps[self._next_sequence(name)] = pages
 
     def expire(self, now: int) -> None:
         """Drop records past retention, and shards that were closed before it."""
@@ -222,12 +249,20 @@ class HeldStream:
     def _open(self, parents: tuple[str, ...], hashes: tuple[int, int], now: int) -> str:
         name = f"shardId-{self._made:012d}"
         self._made += 1
-        self.shards[name] = HeldShard(name, hashes, self._next_sequence(), now, parents)
+        self.shards[name] = HeldShard(name, hashes, self._next_sequence(name), now, parents)
         return name
 
-    def _next_sequence(self) -> int:
+    def _next_sequence(self, shard: str) -> int:
         self._sequence += _STEP
-        return self._sequence
+        return self._latest(shard)
+
+    def _latest(self, shard: str) -> int:
+        """Return the number that a record of a shard has if it is the newest of the stream."""
+        return self._sequence + _index(shard) * _OF_SHARD
+
+
+def _index(shard: str) -> int:
+    return int(shard.rpartition("-")[2]) % _MOST_SHARDS
 
 
 def _share(number: int, of: int) -> tuple[int, int]:
@@ -267,11 +302,11 @@ def filter_shards(stream: HeldStream, wanted: ShardFilter | None, now: int) -> l
     ]
 
 
-def shard_json(shard: HeldShard) -> dict[str, Any]:
+def shard_json(stream: HeldStream, shard: HeldShard) -> dict[str, Any]:
     """Describe a shard as ListShards and DescribeStream do."""
-    numbers = {"StartingSequenceNumber": str(shard.first)}
+    numbers = {"StartingSequenceNumber": stream.number_text(shard.first)}
     if shard.last is not None:
-        numbers["EndingSequenceNumber"] = str(shard.last)
+        numbers["EndingSequenceNumber"] = stream.number_text(shard.last)
     described: dict[str, Any] = {
         "ShardId": shard.name,
         "HashKeyRange": _hashes(shard),

@@ -54,7 +54,7 @@ def cursor_for(stream: HeldStream, shard: HeldShard, asked: GetShardIterator, no
         case "TRIM_HORIZON":
             return Cursor(shard.first)
         case "LATEST":
-            return stream.tip
+            return stream.tip(shard)
         case "AT_TIMESTAMP":
             if asked.timestamp is None:
                 msg = "Timestamp is needed for AT_TIMESTAMP"
@@ -66,12 +66,12 @@ def cursor_for(stream: HeldStream, shard: HeldShard, asked: GetShardIterator, no
                     f"timestampInMillis: {since}, currentTimestampInMillis: {now}"
                 )
                 raise KinesisError(msg)
-            return shard.cursor_since(since, stream.tip.start)
+            return shard.cursor_since(since, stream.tip(shard).start)
         case kind:
             if asked.starting_sequence_number is None:
                 msg = f"StartingSequenceNumber is needed for {kind}"
                 raise KinesisError(msg)
-            cursor = stream.cursor_at(shard, int(asked.starting_sequence_number))
+            cursor = stream.cursor_at(shard, stream.number_of(asked.starting_sequence_number))
             return cursor if kind == "AT_SEQUENCE_NUMBER" else Cursor(cursor.start + 1)
 
 

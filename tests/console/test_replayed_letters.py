@@ -316,7 +316,7 @@ def test_marks_are_those_of_a_plain_simulation(steps: list[tuple[str, set[int]]]
         node = settle_replays(node, InflightNode(txid=txid, waiting=waiting), {}, records, txid)
         node = DeadLettersNode(count=node.count + len(records), target="", replays=node.replays)
         known = {one for one, state in letters.items() if state in {"in flight", "done"}}
-        assert {position.sequence for position in KeyPositions(find_replayed(node))} == known
+        assert {position.number for position in KeyPositions(find_replayed(node))} == known
         assert node.left == left
         ended = [one for one in node.replays if one.outcome == ""]
         assert sum(one.count for one in ended) == len({o for o, s in letters.items() if s == "in flight"})

@@ -74,7 +74,7 @@ def test_files_of_the_spool(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
         for batch in found.batches() if found else []:
             batch.validate(full=True)
             for row in range(batch.num_rows):
-                assert 10**55 <= position_at(batch, row).sequence <= 10**55 + 9
+                assert 10**55 <= position_at(batch, row).number <= 10**55 + 9
 
     explore(read, [file.read_bytes()])
 

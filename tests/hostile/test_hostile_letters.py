@@ -113,6 +113,6 @@ IDS = [b"orders/shardId-000000000000:7:1", b"orders/shardId-000000000000:after 7
 def test_damaged_message_ids(text: bytes) -> None:
     given_ = text.decode(errors="replace")
     found = read_bounded(lambda: message_id_of(given_), len(text), ConsoleError, "s")
-    assert found is None or found.last.sequence >= 0
+    assert found is None or found.last.number >= 0
     # Whatever it names, it is read again as it is written.
     assert found is None or MessageId.parse(str(found)) == found or found.first is None

@@ -63,7 +63,7 @@ def use(page: Page) -> None:
     records = deaggregate_page(page.records)
     records.validate(full=True)
     for index in range(records.num_rows):
-        assert 0 <= position_at(records, index).sequence < 10**129
+        assert 0 <= position_at(records, index).number < 10**129
         assert arrival_at(records, index) is not None
     assert records.num_rows >= page.records.num_rows == len(page.records.to_pylist())
     select_from(records, After(RecordPosition(10**55 + 1)))

@@ -39,7 +39,7 @@ def check(text: str) -> None:
     position = parse_position(text)
     record = position.record if isinstance(position, After | At) else None
     node = CheckpointNode(
-        checkpoint=str(record.sequence) if record else None,
+        checkpoint=record.sequence if record else None,
         sub=record.sub if record else -1,
         txid=0,
         position=text,
@@ -60,7 +60,7 @@ def message_ids(data: bytes) -> None:
 def packed(data: bytes) -> None:
     keys = read_bounded(lambda: unpack(text_of(data)), len(data), OrderError, "packed positions", fixed=2**22)
     if keys is not None and len(keys):
-        assert (unpack(pack(keys)) == keys).all()
+        assert (unpack(pack(keys)).array == keys.array).all()
 
 
 def console_position(data: bytes) -> None:

@@ -234,7 +234,7 @@ class Judging(Driver):
         failed: dict[str, list[NotDone]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: row.sequence):
             if self._fails(row):
-                position = str(row.sequence)
+                position = self.world.text_of(row.sequence)
                 failed[row.shard].append(NotDone(position, position, 1, f"ValueError: {row.number % 2}"))
         return {shard: tuple(pieces) for shard, pieces in failed.items()}
 
@@ -274,7 +274,7 @@ def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> N
     """Ack, fail or reset records by name, as somebody beside the query does."""
     shards: dict[str, list[str]] = defaultdict(list)
     for number in numbers:
-        shards[world.records[number].shard].append(str(world.records[number].sequence))
+        shards[world.records[number].shard].append(world.text_of(world.records[number].sequence))
     for shard, texts in shards.items():
         keys = merge_keys([keys_of(np.array(texts), np.full(len(texts), -1))])
         for positions in pack_in_parts(keys):

@@ -117,6 +117,7 @@ class Family:
         copies: how likely a copy of ZooKeeper's data is kept from within a phase, and one restored before a phase.
         start_ms: how long a start takes.
         heeds: a person does what the errors of the last lives name: other options, or a new Spark checkpoint.
+        digits: the server fills its sequence numbers up to so many, and compares them as texts.
         plays: a schedule of another kind, for which nothing else of this counts.
     """
 
@@ -139,6 +140,7 @@ class Family:
     copies: float = 0.5
     start_ms: int = 0
     heeds: bool = False
+    digits: int = 0
     plays: Callable[[Random, Sequence[SparkProtocol]], Joined] | None = None
 
 
@@ -282,6 +284,15 @@ FAMILIES: dict[str, Family] = {
     "joined": Family(
         "streams that are read alone, and put together in any order, at any stage of a batch",
         plays=play_joined,
+    ),
+    "padded": Family("a server that fills its sequence numbers up with zeros", expire=0.005, digits=60),
+    "padded-explicit": Family(
+        "as padded, ackMode=explicit",
+        lambda _: _EXPLICIT,
+        LooseSink,
+        all_acked,
+        driver="acked",
+        digits=60,
     ),
     "odd": Family("records that cannot be decoded, and records without a key", odd=0.3),
     "prefetch": Family(

@@ -83,6 +83,7 @@ class _Story:
             rng, family.sink(), folder, shards=rng.choice([1, 2, 3]), rows_may_differ=family.rows_may_differ
         )
         self.world.odd, self.world.dies_written = family.odd, family.dies_written
+        self.world.pad(family.digits)
         self._log = SparkCheckpoint()
         self._last = self._log
         self._lives = 0

@@ -100,10 +100,20 @@ class World:
         self.overtaken: set[int] = set()
         self.violations: list[str] = []
         self.stats: Counter[str] = Counter()
+        self._digits = 0
         self._rows_may_differ = rows_may_differ
         self._rows: dict[tuple[int, str, str], list[Row]] = {}
         self._checkpoints: dict[str, int] = {}
         self._settled_path = ""
+
+    def pad(self, digits: int) -> None:
+        """Let the server fill its sequence numbers up to so many digits, and compare them as texts."""
+        self._digits = digits
+        self.kinesis.pad(digits)
+
+    def text_of(self, sequence: int) -> str:
+        """Return a sequence number as the server writes it."""
+        return str(sequence).zfill(self._digits)
 
     def put(self, count: int) -> None:
         """Write records to open shards; some of them fail, once, twice or always."""
@@ -202,7 +212,7 @@ class World:
     def dead_letters(self) -> Counter[int]:
         """Return how often each record is in the dead letters."""
         letters = read_dead_letters(str(self.folder))
-        number = {f"orders/{one.shard}:{one.sequence}": at for at, one in self.records.items()}
+        number = {f"orders/{one.shard}:{self.text_of(one.sequence)}": at for at, one in self.records.items()}
         return Counter(number[letter.message_id] for letter in letters if letter.data is not None)
 
     def left_in_flight(self) -> list[str]:

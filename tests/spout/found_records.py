@@ -23,7 +23,7 @@ def records(positions: list[RecordPosition]) -> pa.RecordBatch:
     columns = [
         ["k"] * len(positions),
         [str(position).encode() for position in positions],
-        [str(position.sequence) for position in positions],
+        [position.sequence for position in positions],
         [position.sub for position in positions],
         [0] * len(positions),
     ]

@@ -53,7 +53,7 @@ class Shard:
 
     def whole(self, count: int) -> int:
         """Return how many of the first `count` rows are not of an aggregate that goes on."""
-        while 0 < count < len(self.rows) and self.rows[count][0].sequence == self.rows[count - 1][0].sequence:
+        while 0 < count < len(self.rows) and self.rows[count][0].number == self.rows[count - 1][0].number:
             count -= 1
         return count
 
@@ -113,7 +113,7 @@ def test_turns_of_any_bounds_give_every_row_once_and_again(
         assert found == shard.rows[: len(found)]
         assert shard.whole(len(found)) == len(found)
         # One aggregate is always taken, whatever its size; else the bounds are kept.
-        if len({where.sequence for where, _, _ in held}) > 1:
+        if len({where.number for where, _, _ in held}) > 1:
             assert len(held) <= most
             assert size <= most_bytes
         if held:
@@ -168,7 +168,7 @@ def test_due_user_records_come_alone(
             spans.append((start, index))
             start = None
     runs = [shard.run(*span, knows_first=bool(n % 2)) for n, span in enumerate(spans)]
-    sequences = sorted({where.sequence for where in shard.positions})
+    sequences = sorted({where.number for where in shard.positions})
     gone = sequences[min(trimmed, len(sequences)) - 1] if trimmed else 0
     shard.kinesis.trim(SHARD, gone)
     found = shard.fetcher(page).fetch_due(runs, ranges, most)
@@ -176,7 +176,7 @@ def test_due_user_records_come_alone(
     assert bool(counts) == bool(runs)
     assert most is not None or len(counts) == len(runs)
     for index, count in enumerate(counts):
-        there = [row for row in shard.rows[slice(*spans[index])] if row[0].sequence > gone]
+        there = [row for row in shard.rows[slice(*spans[index])] if row[0].number > gone]
         got = rows_of(found.records.of_run(index))
         assert found.through is not None
         assert got == [row for row in there if row[0] <= found.through]
@@ -295,7 +295,7 @@ def test_a_look_at_the_tip_does_not_see_what_is_read() -> None:
     unsplit = TipProbe(shard.kinesis, Layout("/", "app", "orders", 1), deaggregate=False)
     assert look(unsplit, {SHARD: end})[SHARD] is True
     shard.kinesis.close(SHARD)
-    assert finds(After(RecordPosition(shard.positions[-1].sequence + 10**9, 0))) is True
+    assert finds(After(RecordPosition(shard.positions[-1].number + 10**9, 0))) is True
     probe.close()
     unsplit.close()
 

@@ -66,7 +66,9 @@ class Arrivals:
     """Finds records by time, as Kinesis does, and counts the looks."""
 
     def __init__(self, arrivals: Sequence[int], until: int) -> None:
-        self.records = [Border(number + 100, arrival) for number, arrival in enumerate(arrivals)]
+        self.records = [
+            Border(RecordPosition(number + 100), arrival) for number, arrival in enumerate(arrivals)
+        ]
         self.until = until
         self.times: list[int] = []
 
@@ -92,7 +94,7 @@ def test_borders_are_records_in_order_behind_the_first(
     begin = drawn % len(arrivals)
     shard = Arrivals(arrivals, arrivals[begin] + later)
     borders = shard.borders(pieces, begin)
-    assert all(one.sequence < other.sequence for one, other in pairwise([shard.records[begin], *borders]))
+    assert all(one.record < other.record for one, other in pairwise([shard.records[begin], *borders]))
     assert all(one in shard.records and one.arrival < shard.until for one in borders)
     assert len(borders) < pieces
     assert len(shard.times) < pieces + 8
@@ -129,9 +131,9 @@ def test_shares_are_even_although_rates_vary(tasks: int) -> None:
 
 
 def _count(shard: Arrivals, piece: ShardRange) -> int:
-    first = piece.start.record.sequence if isinstance(piece.start, At) else 0
-    last = piece.end.record.sequence if isinstance(piece.end, At) else MOST
-    return sum(first <= one.sequence < last for one in shard.records)
+    first = piece.start.record if isinstance(piece.start, At) else RecordPosition(0)
+    last = piece.end.record if isinstance(piece.end, At) else RecordPosition(MOST)
+    return sum(first <= one.record < last for one in shard.records)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -341,14 +343,14 @@ def test_what_expires_between_the_plan_and_the_read_is_data_loss(
     dealt = day.cut(tasks=2)
     first, second = dealt[0][0], dealt[1][0]
     assert isinstance(second.start, At)
-    day.kinesis.trim(A, day.sequences[-1] if everything else second.start.record.sequence)
+    day.kinesis.trim(A, day.sequences[-1] if everything else second.start.record.number)
     # What a batch reads from TRIM_HORIZON is what the shard still has.
     assert read(day.kinesis, options(), [first]) == []
     with pytest.raises(DataLossError, match=f"shard {A}: reading is to go on from AT_SEQUENCE_NUMBER"):
         read(day.kinesis, options(), [second])
     lenient = options(failOnDataLoss="false")
     minutes = sorted(int(row["data"]) for own in dealt for row in read(day.kinesis, lenient, own))
-    gone = 1440 if everything else day.sequences.index(second.start.record.sequence) + 1
+    gone = 1440 if everything else day.sequences.index(second.start.record.number) + 1
     assert minutes == list(range(gone, 1440))
     assert "continuing with the remaining records" in caplog.text
 

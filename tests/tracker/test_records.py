@@ -1,7 +1,10 @@
-"""Positions compare as numbers do, also where their texts are compared."""
+"""Positions compare as numbers do, also where their texts are compared, and give back the text of the service."""
 
 from __future__ import annotations
 
+import pickle
+
+import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.records import (
@@ -31,5 +34,52 @@ def test_the_numbers_of_kinesis_are_compared_without_parsing_them() -> None:
     numbers = [str(10**55 + 7**at) for at in range(60)]
     assert are_comparable(numbers)
     assert are_comparable([])
-    for other in ("9", f"0{numbers[0][1:]}", f"{numbers[0][:-2]}:0", ""):
+    assert are_comparable([*numbers, f"0{numbers[0][1:]}"])
+    assert not are_comparable([""])
+    for other in ("9", f"{numbers[0][:-2]}:0", ""):
         assert not are_comparable([*numbers, other])
+
+
+NUMBERS = st.integers(0, 12) | st.integers(0, 10**6) | st.integers(0, 10**56) | st.integers(0, 10**129 - 1)
+WIDTHS = st.sampled_from([1, 3, 20, 56, 58, 59, 129])
+SUBS = st.just(-1) | st.integers(0, 12) | st.integers(0, 2**31)
+
+
+@given(NUMBERS, WIDTHS, SUBS, NUMBERS, WIDTHS, SUBS)
+def test_positions_are_in_the_order_of_their_numbers_whatever_the_zeros(
+    number: int, width: int, sub: int, other: int, wide: int, within: int
+) -> None:
+    one, two = RecordPosition(str(number).zfill(width), sub), RecordPosition(str(other).zfill(wide), within)
+    assert (one < two, one == two, one > two) == (
+        (number, sub) < (other, within),
+        (number, sub) == (other, within),
+        (number, sub) > (other, within),
+    )
+    assert one == RecordPosition(number, sub)
+    assert hash(one) == hash(RecordPosition(number, sub))
+
+
+@given(NUMBERS, WIDTHS, SUBS)
+def test_the_text_of_the_service_comes_back(number: int, width: int, sub: int) -> None:
+    digits = str(number).zfill(width)
+    text = digits if sub < 0 else f"{digits}:{sub}"
+    for one in (RecordPosition(digits, sub), RecordPosition.parse(text), *RecordPosition.parse_all([text])):
+        again = pickle.loads(pickle.dumps(one))
+        for position in (one, again):
+            assert (str(position), position.sequence, position.sub, position.number) == (
+                text,
+                digits,
+                sub,
+                number,
+            )
+    assert [str(one) for one in RecordPosition.parse_all([text, text])] == [text, text]
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", ":1", "x", "1:x", "-1", "+1", "1_0", " 1", "\u0661", "1" * 130, "1:-1"]
+)
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a sequence number"):
+        RecordPosition.parse(text)
+    with pytest.raises(ValueError, match="is not a sequence number"):
+        RecordPosition.parse_all([text, text])

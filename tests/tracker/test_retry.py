@@ -87,7 +87,7 @@ def test_the_queue_gives_the_earliest_due_then_shard_order() -> None:
     while (position := queue.next(5_000)) is not None:
         assert queue.next(5_000) == position, "only emitting or acking takes it away"
         queue.emitted(position)
-        order.append(position.sequence)
+        order.append(position.number)
     assert order == [2, 3, 1]
 
 

@@ -114,7 +114,7 @@ class Amender:
         safe, inflight = tracker.checkpoint, self._rules.inflight_of(tracker, state.checkpoint.txid)
         checkpoint = msgspec.structs.replace(
             state.checkpoint,
-            checkpoint=str(safe.sequence) if safe else None,
+            checkpoint=safe.sequence if safe else None,
             sub=safe.sub if safe else -1,
             held=inflight.size,
         )

@@ -262,7 +262,7 @@ def _checkpoint_after(
     plan, pin = turn.plan, turn.pin
     looked = pin if pin is not None and plan.reads(turn.shard) and _has_seen_tip(pin) else before
     return CheckpointNode(
-        checkpoint=str(done.sequence) if done else None,
+        checkpoint=done.sequence if done else None,
         sub=done.sub if done else -1,
         txid=plan.txid,
         position=_position_after(plan.positions[turn.shard], pin),

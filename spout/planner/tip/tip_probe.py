@@ -30,7 +30,6 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_from
 from kinesis_trident.spout.planner.tip.looks import Look, Question, forget_request, join_answers
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
-from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
 
@@ -329,4 +328,4 @@ def _make(kinesis: Kinesis, asked: Sequence[AskIterator | AskRecords]) -> list[A
 
 def _end_of(records: pa.RecordBatch) -> After:
     """Return the position behind the last Kinesis record, whatever user records it has."""
-    return After(RecordPosition(position_at(records, -1).sequence))
+    return After(position_at(records, -1).whole)

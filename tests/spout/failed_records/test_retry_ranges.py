@@ -90,7 +90,7 @@ def test_each_run_gets_the_records_that_the_pages_hold_of_it(
 def test_a_page_is_copied_once_however_many_runs_take_of_it() -> None:
     """A copy takes as long for a record as for a thousand: of half of a shard's records it was most of the time."""
     shard = [RecordPosition(number) for number in range(100, 600)]
-    picker = Picker([single(position.sequence) for position in shard[::2]])
+    picker = Picker([single(position.number) for position in shard[::2]])
     picker.offer(records(shard))
     assert served(picker.records) == (1,) * 250
     (copied,) = picker.records.batches()

@@ -189,7 +189,7 @@ def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
     # What was read before is read again without the tip being known; what is gone cannot be known to be.
     fetcher = shelf.fetcher(closed=False)
     assert fetcher.fetch_until(TRIM_HORIZON, put[-1]).count == 2
-    shelf.kinesis.trim(SHARD, put[-1].sequence)
+    shelf.kinesis.trim(SHARD, put[-1].number)
     with pytest.raises(Unavailable, match="lack MillisBehindLatest"):
         fetcher.fetch_until(TRIM_HORIZON, put[-1])
 

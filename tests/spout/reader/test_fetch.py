@@ -589,9 +589,9 @@ def test_a_replay_waits_out_throttles_and_faults() -> None:
 def test_a_replay_of_trimmed_records_gives_what_is_left() -> None:
     rig = Rig()
     positions = rig.put(*numbers(6))
-    rig.kinesis.trim(SHARD, positions[2].sequence)
+    rig.kinesis.trim(SHARD, positions[2].number)
     assert payloads(rig.fetcher.fetch_until(After(positions[0]), positions[4]).batches) == [b"3", b"4"]
-    rig.kinesis.trim(SHARD, positions[5].sequence)
+    rig.kinesis.trim(SHARD, positions[5].number)
     assert rig.fetcher.fetch_until(After(positions[0]), positions[4]).count == 0
 
 
@@ -685,7 +685,7 @@ def test_a_range_that_is_cut_ends_the_reading() -> None:
 def test_records_gone_are_missing_wherever_they_were() -> None:
     rig = Rig()
     positions = rig.put(*numbers(12))
-    rig.kinesis.trim(SHARD, positions[5].sequence)
+    rig.kinesis.trim(SHARD, positions[5].number)
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (4, 7), (8, 9)), 3, None)
     assert served(found.records) == (0, 1, 1)
     assert found.missing == (0, 1)
@@ -694,7 +694,7 @@ def test_records_gone_are_missing_wherever_they_were() -> None:
         [b"6"],
         [b"8"],
     ]
-    rig.kinesis.trim(SHARD, positions[11].sequence)
+    rig.kinesis.trim(SHARD, positions[11].number)
     gone = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (4, 7), (8, 9)), 2, None)
     assert (served(gone.records), gone.missing, gone.through) == ((0, 0, 0), (0, 1, 2), positions[8])
 
@@ -748,7 +748,7 @@ def test_due_runs_are_neither_lost_nor_doubled(
     runs = runs_of(positions, *spans)
     left = set(range(min(trimmed, count), count))
     if trimmed:
-        rig.kinesis.trim(SHARD, positions[min(trimmed, count) - 1].sequence)
+        rig.kinesis.trim(SHARD, positions[min(trimmed, count) - 1].number)
     found = rig.fetcher.fetch_due(runs, ranges, most)
     segments = payloads_by_run(found.records)
     assert served(found.records) == tuple(map(len, segments))

@@ -107,7 +107,7 @@ def test_a_time_is_before_the_first_record_that_came_at_it_or_later() -> None:
     stream = HeldStream("orders", 1, NOW)
     [shard] = stream.open_shards
     numbers = [stream.put(shard, b"x", "k", NOW + at).sequence for at in (0, 5, 5, 9)]
-    tip = stream.tip.start
+    tip = stream.tip(shard).start
     assert [shard.cursor_since(NOW + at, tip).start for at in (0, 1, 5, 6, 10)] == [
         numbers[0],
         numbers[1],

@@ -28,9 +28,7 @@ NEVER = 10**15
 
 
 def made(positions: Sequence[RecordPosition]) -> Keys:
-    return keys_of(
-        [str(position.sequence) for position in positions], [position.sub for position in positions]
-    )
+    return keys_of([position.sequence for position in positions], [position.sub for position in positions])
 
 
 @dataclass
@@ -176,7 +174,7 @@ class Life:
         """Records that somebody names, and positions that are none: beyond all, or between two records."""
         named = self.some("pending", "waiting", "dead", "done")
         last = self.records[-1].position if self.records else RecordPosition(0)
-        beyond = [RecordPosition(last.sequence + 10**6 + i) for i in range(self.r.choice([0, 0, 3]))]
+        beyond = [RecordPosition(last.number + 10**6 + i) for i in range(self.r.choice([0, 0, 3]))]
         return named, beyond
 
     def attempt(self) -> int | None:
@@ -329,7 +327,7 @@ class Life:
 
 
 def keys_positions(keys: Keys) -> list[RecordPosition]:
-    return [RecordPosition(int(key[:-10]), int(key[-10:]) - 1) for key in keys]
+    return [RecordPosition(int(key[:-10]), int(key[-10:]) - 1) for key in keys.array]
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -46,20 +46,20 @@ class Shard:
     @property
     def checkpoint(self) -> int:
         assert self.tracker.checkpoint is not None
-        return self.tracker.checkpoint.sequence
+        return self.tracker.checkpoint.number
 
     @property
     def kept(self) -> list[int]:
-        return [entry.last.sequence for entry in self.tracker.entries()]
+        return [entry.last.number for entry in self.tracker.entries()]
 
     @property
     def retry(self) -> int | None:
         position = self.tracker.next_retry(0)
         assert self.tracker.should_retry(0) == (position is not None)
-        return position.sequence if position else None
+        return position.number if position else None
 
     def attempts(self, sequence: int) -> int:
-        return next(e.attempt for e in self.tracker.entries() if e.last.sequence == sequence)
+        return next(e.attempt for e in self.tracker.entries() if e.last.number == sequence)
 
 
 def test_tracker_1_checkpoint() -> None:
@@ -426,5 +426,5 @@ def test_random_orders_agree_with_a_dict_of_all_records(
         invariants(shard.tracker)
         done = next((s - 1 for s, how in state.items() if how != "done"), len(state))
         assert before <= shard.checkpoint == done
-        kept = {e.last.sequence: e.state.name.lower() for e in shard.tracker.entries()}
+        kept = {e.last.number: e.state.name.lower() for e in shard.tracker.entries()}
         assert kept == {s: how for s, how in state.items() if how != "done"}

@@ -131,7 +131,7 @@ class Life:
         }
         checkpoint = self.tracker.checkpoint
         beyond = (
-            RecordPosition(self.model.records[-1].position.sequence + 1_000)
+            RecordPosition(self.model.records[-1].position.number + 1_000)
             if self.model.records
             else RecordPosition(9)
         )

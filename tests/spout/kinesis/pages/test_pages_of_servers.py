@@ -15,10 +15,15 @@ from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
 
-@pytest.fixture(params=["moto", "kinesis-local", "kinesalite", "scripted"])
+@pytest.fixture(params=["moto", "kinesis-local", "kinesalite", "ministack", "scripted"])
 def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
     """A server with nothing in it that this test knows."""
-    fixtures = {"moto": "kinesis_server", "kinesis-local": "kinesis_local", "kinesalite": "kinesalite"}
+    fixtures = {
+        "moto": "kinesis_server",
+        "kinesis-local": "kinesis_local",
+        "kinesalite": "kinesalite",
+        "ministack": "ministack",
+    }
     with ExitStack() as ending:
         if request.param in fixtures:
             yield request.getfixturevalue(fixtures[request.param]).endpoint_url

@@ -289,7 +289,7 @@ def test_a_closed_shard_ends_after_its_last_record(start: object, last: int | No
     settled = batches.settle(plan, pin_of(plan, last=last, fresh=1 if last else 0, closed=True))
     assert settled.drained
     assert settled.checkpoint.position == str(end)
-    assert settled.checkpoint.checkpoint == (str(end.record.sequence) if end.record else None)
+    assert settled.checkpoint.checkpoint == (end.record.sequence if end.record else None)
 
 
 def test_a_run_asked_for_again_below_the_checkpoint_does_not_move_it() -> None:
@@ -317,7 +317,7 @@ def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(se
     if r.random() < 0.6:
         read = RecordPosition(r.randint(10, 20), r.choice([-1, 2]))
         node = CheckpointNode(
-            checkpoint=str(read.sequence), sub=read.sub, txid=0, position=str(After(read)), arrival=3, read=5
+            checkpoint=read.sequence, sub=read.sub, txid=0, position=str(After(read)), arrival=3, read=5
         )
     batches = Batches(RetryPolicy())
     batches.state = ShardState(start, node, r.choice([None, InflightNode(txid=0, waiting=())]))
