@@ -21,11 +21,11 @@ from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.lag import totals
 from kinesis_trident.console.machine import Result, try_servers
 from kinesis_trident.console.snapshot import take_snapshot
-from kinesis_trident.console.target import Target
+from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import count_noun, duration, now_ms
 
 if TYPE_CHECKING:
-    from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
+    from kinesis_trident.spout.kinesis import Kinesis, Page, StreamInfo
     from kinesis_trident.spout.kinesis.client import BotoKinesis
     from kinesis_trident.spout.options.source import SourceOptions
 
@@ -103,7 +103,11 @@ class Examination:
             "ListShards", lambda: kinesis.list_shards(stream), lambda some: count_noun(len(some), "shard")
         )
         if shards:
-            self._try_reads(kinesis, stream, shards[0].id, tried)
+            page = self._try_reads(kinesis, stream, shards[0].id, tried)
+            if page is not None and page.records.num_rows:
+                tried("positions", lambda: _read_on(kinesis, stream, shards[0].id, page), str)
+            else:
+                results.append(Result("positions", "skipped", "there is no record to go on from", ""))
         else:
             results.append(Result("GetRecords", "skipped", "there is no shard to read", ""))
         if info is not None:
@@ -112,18 +116,20 @@ class Examination:
         results += _dry_runs(kinesis, options, consumer, arn, shards[0].id if shards else None)
         return results
 
-    def _try_reads(self, kinesis: Kinesis, stream: str, shard: str, tried: Callable[..., Any]) -> None:
+    def _try_reads(self, kinesis: Kinesis, stream: str, shard: str, tried: Callable[..., Any]) -> Page | None:
         iterator = tried(
             "GetShardIterator",
             lambda: kinesis.iterator(stream, shard, "TRIM_HORIZON"),
             lambda _: f"of {shard}",
         )
-        if iterator is not None:
-            tried(
-                "GetRecords",
-                lambda: kinesis.get_records(iterator, 1),
-                lambda page: f"{count_noun(page.records.num_rows, 'record')} of {shard}",
-            )
+        if iterator is None:
+            return None
+        page: Page | None = tried(
+            "GetRecords",
+            lambda: kinesis.get_records(iterator, 2),
+            lambda page: f"{count_noun(page.records.num_rows, 'record')} of {shard}",
+        )
+        return page
 
     def _compare(self, info: StreamInfo, before: int, after: int) -> Iterator[Result]:
         # The server says its time in whole seconds.
@@ -248,6 +254,27 @@ class Examination:
                 "; ".join(snapshot.problems) or f"all nodes of {layout.base} can be read",
                 f"{target.command('status')} says what to do",
             )
+
+
+def _read_on(kinesis: Kinesis, stream: str, shard: str, page: Page) -> str:
+    """Go on at a record of a page with a new iterator, as a query does after each start; return what was found.
+
+    Raises:
+        ConsoleError: another record than the page has follows.
+    """
+    numbers = page.records.column("sequenceNumber").to_pylist()
+    kind = "AFTER" if len(numbers) > 1 else "AT"
+    position, expected = f"{kind}_SEQUENCE_NUMBER {numbers[0]}", numbers[-1]
+    again = kinesis.get_records(kinesis.iterator(stream, shard, position), 1)
+    found = again.records.column("sequenceNumber").to_pylist()
+    if found != [expected]:
+        msg = (
+            f"{position} of {shard} gives {found[0] if found else 'no record'}, where the page before has record "
+            f"{expected}: this server does not find its own sequence numbers, and a query would lose records. Use "
+            "another one, see docs/platforms.md"
+        )
+        raise ConsoleError(msg)
+    return f"{position} of {shard} gives the record that follows"
 
 
 def _dry_runs(
