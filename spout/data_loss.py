@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 _NAMED = 5
 """The maximum of shards of a recreated stream named with their positions."""
 
+_DROPPED = "the server has dropped the shard, as some local servers do when they split or merge one"
+
 _GO_ON = "continuing with the remaining records (failOnDataLoss=false)"
 
 
@@ -37,14 +39,17 @@ class DataLossLog:
         self._remedy = remedy
         self.texts: dict[str, str] = {}
 
-    def report(self, what: str, place: str) -> None:
+    def report(self, what: str, place: str, *, expired: bool = True) -> None:
         """Report lost records, once per `place`: every check finds the same loss until the shard moves on.
+
+        `expired`: retention may have taken them.
 
         Raises:
             DataLossError: with `failOnDataLoss`.
         """
         if self._fail:
-            msg = f"{what}. {self._remedy}; to continue with the remaining records, set failOnDataLoss=false"
+            remedy = self._remedy if expired else "Check the server at endpointUrl"
+            msg = f"{what}. {remedy}; to continue with the remaining records, set failOnDataLoss=false"
             raise DataLossError(msg)
         if place not in self.texts:
             self.texts[place] = what
@@ -53,6 +58,17 @@ class DataLossLog:
     def record(self, what: str, place: str) -> None:
         """Record a loss for the progress; the caller has handled and logged it."""
         self.texts[place] = what
+
+
+def may_have_expired(info: StreamInfo) -> bool:
+    """Return whether a stream is older than its retention: before, it has lost nothing to it."""
+    return info.server_time - info.created >= info.retention_hours * 3_600_000
+
+
+def _young(info: StreamInfo) -> str:
+    # The server says its time in whole seconds.
+    minutes = max(0, info.server_time - info.created) / 60_000
+    return f"the stream is {minutes:.1f} min old and keeps {info.retention_hours} h, so this is not its retention"
 
 
 def describe_expired_unread(
@@ -77,30 +93,37 @@ def describe_expired_unread(
 
 def describe_expired_start(info: StreamInfo, shard: str, position: Position) -> str:
     """Describe the loss in a shard whose starting record is no longer in the stream."""
-    return (
+    seen = (
         f"stream {info.name!r}, shard {shard}: reading is to go on from {position}, but the stream does not hold that "
-        f"record at {_time(info.server_time)}, and keeps only {info.retention_hours} h: records after it may have "
-        "expired unread"
+        f"record at {_time(info.server_time)}"
     )
+    if not may_have_expired(info):
+        return f"{seen}; {_young(info)}: no record of the shard has that number, or the server has dropped it"
+    return f"{seen}, and keeps only {info.retention_hours} h: records after it may have expired unread"
 
 
 def describe_gone_unread(
     info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None
 ) -> str:
-    """Describe the loss of a shard that retention removed before it was read to its end."""
+    """Describe the loss of a shard that is gone, and was not read to its end."""
     read = (
         f"whose last record arrived {_ago(info, node.arrival)}"
         if node is not None and node.arrival
         else "with no record read"
     )
-    return (
-        f"stream {info.name!r}: shard {shard} is no longer listed and was read only to {position}, {read}; what "
-        f"came after is past the retention of {info.retention_hours} h at {_time(info.server_time)}"
-    )
+    seen = f"stream {info.name!r}: shard {shard} is no longer listed and was read only to {position}, {read}"
+    if not may_have_expired(info):
+        return f"{seen}; {_young(info)}: {_DROPPED}"
+    return f"{seen}; what came after is past the retention of {info.retention_hours} h at {_time(info.server_time)}"
 
 
 def describe_gone_before_read(info: StreamInfo, shard: str, start: str, txid: int) -> str:
-    """Describe the loss of a shard that retention removed between the planning and the reading of its turn."""
+    """Describe the loss of a shard that went between the planning and the reading of its turn."""
+    if not may_have_expired(info):
+        return (
+            f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is no longer listed "
+            f"at {_time(info.server_time)}; {_young(info)}: {_DROPPED}"
+        )
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
         f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what came after is lost"
@@ -108,7 +131,12 @@ def describe_gone_before_read(info: StreamInfo, shard: str, start: str, txid: in
 
 
 def describe_gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
-    """Describe the loss of a shard of a batch (`spark.read`) that retention removed before its end was read."""
+    """Describe the loss of a shard of a batch (`spark.read`) that went before its end was read."""
+    if not may_have_expired(info):
+        return (
+            f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is no longer listed at "
+            f"{_time(info.server_time)}; {_young(info)}: {_DROPPED}"
+        )
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
         f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what was left of it is lost"
@@ -136,10 +164,10 @@ def describe_partial_replay(key: ShardKey, pin: Pin) -> str:
 
 def describe_unlisted(info: StreamInfo, option: str, shard: str, place: str) -> str:
     """Describe the loss of a shard that an option names but the stream does not have (any more)."""
+    past = f"past the retention of {info.retention_hours} h, or " if may_have_expired(info) else ""
     return (
         f"stream {info.name!r}: {option} names shard {shard} at {place}, which is not listed at "
-        f"{_time(info.server_time)}: it is past the retention of {info.retention_hours} h, or of another stream than "
-        f"this one, created at {_time(info.created)}"
+        f"{_time(info.server_time)}: it is {past}of another stream than this one, created at {_time(info.created)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Redis, memcached, PostgreSQL, MariaDB, kinesis-local, kinesalite and MiniStack, embedded: nothing on disk outlives them."""
+"""Redis, memcached, PostgreSQL, MariaDB and local Kinesis servers, embedded: nothing on disk outlives them."""
 
 from __future__ import annotations
 

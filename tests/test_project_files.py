@@ -121,7 +121,16 @@ def test_make_test_says_first_what_it_installs(tmp_path: Path) -> None:
     before, found, after = printed.partition("-m venv")
     assert found
     assert before.startswith('echo "make test:')
-    for name in ("Redis", "memcached", "PostgreSQL", "MariaDB", "Chromium", "kinesis-local", "kinesalite", "MiniStack"):
+    for name in (
+        "Redis",
+        "memcached",
+        "PostgreSQL",
+        "MariaDB",
+        "Chromium",
+        "kinesis-local",
+        "kinesalite",
+        "MiniStack",
+    ):
         assert name in before, name
         assert name in " ".join((ROOT / "README.md").read_text().split()), name
     assert after.index("echo ") < after.index("-m pip install")

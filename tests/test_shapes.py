@@ -44,7 +44,7 @@ def lines_of(folder: str) -> int:
 
 
 def test_types_of_the_tracker_are_named() -> None:
-    assert len(list(names_in("tracker", "Any"))) <= 31
+    assert len(list(names_in("tracker", "Any"))) <= 28
 
 
 def test_the_nodes_of_a_topology_never_change() -> None:
@@ -104,6 +104,8 @@ def test_one_module_says_which_names_are_valid() -> None:
 def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("spout/planner") <= 7_069
     assert lines_of("tracker") <= 3_690
+    assert lines_of("spout/planner") <= 7_205
+    assert lines_of("tracker") <= 3_798
 
 
 def is_path(node: ast.AST) -> bool:

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -51,15 +51,18 @@ class Keys:
     def __len__(self) -> int:
         return len(self.array)
 
-    def __getitem__(self, which: slice | npt.NDArray[Any]) -> Keys:
+    def __getitem__(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Keys:
         return Keys(self.array[which], self.digits)
 
 
-def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -1) -> Keys:
+NO_KEYS = Keys(np.empty(0, f"S{_SUB + 1}"))
+
+
+def keys_of(sequences: Sequence[str] | npt.NDArray[np.generic], subs: npt.ArrayLike = -1) -> Keys:
     """Return the keys of records: their sequence numbers, and sub-sequence numbers (-1 if not aggregated)."""
     digits = np.ascontiguousarray(sequences).astype(np.bytes_)
     if not len(digits):
-        return Keys(np.empty(0, f"S{_SUB + 1}"))
+        return NO_KEYS
     width = digits.dtype.itemsize
     are_filled = digits.view(np.uint8)[::width] == ord("0")
     filled = _filled(int(np.char.str_len(digits[are_filled]).max())) if are_filled.any() else 0
@@ -183,12 +186,14 @@ class KeyPositions(Sequence[RecordPosition]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> RecordPosition: ...
+    @overload
+    def __getitem__(self, index: slice) -> KeyPositions: ...
+    def __getitem__(self, index: int | slice) -> RecordPosition | KeyPositions:
         if isinstance(index, slice):
-            return [self._position(key) for key in self._keys.array[index]]
-        return self._position(self._keys.array[index])
-
-    def _position(self, key: bytes) -> RecordPosition:
+            return KeyPositions(self._keys[index])
+        key: bytes = self._keys.array[index]
         number = key[:-_SUB].lstrip(b"0").decode() or "0"
         return RecordPosition(number.zfill(self._keys.digits), int(key[-_SUB:]) - 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import Annotated, Any, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,7 +46,7 @@ class _Width:
 
 _WIDTHS = {digits: _Width(digits) for digits in range(1, 130)}
 _COUNTS = [chr(digits) for digits in range(130)]
-_new: Any = tuple.__new__
+_new: Callable[..., RecordPosition] = tuple.__new__
 
 
 class RecordPosition(tuple[str, _Width]):
@@ -68,13 +68,13 @@ class RecordPosition(tuple[str, _Width]):
 
     __slots__ = ()
 
-    def __new__(cls, sequence: str | int, sub: int = -1) -> Self:
+    def __new__(cls, sequence: str | int, sub: int = -1) -> RecordPosition:
         """Create the position."""
         text = sequence if isinstance(sequence, str) else str(sequence)
         return cls.parse(text) if sub < 0 else cls.parse(f"{text}:{sub}")
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> RecordPosition:
         """Read `sequence[:sub]`, the form used in message ids and in ZooKeeper.
 
         Raises:
@@ -88,11 +88,10 @@ class RecordPosition(tuple[str, _Width]):
         if digits[0] == "0":
             digits = digits.lstrip("0") or "0"
         order = _COUNTS[len(digits)] + digits
-        found: Self = _new(cls, (f"{order}:{sub.zfill(10)}" if sub else order, width))
-        return found
+        return _new(cls, (f"{order}:{sub.zfill(10)}" if sub else order, width))
 
     @classmethod
-    def parse_all(cls, texts: Sequence[str]) -> list[Self]:
+    def parse_all(cls, texts: Sequence[str]) -> list[RecordPosition]:
         """Read many, several times as fast as one by one.
 
         Raises:
@@ -112,9 +111,9 @@ class RecordPosition(tuple[str, _Width]):
         return self[0][1:].partition(":")[0].zfill(self[1].digits)
 
     @property
-    def whole(self) -> Self:
+    def whole(self) -> RecordPosition:
         """The Kinesis record that this one is, or is a part of."""
-        return type(self)(self.sequence)
+        return RecordPosition(self.sequence)
 
     @property
     def sub(self) -> int:

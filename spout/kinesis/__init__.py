@@ -81,6 +81,10 @@ class Unavailable(KinesisError):
     """A temporary fault: a 5xx status, a broken connection, a timeout."""
 
 
+class UnreadableAnswerError(Unavailable):
+    """An answer came, and is not one of Kinesis: the message says which call, and what of it is wrong."""
+
+
 def locate_error(error: KinesisError, stream: str, shard: str, position: object) -> KinesisError:
     """Return an error of a read with the place of the read in its text."""
     return type(error)(f"stream {stream!r}, shard {shard}, position {position}: {error}")

@@ -20,6 +20,7 @@ from kinesis_trident.spout.kinesis import (
     StreamMissingError,
     ThrottledError,
     Unavailable,
+    UnreadableAnswerError,
 )
 from kinesis_trident.spout.kinesis.remedies import is_of_the_clock
 
@@ -151,7 +152,7 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
     ((OSError,), Unavailable, "the connection broke or timed out: check the network"),
     (
         (ParserError, ResponseParserError, TypeError),
-        Unavailable,
+        UnreadableAnswerError,
         "check that the endpoint is a Kinesis endpoint",
     ),
 )

@@ -75,6 +75,7 @@ class BatchPlanner:
             kinesis,
             layout,
             deaggregate=options.deaggregate,
+            readable_within=options.read_timeout,
             wall=around.now,
             clock=around.steady,
             executor=around.executor,

@@ -8,10 +8,20 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.data_loss import DataLossLog, describe_recreated, recreated_error
 from kinesis_trident.spout.errors import StreamChangedError
-from kinesis_trident.spout.kinesis import AfterShard, Kinesis, Shard, Since, StreamInfo
+from kinesis_trident.spout.kinesis import (
+    AfterShard,
+    Kinesis,
+    KinesisError,
+    Shard,
+    ShardMissingError,
+    Since,
+    StreamInfo,
+    StreamMissingError,
+)
 from kinesis_trident.spout.planner.offsets import name_shards_in_home
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.filling import find_digits
+from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.shard_rules import bound_time, check_still_there, describe_streams
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -23,6 +33,7 @@ class Streams:
 
     Attributes:
         infos: the last descriptions of the streams by name.
+        firsts: the first sequence numbers of shards by name, where the listing has them.
         digits: how many digits the service fills sequence numbers up to, by stream, where that was listed.
     """
 
@@ -33,6 +44,7 @@ class Streams:
         self._layout = layout
         self.infos = dict(infos)
         self.digits: dict[str, int] = {}
+        self.firsts: dict[str, RecordPosition] = {}
         self._described = described
 
     @property
@@ -94,7 +106,19 @@ class Streams:
 
         listed = self._kinesis.list_shards(stream, since)
         self.digits[stream] = max(map(find_digits, listed), default=self.digits.get(stream, 0))
+        self.firsts |= {named(shard.id): shard.sequences[0] for shard in listed if shard.sequences}
         return [Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed) for shard in listed]
+
+    def has_shard(self, shard: str) -> bool:
+        """Return whether a shard, by name, can be read, whatever a listing says; also if that is not known now."""
+        key = self._layout.key_of(shard)
+        try:
+            self._kinesis.iterator(key.stream, key.shard, str(TRIM_HORIZON))
+        except (ShardMissingError, StreamMissingError):
+            return False
+        except KinesisError:
+            return True
+        return True
 
 
 class RecreatedStreams:

@@ -216,9 +216,7 @@ class TurnReader:
             if not self._recreation.explains(error, turn):
                 if not is_gone(self._kinesis, key.stream, key.shard, error):
                     raise
-                log.warning(
-                    "stream %r: shard %s is past retention and no longer listed", key.stream, key.shard
-                )
+                log.warning("stream %r: shard %s is no longer listed", key.stream, key.shard)
             self._source.gone.add(turn.shard)
         return self._read(turn)
 

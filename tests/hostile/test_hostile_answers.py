@@ -19,6 +19,7 @@ from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.answers import server_time
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.tracker.records import RecordPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SHARD = {
@@ -49,7 +50,7 @@ def listed(kinesis: BotoKinesis) -> None:
     for shard in kinesis.list_shards("orders"):
         assert shard.id
         assert shard.sequences is not None
-        assert all(isinstance(one, int | None) for one in shard.sequences)
+        assert all(isinstance(one, RecordPosition | None) for one in shard.sequences)
 
 
 CALLS: dict[str, tuple[Call, list[bytes]]] = {

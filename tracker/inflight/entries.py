@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kinesis_trident.tracker.position_keys import NO_KEYS, Keys
 from kinesis_trident.tracker.records import Noted, Place, Places, RecordPosition, Run
 from kinesis_trident.tracker.retry import Fate, State
 
@@ -25,7 +26,7 @@ class Rows(msgspec.Struct, frozen=True, eq=False, gc=False):
     positions: Positions
     base: int
     txid: int = 0
-    keys: Any = None
+    keys: Keys = NO_KEYS
 
     def position(self, row: int) -> RecordPosition:
         """Return the position of a row."""

@@ -28,7 +28,7 @@ from kinesis_trident.spout.kinesis.remedies import RequestClock
 from kinesis_trident.spout.kinesis.wire.connections import Connections
 from kinesis_trident.spout.kinesis.wire.endpoints import CallTargets
 from kinesis_trident.spout.kinesis.wire.http_answers import HttpAnswer
-from kinesis_trident.spout.kinesis.wire.signing import Keys
+from kinesis_trident.spout.kinesis.wire.signing import AccessKeys
 from kinesis_trident.spout.patience import Deadline
 
 _BUFFERS = 2
@@ -107,7 +107,7 @@ class KinesisCalls:
         if self._credentials is None:
             raise NoCredentialsError
         found = self._credentials.get_frozen_credentials()
-        keys = Keys(found.access_key or "", found.secret_key or "", found.token)
+        keys = AccessKeys(found.access_key or "", found.secret_key or "", found.token)
         target = self._targets.find(call, arguments)
         sent = _encode(arguments) if body is None else body
         headers = target.headers + target.signer.sign(keys, self._clock.now(), sent)

@@ -16,7 +16,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 _TOKEN = "x-amz-security-token"
 
 
-class Keys(NamedTuple):
+class AccessKeys(NamedTuple):
     """An access key, with the token of a session if it has one."""
 
     access: str
@@ -44,7 +44,7 @@ class Signer:
         # Threads replace it as a whole.
         self._key: tuple[str, str, bytes] = ("", "", b"")
 
-    def sign(self, keys: Keys, at: datetime, body: bytes) -> str:
+    def sign(self, keys: AccessKeys, at: datetime, body: bytes) -> str:
         """Return the headers that sign a request, each with its end of line.
 
         Args:

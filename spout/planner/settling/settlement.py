@@ -36,11 +36,9 @@ from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.inflight.turns import Buried
-from kinesis_trident.tracker.position_keys import unpack
+from kinesis_trident.tracker.position_keys import NO_KEYS, unpack
 from kinesis_trident.tracker.records import Noted, Place, RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
-
-_NO_KEYS = unpack()
 
 _FEW_SHARDS = 500
 """The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
@@ -215,7 +213,7 @@ def _settle_records(
     """Settle the records of a turn; return the exhausted runs that it has dealt with."""
     # The `ackMode` that the records were read with decides whether they are done with their batch.
     is_given = rules.timeout is not None and bool(pin.positions)
-    keys = unpack(*pin.positions) if is_given else _NO_KEYS
+    keys = unpack(*pin.positions) if is_given else NO_KEYS
     deadline, row = turn.now + (rules.timeout or 0), 0
 
     def give(entry: Entry, served: int, through: Place) -> None:

@@ -30,23 +30,31 @@ def start_lineage(
     return mark_drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
 
 
-def merge_listing(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
-    """Return the lineage after a full listing: new shards start at TRIM_HORIZON, removed ones are forgotten.
+def merge_listing(
+    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON
+) -> dict[str, ShardLineage]:
+    """Return the lineage after a full listing: new shards as `add_new_shards` adds them, removed ones are forgotten.
 
     A shard missing from the listing is forgotten even if it was not drained: nothing is left to read.
     """
     names = {shard.id for shard in listed}
-    return {shard: node for shard, node in add_new_shards(lineage, listed).items() if shard in names}
+    return {shard: node for shard, node in add_new_shards(lineage, listed, start).items() if shard in names}
 
 
-def add_new_shards(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+def add_new_shards(
+    lineage: Lineage, listed: Sequence[Shard], start: Position = TRIM_HORIZON
+) -> dict[str, ShardLineage]:
     """Return the lineage after a listing of new shards: they start at TRIM_HORIZON, and their parents are closed.
 
-    The listing may name known shards too, for a server that has no filter.
+    The listing may name known shards too, for a server that has no filter. `start`: of those whose ancestors are all
+    unknown.
     """
-    behind = ancestors({shard.id: shard.parents for shard in listed}, lineage)
+    parents = {shard.id: shard.parents for shard in listed}
+    behind = ancestors(parents, lineage)
     new = {
-        shard.id: _make_lineage(shard, TRIM_HORIZON)
+        shard.id: _make_lineage(
+            shard, start if ancestors(parents, [shard.id]).isdisjoint(lineage) else TRIM_HORIZON
+        )
         for shard in listed
         if shard.id not in lineage and shard.id not in behind
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -14,6 +15,7 @@ from kinesis_trident.spout.data_loss import (
     describe_expired_unread,
     describe_gone_unread,
     describe_unlisted,
+    may_have_expired,
 )
 from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
 from kinesis_trident.spout.options.source import SourceOptions
@@ -38,6 +40,12 @@ from kinesis_trident.spout.positions import (
     TrimHorizon,
 )
 from kinesis_trident.spout.shard_rules import find_known
+from kinesis_trident.tracker.records import RecordPosition
+
+log = logging.getLogger(__name__)
+
+_LATE_MS = 300_000
+"""Milliseconds after the first listing within which a shard without a known parent was there before it."""
 
 
 class LineageKeeper:
@@ -74,7 +82,8 @@ class LineageKeeper:
         """List the shards created since the newest known one."""
         lineage = dict(shards.lineage)
         for stream, known in self._iterate_active(shards.lineage):
-            lineage |= add_new_shards(known, self._streams.list_new_shards(stream, known))
+            listed = self._streams.list_new_shards(stream, known)
+            lineage |= add_new_shards(known, listed, self._start_of_new(stream, known, shards.lineage))
         return self._put(lineage, shards.lineage)
 
     def list_all(self, shards: Shards) -> Lineage:
@@ -85,8 +94,10 @@ class LineageKeeper:
         """
         before, lineage = shards.lineage, dict(shards.lineage)
         for stream, known in self._iterate_active(before):
+            listed = self._streams.list_shards(stream)
+            found = merge_listing(known, listed, self._start_of_new(stream, known, before))
             lineage = {shard: node for shard, node in lineage.items() if shard not in known}
-            lineage |= merge_listing(known, self._streams.list_shards(stream))
+            lineage |= found | self._find_unlisted(known, found)
         for shard in before.keys() - lineage.keys():
             info = self._streams.info_of(shard)
             if before[shard].state != "drained" and info is not None:
@@ -95,8 +106,35 @@ class LineageKeeper:
                 self._losses.report(
                     describe_gone_unread(info, name, state.position, state.checkpoint),
                     f"{shard} {state.position}",
+                    expired=may_have_expired(info),
                 )
         return self._put(lineage, before)
+
+    def _find_unlisted(self, known: Lineage, found: Lineage) -> dict[str, ShardLineage]:
+        """Return the shards that a listing lacks and that are there: a listing may be older than the stream."""
+        missing = [shard for shard in known.keys() - found.keys() if known[shard].state != "drained"]
+        kept = {shard: known[shard] for shard in sorted(missing) if self._streams.has_shard(shard)}
+        if kept:
+            log.info("a listing lacks %s, which can be read: it is not taken for the end", ", ".join(kept))
+        return kept
+
+    def _start_of_new(self, stream: str, known: Lineage, lineage: Lineage) -> Position:
+        """Return where a shard begins of which no parent is known.
+
+        Reshards make shards of known parents. One that comes without, soon after the start, was there before, and the
+        first listing lacked it: so it begins where the start was.
+        """
+        first = min((node.listed for node in known.values() if node.listed), default=0)
+        info, created = self._streams.infos[stream], self._streams.created[stream]
+        if not first or info.server_time - first > _LATE_MS or self._is_again(lineage, stream, created):
+            return TRIM_HORIZON
+        start = self._store.streams.start(stream, created)
+        spec = PositionSpec.parse(self._options.starting_position)
+
+        def latest() -> Position:
+            return AtTimestamp(start.timestamp) if start is not None else TRIM_HORIZON
+
+        return spec.find_common(stream, latest) or TRIM_HORIZON
 
     def find_known_until(self, shard: str, shards: Shards) -> int:
         """Return the time up to which no record of a shard was lost, as `find_known`; 0 if its loss was reported."""
@@ -134,6 +172,7 @@ class LineageKeeper:
             and shard not in self._there
             and find_known(state.position, state.checkpoint, 0) == 0
             and self._streams.info_of(shard) is not None
+            and not self._is_at_beginning(shard, state.position.record)
         }
         for shard, there in sorted(self._streams.check_still_there(ask).items()):
             info = self._streams.info_of(shard)
@@ -142,8 +181,17 @@ class LineageKeeper:
             if not there:
                 position = shards.states[shard].position
                 name = self._store.layout.key_of(shard).shard
-                self._losses.report(describe_expired_start(info, name, position), f"{shard} {position}")
+                self._losses.report(
+                    describe_expired_start(info, name, position),
+                    f"{shard} {position}",
+                    expired=may_have_expired(info),
+                )
             self._there[shard] = info.server_time
+
+    def _is_at_beginning(self, shard: str, record: RecordPosition) -> bool:
+        """Return whether nothing can be missing before a record: no record has the number at which a shard begins."""
+        info, first = self._streams.info_of(shard), self._streams.firsts.get(shard)
+        return info is not None and not may_have_expired(info) and first is not None and record.whole <= first
 
     def adopt(self, lineage: Lineage, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
         """Return the lineage to continue from an offset alone: its positions, and its streams' creation times."""
@@ -183,10 +231,13 @@ class LineageKeeper:
         key = self._store.layout.key_of(shard)
         return key.stream, key.created
 
+    def _is_again(self, lineage: Lineage, stream: str, created: int) -> bool:
+        """Return whether another stream of this name was read before: everything in a recreated one is new."""
+        return any(name == stream and at != created for name, at in map(self._stream_of, lineage))
+
     def _first(self, known: Lineage, stream: str, created: int) -> Lineage:
         """Return the lineage of a stream that was never read; `known`: that of the others."""
-        # Everything in a recreated stream is new.
-        again = any(self._store.layout.key_of(shard).stream == stream for shard in known)
+        again = self._is_again(known, stream, created)
         spec = PositionSpec.parse(str(TRIM_HORIZON) if again else self._options.starting_position)
         info = self._streams.infos[stream]
 

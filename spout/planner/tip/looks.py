@@ -63,7 +63,7 @@ class Look:
         refused: since when looks at the shard are refused, by the same clock; None if the last one was answered.
         anew: since when each of them was.
         before: `refused` of those before, how long each of them was refused, and when one was answered.
-        why: it was refused: `throttled` or `unavailable`.
+        why: it was refused: `throttled` or `unavailable`; `said` is the text of the last refusal.
         following: behind the last record of that answer.
     """
 
@@ -77,6 +77,7 @@ class Look:
     anew: int = 0
     before: tuple[int, int, int] | None = None
     why: str = ""
+    said: str = ""
     following: ShardCursor | None = None
 
     @property
@@ -98,16 +99,16 @@ class Look:
         """Return `before` of a look that is answered now, or of one at a position that somebody has moved on to."""
         return self.before if self.refused is None else (self.refused, now - self.anew, now)
 
-    def refuse(self, why: str, now: int) -> Look:
+    def refuse(self, why: str, now: int, said: str = "") -> Look:
         """Return this look, which is refused now."""
         if self.refused is not None:
-            return replace(self, more=None, why=why)
+            return replace(self, more=None, why=why, said=said)
         since = now
         if self.before is not None:
             first, lasted, answered = self.before
             if lasted >= LONG_MS and now - answered < min(lasted, BREAK_MS):
                 since = first
-        return replace(self, more=None, refused=since, anew=now, why=why)
+        return replace(self, more=None, refused=since, anew=now, why=why, said=said)
 
 
 def forget_request(page: Page, limit: int) -> Page:

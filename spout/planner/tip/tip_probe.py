@@ -23,6 +23,7 @@ from kinesis_trident.spout.kinesis import (
     Page,
     ThrottledError,
     Unavailable,
+    UnreadableAnswerError,
     locate_error,
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
@@ -63,6 +64,7 @@ class TipProbe:
         layout: resolves the names of the shards.
         patience: seconds after which a look at many shards stops, if it found anything.
         deaggregate: whether the reader splits aggregates.
+        readable_within: seconds for which answers that cannot be read are taken for a passing fault.
         wall: epoch milliseconds, for a server that does not report the time.
         clock: seconds that never step back, of the budgets and the patience.
         executor: reads ahead, and is shut down at the end; None for threads of its own.
@@ -80,6 +82,7 @@ class TipProbe:
         *,
         patience: float = 0.25,
         deaggregate: bool = True,
+        readable_within: float = 120.0,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
         clock: Callable[[], float] = time.monotonic,
         executor: Executor | None = None,
@@ -88,6 +91,7 @@ class TipProbe:
         self._layout = layout
         self._patience = patience
         self._deaggregate = deaggregate
+        self._readable_within = readable_within
         self._wall = wall
         self._clock = clock
         self._executor = executor or ThreadPoolExecutor(_THREADS, thread_name_prefix="probe")
@@ -216,15 +220,21 @@ class TipProbe:
         except IteratorExpiredError:
             look = replace(look, cursor=ShardCursor(position))
         except (ThrottledError, Unavailable) as error:
-            return self._refuse(look, error)
+            return self._refuse(shard, look, error)
         try:
             return (yield from self._walk(shard, question, look))
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
-            return self._refuse(look, error)
+            return self._refuse(shard, look, error)
 
-    def _refuse(self, look: Look, error: Exception) -> Look:
+    def _refuse(self, shard: str, look: Look, error: KinesisError) -> Look:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
-        return look.refuse(why, self._wall())
+        refused, now = look.refuse(why, self._wall(), str(error)), self._wall()
+        lasted = (now - (refused.refused or now)) / 1000
+        if isinstance(error, UnreadableAnswerError) and lasted >= self._readable_within:
+            key = self._layout.key_of(shard)
+            msg = f"no answer could be read for {lasted:.0f} s: {error}"
+            raise locate_error(KinesisError(msg), key.stream, key.shard, look.position) from error
+        return refused
 
     def _walk(self, shard: str, question: Question, look: Look) -> _Looking:
         key = self._layout.key_of(shard)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
+from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
@@ -129,8 +130,9 @@ class LifeLog:
             del self._say_again_at[shard]
         for why, shards in begun.items():
             seconds = (now - min(self._refused_since[shard] for shard in shards)) / 1000
-            what = "throttles the reads" if why == "throttled" else "does not answer the reads"
-            log.warning("%s: Kinesis %s, for %.0f s now", self._names(shards), what, seconds)
+            what = "Kinesis throttles the reads" if why == "throttled" else "the reads fail"
+            said = "" if why == "throttled" else f": {make_visible(shorten(looks[shards[0]].said, 500))}"
+            log.warning("%s: %s, for %.0f s now%s", self._names(shards), what, seconds, said)
         if ended:
             log.info("%s: Kinesis answers again after %.0f s", self._names(ended), longest / 1000)
 
