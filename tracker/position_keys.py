@@ -193,9 +193,9 @@ class KeyPositions(Sequence[RecordPosition]):
     def __getitem__(self, index: int | slice) -> RecordPosition | KeyPositions:
         if isinstance(index, slice):
             return KeyPositions(self._keys[index])
-        key: bytes = self._keys.array[index]
-        number = key[:-_SUB].lstrip(b"0").decode() or "0"
-        return RecordPosition(number.zfill(self._keys.digits), int(key[-_SUB:]) - 1)
+        key = self._keys.array[index].decode()
+        text, sub = key[:-_SUB].lstrip("0").zfill(self._keys.digits or 1), int(key[-_SUB:]) - 1
+        return RecordPosition.parse(text if sub < 0 else f"{text}:{sub}")
 
 
 def _unpack_one(text: str) -> Keys:

@@ -46,6 +46,7 @@ class _Width:
 
 _WIDTHS = {digits: _Width(digits) for digits in range(1, 130)}
 _COUNTS = [chr(digits) for digits in range(130)]
+_SUB_DIGITS = 10
 _new: Callable[..., RecordPosition] = tuple.__new__
 
 
@@ -56,7 +57,7 @@ class RecordPosition(tuple[str, _Width]):
     it up with. Positions that differ only in such zeros are equal.
 
     Its parts are a text that compares as the position does (the number of digits as a character, the digits without
-    leading zeros, and a sub-sequence number of ten digits behind a colon), and the width of the service's text.
+    leading zeros, and both of the sub-sequence number behind a colon), and the width of the service's text.
 
     Args:
         sequence: the Kinesis sequence number of up to 129 digits: its text, or an integer, which has no zeros.
@@ -71,7 +72,7 @@ class RecordPosition(tuple[str, _Width]):
     def __new__(cls, sequence: str | int, sub: int = -1) -> RecordPosition:
         """Create the position."""
         text = sequence if isinstance(sequence, str) else str(sequence)
-        return cls.parse(text) if sub < 0 else cls.parse(f"{text}:{sub}")
+        return cls.parse(text if sub < 0 else f"{text}:{sub}")
 
     @classmethod
     def parse(cls, text: str) -> RecordPosition:
@@ -82,13 +83,17 @@ class RecordPosition(tuple[str, _Width]):
         """
         digits, _, sub = text.partition(":") if ":" in text else (text, "", "")
         width = _WIDTHS.get(len(digits))
-        if width is None or not digits.encode().isdigit() or (sub and not sub.encode().isdigit()):
+        if width is None or not (digits + sub).encode().isdigit() or len(sub) > _SUB_DIGITS:
             msg = f"{text[:200]!r} is not a sequence number of up to 129 digits, or one with a sub-sequence number"
             raise ValueError(msg)
         if digits[0] == "0":
             digits = digits.lstrip("0") or "0"
         order = _COUNTS[len(digits)] + digits
-        return _new(cls, (f"{order}:{sub.zfill(10)}" if sub else order, width))
+        if sub:
+            if sub[0] == "0":
+                sub = sub.lstrip("0") or "0"
+            order += ":" + _COUNTS[len(sub)] + sub
+        return _new(cls, (order, width))
 
     @classmethod
     def parse_all(cls, texts: Sequence[str]) -> list[RecordPosition]:
@@ -119,7 +124,7 @@ class RecordPosition(tuple[str, _Width]):
     def sub(self) -> int:
         """The index within a KPL aggregate, -1 for a record that is not aggregated."""
         digits = self[0][1:].partition(":")[2]
-        return int(digits) if digits else -1
+        return int(digits[1:]) if digits else -1
 
     @property
     def number(self) -> int:
@@ -129,7 +134,7 @@ class RecordPosition(tuple[str, _Width]):
     def __str__(self) -> str:
         sequence, _, sub = self[0][1:].partition(":")
         text = sequence.zfill(self[1].digits)
-        return f"{text}:{sub.lstrip('0') or 0}" if sub else text
+        return f"{text}:{sub[1:]}" if sub else text
 
     def __repr__(self) -> str:
         return f"RecordPosition({str(self)!r})"

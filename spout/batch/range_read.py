@@ -20,6 +20,7 @@ from kinesis_trident.spout.data_loss import (
     describe_expired_start,
     describe_gone_in_batch,
     describe_recreated,
+    may_have_expired,
 )
 from kinesis_trident.spout.errors import ExhaustedError, StreamRecreatedError
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
@@ -169,10 +170,9 @@ class _RangeRead:
                 return False
             if not is_gone(self._kinesis, part.stream, part.shard, error):
                 raise
-            what = describe_gone_in_batch(
-                self._kinesis.describe(part.stream), part.shard, str(pager.position), str(part.end)
-            )
-            self._losses.report(what, f"{part.stream}/{part.shard}")
+            info = self._kinesis.describe(part.stream)
+            what = describe_gone_in_batch(info, part.shard, str(pager.position), str(part.end))
+            self._losses.report(what, f"{part.stream}/{part.shard}", expired=may_have_expired(info))
             return True
 
     def _is_empty(self) -> bool:

@@ -20,7 +20,12 @@ from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
-from kinesis_trident.spout.data_loss import DataLossLog, describe_expired_unread, describe_gone_before_read
+from kinesis_trident.spout.data_loss import (
+    DataLossLog,
+    describe_expired_unread,
+    describe_gone_before_read,
+    may_have_expired,
+)
 from kinesis_trident.spout.errors import (
     ProtocolMismatchError,
     SettledBatchError,
@@ -246,10 +251,12 @@ class TurnReader:
         gone = turn.read and turn.shard in self._source.gone
         if gone:
             key = self._partition.layout.key_of(turn.shard)
-            what = self._recreation.said.get(turn.shard) or describe_gone_before_read(
-                self._kinesis.describe(key.stream), key.shard, turn.start, self._partition.txid
-            )
-            DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
+            what, expired = self._recreation.said.get(turn.shard), True
+            if what is None:
+                info = self._kinesis.describe(key.stream)
+                what = describe_gone_before_read(info, key.shard, turn.start, self._partition.txid)
+                expired = may_have_expired(info)
+            DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard, expired=expired)
         fetcher = self._source.fetcher(turn)
         served, through, missing, again, letters = self._take_up(turn, fetcher)
         fresh = (
