@@ -168,9 +168,7 @@ class DeadLetterWriter:
                     if kind is not Kind.UNREADABLE:
                         said += (Reason(_iso_ms(self._clock()), why_unreadable(data, sub)),)
                 yield DeadLetter(
-                    message_id=str(
-                        MessageId.of_record(f"{stream}/{shard}", RecordPosition(sequence, place))
-                    ),
+                    message_id=str(MessageId.of_record(f"{stream}/{shard}", RecordPosition(sequence, place))),
                     stream=stream,
                     shard_id=shard,
                     sequence_number=sequence,

@@ -254,16 +254,16 @@ def check_whole(records: pa.RecordBatch, delivered: Sequence[str], where: str) -
     if not (values_of(records.column("subSequenceNumber")) >= 0).any():
         return
     # Very many runs may be read again, and few of them from one page.
-    begin = bisect_left(delivered, position_at(records, 0).sequence, key=_sequence_in)
-    end = bisect_right(delivered, position_at(records, -1).sequence, key=_sequence_in)
+    begin = bisect_left(delivered, position_at(records, 0).whole, key=_whole_of)
+    end = bisect_right(delivered, position_at(records, -1).whole, key=_whole_of)
     plain = [text for text in delivered[begin:end] if ":" not in text]
     _, is_split = find(keys_in(records), keys_of(plain, 0))
     if is_split.any():
         _refuse(where, plain[int(is_split.argmax())], was="false", now="true")
 
 
-def _sequence_in(position: str) -> int:
-    return RecordPosition.parse(position).sequence
+def _whole_of(position: str) -> RecordPosition:
+    return RecordPosition.parse(position).whole
 
 
 def check_start(records: pa.RecordBatch, start: Position, where: str) -> None:
@@ -279,7 +279,7 @@ def check_start(records: pa.RecordBatch, start: Position, where: str) -> None:
     """
     if not isinstance(start, After | At) or start.record.sub < 0 or not records.num_rows:
         return
-    if position_at(records, 0).sequence != start.record.sequence:
+    if position_at(records, 0).whole != start.record.whole:
         return
     last = position_at(deaggregate_page(records.slice(0, 1)), -1)
     if last > start.record or (last == start.record and isinstance(start, At)):
