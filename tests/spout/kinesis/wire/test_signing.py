@@ -16,7 +16,7 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis.wire.endpoints import CallTargets
-from kinesis_trident.spout.kinesis.wire.signing import Keys
+from kinesis_trident.spout.kinesis.wire.signing import AccessKeys
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 CONSUMER = f"{ARN}/consumer/app:1"
@@ -51,12 +51,12 @@ def sent_with(lines: str) -> dict[str, str]:
 @given(
     st.sampled_from(FOUND),
     st.sampled_from(["GetRecords", "PutRecords", "ListShards"]),
-    st.builds(Keys, TEXTS, TEXTS, st.none() | TEXTS | st.just(" a  b\t")),
+    st.builds(AccessKeys, TEXTS, TEXTS, st.none() | TEXTS | st.just(" a  b\t")),
     TIMES,
     st.binary(max_size=200),
 )
 def test_a_signature_is_botocores(
-    found: CallTargets, call: str, keys: Keys, at: datetime, body: bytes
+    found: CallTargets, call: str, keys: AccessKeys, at: datetime, body: bytes
 ) -> None:
     target = found.find(call, {})
     ours = sent_with(target.signer.sign(keys, at.replace(tzinfo=UTC), body))
@@ -76,15 +76,15 @@ def test_a_signature_is_botocores(
 def test_the_key_of_a_day_ends_with_it_and_with_its_secret() -> None:
     signer = targets(None).find("GetRecords", {}).signer
     at = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
-    first = signer.sign(Keys("a", "s"), at, b"")
+    first = signer.sign(AccessKeys("a", "s"), at, b"")
     others = [
-        signer.sign(Keys("a", "s"), at + timedelta(seconds=1), b""),
-        signer.sign(Keys("a", "t"), at, b""),
-        signer.sign(Keys("a", "s", "token"), at, b""),
-        signer.sign(Keys("a", "s"), at, b"x"),
+        signer.sign(AccessKeys("a", "s"), at + timedelta(seconds=1), b""),
+        signer.sign(AccessKeys("a", "t"), at, b""),
+        signer.sign(AccessKeys("a", "s", "token"), at, b""),
+        signer.sign(AccessKeys("a", "s"), at, b"x"),
     ]
     assert len({first, *others}) == 5
-    assert signer.sign(Keys("a", "s"), at, b"") == first
+    assert signer.sign(AccessKeys("a", "s"), at, b"") == first
 
 
 def would_send(url: str | None, call: str, arguments: dict[str, Any], **more: Any) -> Any:
