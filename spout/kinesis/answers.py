@@ -5,6 +5,7 @@ Any endpoint may answer: another service, a proxy, a login page. What a refusal 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -32,7 +33,8 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 _HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
-_Second = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
+_LAST_SECOND = 253_402_300_799
+_Second = Annotated[float, msgspec.Meta(ge=0, le=_LAST_SECOND)]
 """Seconds since 1970, to the end of the year 9999."""
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -70,6 +72,11 @@ class ListedShard(msgspec.Struct, rename="pascal"):
     adjacent_parent_shard_id: _NameOrNone | None = None
     hash_key_range: _HashKeys | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether it has its last sequence number."""
+        return self.sequence_number_range.ending_sequence_number is not None
+
 
 class _Listing(msgspec.Struct, rename="pascal"):
     shards: list[ListedShard]
@@ -91,6 +98,12 @@ class _DescribedConsumer(msgspec.Struct, rename="pascal"):
 
 T = TypeVar("T")
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape of JSON; half of a surrogate pair alone, which is no text, is its group."""
+
 _described = msgspec.json.Decoder(_Described)
 _listing = msgspec.json.Decoder(_Listing)
 _iterator = msgspec.json.Decoder(_Iterator)
@@ -108,6 +121,21 @@ def read_body(call: str, read: Callable[[], T], body: bytes | memoryview) -> T:
     except UNREADABLE as error:
         msg = f"the answer to {call} cannot be read ({len(body)} bytes): {make_reason(str(error))}"
         raise ResponseParserError(msg) from error
+
+
+def replace_half_pairs(body: bytes) -> bytes:
+    """Return JSON with U+FFFD in place of each half of a surrogate pair: UTF-8 has none."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Half a pair in any member, known or not, is no text for the decoder.
+        return decoder.decode(replace_half_pairs(bytes(body)))
 
 
 def server_time(headers: Mapping[str, str]) -> int | None:
@@ -152,10 +180,13 @@ def stream_of(body: bytes | memoryview, server_time: int) -> StreamInfo:
     Raises:
         msgspec.ValidationError: it is no such answer; also the others.
     """
-    found = _described.decode(body).stream_description_summary
+    found = _decode(_described, body).stream_description_summary
     created, largest = found.stream_creation_timestamp, found.max_record_size_in_ki_b
     if isinstance(created, datetime):
         created = created.timestamp()
+        if not 0 <= created <= _LAST_SECOND:
+            msg = f"StreamCreationTimestamp: {created:.0f} s are not within the years 1970 to 9999"
+            raise msgspec.ValidationError(msg)
     return StreamInfo(
         name=found.stream_name,
         arn=found.stream_arn,
@@ -173,34 +204,52 @@ def shards_of(body: bytes | memoryview, tokens: Set[str]) -> tuple[Sequence[List
 
     `tokens`: of the pages before, none of which may come again: the listing would never end.
     """
-    found = _listing.decode(body)
+    found = _decode(_listing, body)
     if found.next_token is not None and found.next_token in tokens:
         msg = f"NextToken {found.next_token[:40]!r} has come before"
         raise msgspec.ValidationError(msg)
     return found.shards, found.next_token or None
 
 
-def refuse_circles(listed: Sequence[ListedShard]) -> None:
-    """Check a whole listing: a shard that is read after itself would never be read.
+def check_listing(listed: Sequence[ListedShard]) -> list[ListedShard]:
+    """Return the shards of a whole listing, each once; one that is closed meanwhile may be there as both.
 
     Raises:
-        ResponseParserError: a shard is among its own ancestors.
+        ResponseParserError: a shard is there twice and differs, or is among its own ancestors: it would be read after
+            itself, which is never.
     """
+    shards: dict[str, ListedShard] = {}
+    for one in listed:
+        known = shards.setdefault(one.shard_id, one)
+        if known != one:
+            # It was closed while the pages of the listing were asked for.
+            closed = one if one.is_closed else known
+            if _without_end(known) != _without_end(one) or one.is_closed == known.is_closed:
+                msg = f"ShardId: {one.shard_id} is listed twice, and not alike"
+                raise _unreadable_error(msg)
+            shards[one.shard_id] = closed
     parents = {
-        one.shard_id: [*filter(None, (one.parent_shard_id, one.adjacent_parent_shard_id))] for one in listed
+        one.shard_id: [*filter(None, (one.parent_shard_id, one.adjacent_parent_shard_id))]
+        for one in shards.values()
     }
     try:
         TopologicalSorter(parents).prepare()
     except CycleError as error:
-        msg = f"shard {error.args[1][0]} is among its own ancestors"
+        msg = f"ParentShardId: shard {error.args[1][0]} is among its own ancestors"
         raise _unreadable_error(msg) from error
+    return [*shards.values()]
+
+
+def _without_end(shard: ListedShard) -> ListedShard:
+    numbers = msgspec.structs.replace(shard.sequence_number_range, ending_sequence_number=None)
+    return msgspec.structs.replace(shard, sequence_number_range=numbers)
 
 
 def open_shards_of(listed: Sequence[ListedShard]) -> list[tuple[int, str]]:
     """Return the last hash key and the id of each open shard, in the order of the hash keys."""
     found = []
     for one in listed:
-        if one.sequence_number_range.ending_sequence_number is None:
+        if not one.is_closed:
             if one.hash_key_range is None:
                 msg = f"shard {one.shard_id} has no HashKeyRange"
                 raise _unreadable_error(msg)
@@ -224,14 +273,14 @@ def shard_of(found: ListedShard) -> Shard:
 
 def iterator_of(body: bytes | memoryview) -> str:
     """Return the iterator of a GetShardIterator answer."""
-    return _iterator.decode(body).shard_iterator
+    return _decode(_iterator, body).shard_iterator
 
 
 def consumer_of(body: bytes | memoryview) -> Consumer:
     """Return the consumer of a DescribeStreamConsumer answer."""
-    found = _consumer.decode(body).consumer_description
+    found = _decode(_consumer, body).consumer_description
     return Consumer(found.consumer_arn, found.consumer_status)
 
 
 def _unreadable_error(why: object) -> ResponseParserError:
-    return ResponseParserError(f"the answer cannot be read: {shorten(str(why))}")
+    return ResponseParserError(f"the answer to ListShards cannot be read: {shorten(str(why))}")

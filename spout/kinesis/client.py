@@ -34,10 +34,10 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.answers import (
     ListedShard,
+    check_listing,
     consumer_of,
     iterator_of,
     open_shards_of,
-    refuse_circles,
     server_time,
     shard_of,
     shards_of,
@@ -225,8 +225,7 @@ class BotoKinesis:
             tokens.update([token] if token else [])
             # The token identifies the stream; Kinesis refuses both together.
             page = {"NextToken": token} if token else {}
-        self._check(stream, refuse_circles, shards)
-        return shards
+        return self._check(stream, check_listing, shards)
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record.

@@ -116,7 +116,8 @@ class EventStream:
             raise
         except Exception as error:
             # botocore verifies checksums, and otherwise trusts what is in a message.
-            msg = f"{self._what} in {self._where}: a message cannot be read: {make_reason(repr(error))}"
+            why = make_reason(repr(error))
+            msg = f"{self._what} in {self._where}: a message of SubscribeToShard cannot be read: {why}"
             raise Unavailable(msg) from error
 
     def _page(self, message: Any) -> Page | None:
@@ -129,7 +130,7 @@ class EventStream:
             return page_of_event(message.payload, self._answered)
         except msgspec.MsgspecError as error:
             size, why = len(message.payload), make_reason(str(error))
-            msg = f"{self._what} in {self._where}: an event cannot be read ({size} bytes): {why}"
+            msg = f"{self._what} in {self._where}: an event of SubscribeToShard cannot be read ({size} bytes): {why}"
             raise Unavailable(msg) from error
 
 

@@ -28,7 +28,12 @@ SHARD = {
     "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": str(2**128 - 1)},
     "SequenceNumberRange": {"StartingSequenceNumber": str(10**55), "EndingSequenceNumber": str(10**55 + 9)},
 }
-OPEN = {**SHARD, "SequenceNumberRange": {"StartingSequenceNumber": "7"}, "AdjacentParentShardId": "s-2"}
+OPEN = {
+    **SHARD,
+    "ShardId": "shardId-000000000002",
+    "SequenceNumberRange": {"StartingSequenceNumber": "7"},
+    "AdjacentParentShardId": "s-2",
+}
 REFUSALS = [
     b'{"__type":"ResourceNotFoundException","message":"Stream orders under account 1 not found."}',
     b'{"__type":"com.amazonaws.kinesis#ProvisionedThroughputExceededException","Message":"Rate exceeded"}',

@@ -2,7 +2,8 @@
 
 The answers are drawn from the shapes of the installed botocore: what AWS adds to its API is drawn as soon as it is in
 there. Members that are optional are left out, unknown ones are added, and values are unusual; in a record all members
-may have values of other types, too.
+may have values of other types, too. Answers outside of the model have members and elements that are doubled, missing,
+of wrong types, in a wrong order, huge, or empty.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import pytest
 from botocore.model import Shape, StringShape, StructureShape
 from botocore.parsers import ResponseParserError
 from botocore.session import get_session
@@ -21,18 +23,35 @@ from hostility import ODD_TEXTS, hostile
 from hypothesis import given, strategies as st
 from test_hostile_events import EVENT, Parts, frame
 
+from kinesis_trident.spout.data_loss import describe_gone_unread, describe_recreated
 from kinesis_trident.spout.kinesis import KinesisError, Page, Shard, Unavailable
-from kinesis_trident.spout.kinesis.answers import read_body, refuse_circles, shard_of, shards_of, stream_of
+from kinesis_trident.spout.kinesis.answers import (
+    ListedShard,
+    check_listing,
+    iterator_of,
+    open_shards_of,
+    read_body,
+    shard_of,
+    shards_of,
+    stream_of,
+)
 from kinesis_trident.spout.kinesis.event_stream import EventStream
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import unreadable_in
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.lineage import find_readable, mark_drained, start_lineage
+from kinesis_trident.spout.options.starting_position import PositionSpec
+from kinesis_trident.spout.planner.shards.lineage import (
+    find_readable,
+    mark_drained,
+    positions_of,
+    start_lineage,
+)
 from kinesis_trident.spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.spout.testing import FakeTime
+from kinesis_trident.tracker.records import RecordPosition
 
 SHARD = "shardId-000000000000"
 NOW = 1_700_000_000.0
@@ -226,7 +245,11 @@ def test_subscribe_to_shard(drawn: tuple[list[dict[str, Any]], bool]) -> None:
             found += page.records.column("sequenceNumber").to_pylist()
             assert page.next_iterator is None or int(page.next_iterator) >= 0
     except KinesisError as error:
-        check(error, "the subscription to shard s in us-east-1: an event cannot be read", may_be=not rise)
+        check(
+            error,
+            "the subscription to shard s in us-east-1: an event of SubscribeToShard cannot be read",
+            may_be=not rise,
+        )
         return
     assert found == positions(read)
 
@@ -246,12 +269,13 @@ def test_list_shards(answer: dict[str, Any], related: bool) -> None:
     try:
         body = json.dumps(answer).encode()
         listed, _ = read_body("ListShards", lambda: shards_of(body, set()), body)
-        refuse_circles(listed)
+        listed = check_listing(listed)
     except ResponseParserError as error:
-        check(error, "cannot be read", may_be="own ancestors" in str(error) or "Shards" not in answer)
+        may_be = "own ancestors" in str(error) or "listed twice" in str(error) or "Shards" not in answer
+        check(error, "cannot be read", may_be=may_be)
         return
     found = [shard_of(one) for one in listed]
-    assert [shard.id for shard in found] == [shard["ShardId"] for shard in shards]
+    assert [shard.id for shard in found] == [*dict.fromkeys(shard["ShardId"] for shard in shards)]
     lineage = start_lineage(found, TRIM_HORIZON)
     while left := find_readable(lineage, "parentFirst"):
         lineage = mark_drained(lineage, left)
@@ -271,6 +295,168 @@ def test_describe_stream_summary(answer: dict[str, Any]) -> None:
         return
     assert (found.name, found.arn) == (summary["StreamName"], summary["StreamARN"])
     assert found.is_auto == (summary.get("RecordDistributionStrategy") == "AUTO")
+
+
+def spots_in(value: Any) -> list[tuple[Any, Any]]:
+    """Return each member and element of a JSON value, as what holds it and its name or index there."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [spot for key in keys for spot in ((value, key), *spots_in(value[key]))]
+
+
+HUGE = ["0001-01-01T00:00:00+23:59", 10**400, 2**63, -1, "x" * 100_000, "9" * 5_000, [None] * 3_000]
+
+
+@st.composite
+def outside(draw: st.DrawFn, shape: Shape) -> dict[str, Any]:
+    """Draw an answer that no model allows: doubled, missing, of wrong types, in a wrong order, huge, or empty."""
+    answer: dict[str, Any] = json.loads(json.dumps(draw(values_of(shape))))
+    for _ in range(draw(st.integers(1, 3))):
+        spots = spots_in(answer)
+        if not spots:
+            break
+        held, at = spots[draw(st.integers(0, len(spots) - 1))]
+        match draw(st.sampled_from(["double", "miss", "retype", "reorder", "enlarge", "empty"])):
+            case "double" if isinstance(held, list):
+                held.insert(draw(st.integers(0, len(held))), json.loads(json.dumps(held[at])))
+            case "double" if isinstance(held[at], list):
+                held[at] = held[at] * 2
+            case "miss":
+                del held[at]
+            case "reorder" if isinstance(held[at], list):
+                held[at].reverse()
+            case "enlarge":
+                held[at] = draw(st.sampled_from(HUGE))
+            case "empty":
+                held[at] = draw(st.sampled_from([None, "", [], {}, 0]))
+            case _:
+                held[at] = draw(JSON)
+    return answer
+
+
+def check_named(error: Exception, call: str, *fields: str) -> None:
+    """Check that an error says which call was answered so, and which field is wrong."""
+    said = str(error)
+    assert call in said, said
+    assert any(field in said for field in fields), said
+    assert len(said) < 3_000, said
+
+
+@hostile
+@given(outside(output_of("GetRecords")))
+def test_get_records_outside_of_the_model(answer: dict[str, Any]) -> None:
+    """What can be told apart is a row or a letter, in order; anything else is an error."""
+    body = json.dumps(answer).encode()
+    try:
+        page = page_in(body)
+    except ResponseParserError as error:
+        check_named(error, "GetRecords", *output_of("GetRecords").members, "SequenceNumber")  # type: ignore[attr-defined]
+        return
+    page.records.validate(full=True)
+    numbers = list(map(int, page.records.column("sequenceNumber").to_pylist()))
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == len(answer["Records"])
+    assert page.behind_ms is None or page.behind_ms >= 0
+    rows = TurnRows("orders", SHARD, 0, 1, 1, [Segment([page.records], 1)] if numbers else [])
+    given = sum(batch.num_rows for batch in rows.record_batches())
+    assert given + sum(piece.count for piece in rows.find_unreadable()) == len(numbers)
+
+
+@hostile
+@given(outside(event()))
+def test_subscribe_to_shard_outside_of_the_model(answer: dict[str, Any]) -> None:
+    stream = EventStream(
+        Parts([frame(EVENT, json.dumps(answer).encode())]), "the subscription to shard s", "us-east-1", 5
+    )
+    try:
+        page = stream.next(5)
+    except KinesisError as error:
+        check_named(error, "SubscribeToShard", *event().members, "SequenceNumber")  # type: ignore[attr-defined]
+        return
+    assert page is not None
+    page.records.validate(full=True)
+    if page.next_iterator is not None:
+        assert RecordPosition(page.next_iterator).sequence == page.next_iterator
+
+
+@hostile
+@given(st.lists(outside(output_of("ListShards")), min_size=1, max_size=2))
+def test_list_shards_outside_of_the_model(answers: list[dict[str, Any]]) -> None:
+    """Each shard is there once, and is read some time, its parents first."""
+    listed: list[ListedShard] = []
+    fields = ("Shards", "NextToken", "ShardId", "ParentShardId", "SequenceNumberRange", "HashKeyRange")
+    try:
+        for answer in answers:
+            body = json.dumps(answer).encode()
+            listed += read_body("ListShards", lambda body=body: shards_of(body, set()), body)[0]  # type: ignore[misc]
+        found = [shard_of(one) for one in check_listing(listed)]
+        open_shards_of(check_listing(listed))
+    except ResponseParserError as error:
+        check_named(error, "ListShards", *fields)
+        return
+    assert [*dict.fromkeys(shard.id for shard in found)] == [shard.id for shard in found]
+    spec = PositionSpec.parse("TRIM_HORIZON")
+    assert list(positions_of(spec, "orders", found, lambda: TRIM_HORIZON)) == [shard.id for shard in found]
+    lineage = start_lineage(found, TRIM_HORIZON)
+    while left := find_readable(lineage, "parentFirst"):
+        lineage = mark_drained(lineage, left)
+    assert all(node.state == "drained" for node in lineage.values())
+
+
+@hostile
+@given(outside(output_of("DescribeStreamSummary")))
+def test_describe_stream_summary_outside_of_the_model(answer: dict[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    try:
+        found = read_body("DescribeStreamSummary", lambda: stream_of(body, 1_700_000_000_000), body)
+    except ResponseParserError as error:
+        summary = output_of("DescribeStreamSummary").members["StreamDescriptionSummary"]  # type: ignore[attr-defined]
+        check_named(error, "DescribeStreamSummary", "StreamDescriptionSummary", *summary.members)
+        return
+    # What is said of the stream can be said.
+    assert found.name in describe_recreated(found.name, found.created, 7, {})
+    assert describe_gone_unread(found, "s", TRIM_HORIZON, None)
+
+
+@hostile
+@given(outside(output_of("GetShardIterator")))
+def test_get_shard_iterator_outside_of_the_model(answer: dict[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    try:
+        found = read_body("GetShardIterator", lambda: iterator_of(body), body)
+    except ResponseParserError as error:
+        check_named(error, "GetShardIterator", "ShardIterator")
+        return
+    assert found == answer["ShardIterator"] != ""
+
+
+def test_a_stream_that_was_created_before_1970_is_none() -> None:
+    summary = {"StreamName": "o", "StreamARN": "a", "StreamStatus": "ACTIVE", "RetentionPeriodHours": 24}
+    body = json.dumps(
+        {"StreamDescriptionSummary": summary | {"StreamCreationTimestamp": "0001-01-01T00:00:00+23:59"}}
+    ).encode()
+    with pytest.raises(
+        ResponseParserError, match=r"DescribeStreamSummary cannot be read .*StreamCreationTimestamp"
+    ):
+        read_body("DescribeStreamSummary", lambda: stream_of(body, 7), body)
+
+
+def test_a_shard_that_is_listed_twice_is_one_shard_unless_both_differ() -> None:
+    one = {"ShardId": "a", "SequenceNumberRange": {"StartingSequenceNumber": "1"}}
+    closed = {
+        "ShardId": "a",
+        "SequenceNumberRange": {"StartingSequenceNumber": "1", "EndingSequenceNumber": "9"},
+    }
+    other = {"ShardId": "a", "SequenceNumberRange": {"StartingSequenceNumber": "2"}}
+
+    def listed(*shards: object) -> list[ListedShard]:
+        return check_listing(shards_of(json.dumps({"Shards": shards}).encode(), set())[0])
+
+    assert [shard_of(shard).closed for shard in listed(one, one)] == [False]
+    # It was closed while it was listed.
+    assert [shard_of(shard).closed for shard in listed(one, closed)] == [True]
+    assert [shard_of(shard).closed for shard in listed(closed, one)] == [True]
+    with pytest.raises(ResponseParserError, match="ListShards cannot be read: ShardId: a is listed twice"):
+        listed(one, other)
 
 
 def test_the_answers_have_all_that_the_source_reads() -> None:

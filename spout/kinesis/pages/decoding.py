@@ -9,7 +9,6 @@ A record that cannot be decoded does not stop those beside it: it stays in its p
 from __future__ import annotations
 
 import math
-import re
 from base64 import b64decode
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
@@ -22,6 +21,7 @@ from kinesis_trident.common.arrow_columns import column_of, numbers, texts
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.answers import replace_half_pairs
 from kinesis_trident.spout.kinesis.pages.payloads import decode_payloads, join_payloads
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, RECORD_SCHEMA, UNREADABLE_SUB
 from kinesis_trident.tracker.failure import Failure, Kind, text_of
@@ -121,12 +121,6 @@ _ZERO = np.uint8(ord("0"))
 _LARGE = 512 * 1024
 """Bytes of an answer from which on its payloads are decoded many at a time."""
 
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
-"""An escape of JSON; half of a surrogate pair alone, which is no text, is its group."""
-
 _LONGEST_LAG = 2**53
 """Milliseconds, which a number of JSON holds exactly."""
 
@@ -188,7 +182,7 @@ def _page(decoders: _Decoders, body: bytes | memoryview, answered: int | None) -
         records = _batch_of(answer.records) if answer.records else _NO_RECORDS
     except (*UNREADABLE, ValueError):
         try:
-            answer = raw_decoder.decode(_replace_half_pairs(bytes(body)))
+            answer = raw_decoder.decode(replace_half_pairs(bytes(body)))
         except UNREADABLE as error:
             raise msgspec.ValidationError(str(error)) from error
         records = _decode_one_by_one(answer.records)
@@ -230,7 +224,7 @@ def _sequence_of(raw: msgspec.Raw, what: str) -> str:
     try:
         return _decode_place(raw).sequence
     except UNREADABLE as error:
-        msg = f"{what} has no sequence number: {error}"
+        msg = f"{what} has no SequenceNumber: {error}"
         raise msgspec.ValidationError(msg) from error
 
 
@@ -239,11 +233,6 @@ def _time_of(raw: msgspec.Raw) -> float:
         return _decode_time(raw).arrival
     except UNREADABLE:
         return 0.0
-
-
-def _replace_half_pairs(body: bytes) -> bytes:
-    """Return JSON with U+FFFD in place of each half of a surrogate pair: Arrow, as UTF-8, has none."""
-    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
 
 
 def _batch_of(
@@ -294,17 +283,18 @@ def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.floa
     shortest, longest = (width, width) if same else (lengths.min(), lengths.max())
     digits = np.frombuffer(content, np.uint8, bounds[-1]) if bounds[-1] else np.zeros(1, np.uint8)
     if shortest == 0 or longest > _LONGEST_SEQUENCE or (digits - _ZERO).max() > 9:
-        msg = "a sequence number is none"
+        msg = "SequenceNumber: one is no number of up to 129 digits"
         raise msgspec.ValidationError(msg)
     # The service's numbers have the same digits nearly always: then they compare as texts.
     values = digits.view(f"S{width}") if same else np.array([*map(int, sequences.to_pylist())], object)
     is_late = values[1:] <= values[:-1]
     if is_late.any():
         at = int(np.argmax(is_late))
-        msg = f"record {sequences[at + 1]} comes after record {sequences[at]}, out of order"
+        msg = f"SequenceNumber: record {sequences[at + 1]} comes after record {sequences[at]}, out of order"
         raise msgspec.ValidationError(msg)
     if arrivals.max() > _LAST_SECOND or arrivals.min() < 0:
-        msg = f"the arrivals from {arrivals.min():g} to {arrivals.max():g} are not seconds since 1970"
+        bounds_of = f"{arrivals.min():g} to {arrivals.max():g}"
+        msg = f"ApproximateArrivalTimestamp: those from {bounds_of} are not seconds since 1970"
         raise msgspec.ValidationError(msg)
 
 

@@ -579,7 +579,7 @@ def test_an_event_that_cannot_be_read_is_a_fault(rig: Rig) -> None:
     options = replace(rig.options, endpoint_url=f"http://127.0.0.1:{server.start()}")
     try:
         stream = BotoKinesis(options).subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
-        with pytest.raises(Unavailable, match=r"an event cannot be read \(6 bytes\)"):
+        with pytest.raises(Unavailable, match=r"an event of SubscribeToShard cannot be read \(6 bytes\)"):
             stream.next(60)
         stream.close()
     finally:
