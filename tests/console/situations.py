@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 from by_hand import Query
 
-from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
 
-__all__ = ["A", "Clock", "filled", "looked", "moved_clock"]
+__all__ = ["A", "Clock", "filled", "looked", "moved_clock", "scripted_options"]
 
 A = "shardId-000000000000"
 
@@ -52,3 +54,18 @@ def looked(query: Query) -> None:
         if node is not None and node.time > begun:
             return
     raise AssertionError
+
+
+def scripted_options(kinesis: ScriptedKinesis, zookeeper: EmbeddedZooKeeper, app: str) -> SourceOptions:
+    """Return the options with which a query reads `orders` of a scripted endpoint."""
+    return SourceOptions.parse(
+        {
+            "streamName": "orders",
+            "region": "us-east-1",
+            "endpointUrl": kinesis.endpoint_url,
+            "awsAccessKeyId": "testing",
+            "awsSecretAccessKey": "testing",
+            "applicationName": app,
+            "zookeeper.hosts": zookeeper.hosts,
+        }
+    )

@@ -8,10 +8,10 @@ import pytest
 from by_hand import Lives
 from command_line import Command
 from kazoo.client import KazooClient
+from situations import scripted_options
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis import StreamMissingError
-from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
 
@@ -41,17 +41,7 @@ def test_a_start_that_fails_is_noted_until_one_succeeds(
     zookeeper: EmbeddedZooKeeper, command: Command, app: str, client: KazooClient
 ) -> None:
     with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
-        options = SourceOptions.parse(
-            {
-                "streamName": "orders",
-                "region": "us-east-1",
-                "endpointUrl": kinesis.endpoint_url,
-                "awsAccessKeyId": "testing",
-                "awsSecretAccessKey": "testing",
-                "applicationName": app,
-                "zookeeper.hosts": zookeeper.hosts,
-            }
-        )
+        options = scripted_options(kinesis, zookeeper, app)
         for times in (1, 2):
             with pytest.raises(StreamMissingError):
                 SourceRun.open(options)

@@ -11,7 +11,7 @@ from by_hand import Lives, Query, numbers
 from command_line import Command
 from lives import eventually
 from night import Night, entry
-from situations import A, Clock, filled, looked, moved_clock
+from situations import A, Clock, filled, looked, moved_clock, scripted_options
 
 from kinesis_trident import Acks
 from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
@@ -21,7 +21,6 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import config_of
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import StreamMissingError, ThrottledError, Unavailable
-from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
 from kinesis_trident.tracker.failure import Failure, Kind, text_of
@@ -219,17 +218,7 @@ def test_starts_that_fail(
     query.plan()
     query.run.end()
     with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
-        options = SourceOptions.parse(
-            {
-                "streamName": "orders",
-                "region": "us-east-1",
-                "endpointUrl": kinesis.endpoint_url,
-                "awsAccessKeyId": "testing",
-                "awsSecretAccessKey": "testing",
-                "applicationName": app,
-                "zookeeper.hosts": zookeeper.hosts,
-            }
-        )
+        options = scripted_options(kinesis, zookeeper, app)
         for _ in range(2):
             with pytest.raises(StreamMissingError):
                 SourceRun.open(options)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from by_hand import Lives, numbers
+from by_hand import Lives, Query, numbers
 
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
@@ -28,6 +28,17 @@ def lives(make_lives: Callable[..., Lives], folder: Path) -> Lives:
 
 def letters_in(folder: Path) -> list[tuple[bytes | None, int]]:
     return sorted((letter.data or b"", letter.count) for letter in read_dead_letters(folder))
+
+
+def begun(lives: Lives) -> tuple[MemoryKinesis, list[int], Query]:
+    """Return a query of three records, whose second one is dead-lettered."""
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    sequences = [kinesis.put(A, str(number).encode()) for number in range(3)]
+    query = lives.begin(kinesis)
+    query.batch(failing={1})
+    query.batch()
+    query.plan()
+    return kinesis, sequences, query
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -53,12 +64,7 @@ def test_what_has_left_the_stream_comes_from_its_letter(lives: Lives, folder: Pa
 
 
 def test_a_batch_that_comes_again_has_the_same_rows(lives: Lives) -> None:
-    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
-    sequences = [kinesis.put(A, str(number).encode()) for number in range(3)]
-    query = lives.begin(kinesis)
-    query.batch(failing={1})
-    query.batch()
-    query.plan()
+    kinesis, sequences, query = begun(lives)
     kinesis.trim(A, sequences[-1])
     query.store.external.add(A, ExternalNode(op="replay", records=(str(sequences[1]),)))
     query.planned()
@@ -70,12 +76,7 @@ def test_a_batch_that_comes_again_has_the_same_rows(lives: Lives) -> None:
 
 
 def test_a_folder_without_the_letter_leaves_it_expired(lives: Lives, folder: Path) -> None:
-    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
-    sequences = [kinesis.put(A, str(number).encode()) for number in range(3)]
-    query = lives.begin(kinesis)
-    query.batch(failing={1})
-    query.batch()
-    query.plan()
+    kinesis, sequences, query = begun(lives)
     (file,) = folder.rglob("*.jsonl")
     assert json.loads(file.read_text())["data"]
     file.unlink()
