@@ -330,3 +330,17 @@ def test_an_error_says_first_what_is_wrong() -> None:
         if isinstance(text, ast.Constant) and str(text.value).startswith(_REMEDIES)
     ]
     assert reversed_ones == []
+
+
+def test_the_values_of_users_functions_pass_one_border() -> None:
+    """`bolt/steps/border.py` reads columns and `fits.py` makes them: other reads are of our own columns only."""
+    readers = [
+        f"{path}:{node.lineno}"
+        for folder in ("bolt/steps", "bolt/storm", "trident/steps", "trident/run", "trident/build")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "to_pylist"
+    ]
+    assert len([one for one in readers if "/border.py" not in one and "/fits.py" not in one]) <= 4, readers

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.moves import Move
+from kinesis_trident.bolt.steps.border import read
 from kinesis_trident.trident.aggregators import CombinerAggregator, Count, FirstN, Max
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -331,7 +332,7 @@ class PaneFunction(ArrowFunction):
     def _buckets_of(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._shape.buckets == 1:
             return np.zeros(batch.num_rows, np.int32)
-        keys = list(zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True))
+        keys = list(zip(*map(read, batch.columns[1:]), strict=True))
         names = encode_keys(keys) if keys and keys[0] else [""] * batch.num_rows
         return np.array([zlib.crc32(name.encode()) % self._shape.buckets for name in names], np.int32)
 
