@@ -82,7 +82,7 @@ EFFECT: Mapping[str, Effect] = {
         "spout ackMode messageTimeout recordTimeout maxFailedShare "
         "retryLimit maxRetryingRecords retryRangesPerShard retryBytesPerShard "
         "maxFetchRecordsPerShard maxFetchBytesPerShard maxFetchBytesPerTask maxShardSkew maxFetchTime idlePollInterval "
-        "consumerMode describeShardInterval shardOrdering onCheckpointMismatch logFormat recordTimeout maxFailedShare",
+        "consumerMode describeShardInterval shardOrdering onCheckpointMismatch logFormat",
     ),
     "retryBackoff": Effect(
         batch=False,
