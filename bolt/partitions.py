@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SEED, _WORD = 42, 0xFFFFFFFF
+_WORD = 0xFFFFFFFF
 
 
 def move_to_partitions(frame: DataFrame, count: int, place: Column | str) -> DataFrame:
@@ -30,16 +30,20 @@ def find_values(count: int) -> tuple[int, ...]:
     found: dict[int, int] = {}
     value = 0
     while len(found) < count:
-        found.setdefault(_hash(value) % count, value)
+        found.setdefault(murmur3(value.to_bytes(4, "little")) % count, value)
         value += 1
     return tuple(found[number] for number in range(count))
 
 
-def _hash(value: int) -> int:
-    """Spark's hash of an int: MurmurHash3 of its four bytes, with the seed 42, as a signed number."""
-    mixed = value * 0xCC9E2D51 & _WORD
-    mixed = _rotate(mixed, 15) * 0x1B873593 & _WORD
-    state = (_rotate(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _WORD) ^ 4
+def murmur3(data: bytes, seed: int = 42) -> int:
+    """Return Spark's `hash` of bytes, a signed number: MurmurHash3 in which each byte after the last word is one."""
+    state, whole = seed & _WORD, len(data) & ~3
+    words = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)]
+    for word in (*words, *(byte - (byte >> 7 << 8) for byte in data[whole:])):
+        mixed = word * 0xCC9E2D51 & _WORD
+        mixed = _rotate(mixed, 15) * 0x1B873593 & _WORD
+        state = _rotate(state ^ mixed, 13) * 5 + 0xE6546B64 & _WORD
+    state ^= len(data)
     state = (state ^ state >> 16) * 0x85EBCA6B & _WORD
     state = (state ^ state >> 13) * 0xC2B2AE35 & _WORD
     state ^= state >> 16

@@ -35,6 +35,8 @@ from kinesis_trident.tracker.records import RecordPosition
 _HOLD = 0.05
 _LOOK_PERIOD = 0.01
 """Seconds: a test need not spare the service as a query does."""
+_PATIENCE = 120
+"""Seconds in which a next batch comes, if one does."""
 
 
 class DeliveredRow(NamedTuple):
@@ -92,6 +94,7 @@ class QueryByHand:
     """
 
     judges: bool | None = None
+    _ended = _drains = False
 
     def __init__(
         self,
@@ -177,6 +180,7 @@ class QueryByHand:
 
     def stop(self) -> None:
         """End the process, as Spark does when its driver ends: nothing is settled, but how the run ended is noted."""
+        self._ended = True
         self.run.end()
 
     def _named_offsets(self) -> tuple[Plan, ...]:
@@ -188,6 +192,7 @@ class QueryByHand:
 
     def end(self) -> None:
         """End the process, as a kill does: nothing is settled or stopped."""
+        self._ended = True
         with suppress(Exception):
             self.run.close()
 
@@ -218,6 +223,9 @@ class QueryByHand:
             start = self._committed
         if end != start:
             self.checkpoint.offsets.append(json.dumps(end))
+            if self.checkpoint.committed:
+                # Once the next batch is logged, Spark calls the source's commit for the batch before.
+                self.run.purge()
             return self.in_hand
         if not self.checkpoint.offsets:
             self.checkpoint.offsets.append(json.dumps(end))
@@ -228,11 +236,27 @@ class QueryByHand:
         return None
 
     def planned(self) -> Plan:
-        """Ask until there is a next batch, at most two minutes, and log it."""
+        """Ask until there is a next batch, at most two minutes, and log it.
+
+        Raises:
+            AssertionError: the run has drained or was asked to stop, so that nothing comes any more; or nothing came.
+        """
         Retrying(
-            stop=stop_after_delay(120), wait=wait_none(), retry=retry_if_result(lambda found: found is None)
+            stop=stop_after_delay(_PATIENCE),
+            wait=wait_none(),
+            retry=retry_if_result(lambda found: found is None and not self._plans_nothing_more),
+            retry_error_callback=lambda _: None,
         )(self.plan)
-        return self._require(in_hand=True)
+        if self.in_hand is None:
+            ended = self._plans_nothing_more
+            why = (
+                "the run has drained, or was asked to stop"
+                if ended
+                else f"nothing came in {_PATIENCE} seconds"
+            )
+            msg = f"there is no next batch: {why}. Put records first, or start another query over the checkpoint"
+            raise AssertionError(msg)
+        return self.in_hand
 
     def rows(self) -> list[Any]:
         """Read the current batch: its rows, sorted."""
@@ -323,12 +347,22 @@ class QueryByHand:
     def drain(self) -> list[Any]:
         """Run batches until nothing is left of what the stream holds now, retries included: all their rows."""
         self.run.drain_and_end()
+        self._drains = True
         rows: list[Any] = []
         while self.in_hand is not None or self.plan() is not None:
             rows += self.batch()
         return rows
 
+    @property
+    def _plans_nothing_more(self) -> bool:
+        """Return whether a run that has nothing to do now has nothing more to do."""
+        asked = self.store.stop.get()
+        return self._drains or (asked is not None and asked.epoch == self.run.epoch and not asked.drain)
+
     def _require(self, *, in_hand: bool) -> Plan:
+        if self._ended:
+            msg = "the query has ended: start another one over its checkpoint"
+            raise AssertionError(msg)
         plan = self.in_hand
         if (plan is not None) is not in_hand:
             msg = (

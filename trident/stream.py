@@ -27,7 +27,7 @@ from kinesis_trident.trident.build.fields import (
     key_fields,
     new_fields,
 )
-from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
+from kinesis_trident.trident.build.graph import DeclaredNodes
 from kinesis_trident.trident.build.hints import resolve_hints, state_hint_node
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
@@ -217,7 +217,7 @@ class Stream(TupleOperations, _Aggregations):
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()
         facts = BatchFacts(None, {}, int(spark.sparkContext.defaultParallelism))
-        graph, made = resolve_hints(Graph(self._declared.nodes))
+        graph, made = resolve_hints(self._declared.graph)
         return Attempt(graph, {}, facts).frame(made[self.node]).select(*self.fields)
 
     def state_query(

@@ -215,7 +215,7 @@ class TridentTopology(StormNames):
         Raises:
             TopologyError: as `start`.
         """
-        graph, _ = resolve_hints(Graph(self._declared.nodes))
+        graph, _ = resolve_hints(self._declared.graph)
         if not graph.spouts:
             msg = (
                 "start: the topology has no Kinesis stream. Call new_stream with a KinesisSpout or a "

@@ -112,7 +112,8 @@ class TopologyResult:
         emitted: the tuples that each component emitted, by its name: rows, which are tuples of the values with names.
             Those of a named stream are under (component, stream).
             A spout's are the given tuples, again for each delivery. An operation of Trident is named as in messages,
-            `each(Split)`, with `#2` for the second of its name; its tuples are without the columns of the source.
+            `each(Split)`, with `#2` for the second of its name; its tuples are without the columns of the source,
+            unless it chooses among these.
         acked: the given tuples that are done, by the name of their spout, in the order in which they were.
         held: those that bolts still hold at the end, by the name of their spout.
         failed: all failed deliveries.

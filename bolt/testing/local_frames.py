@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from kinesis_trident.bolt.testing.hashing import partitions_of
+from kinesis_trident.bolt.testing.hashing import repartitions_of
 from kinesis_trident.bolt.tracking.place import Place, placed
 from kinesis_trident.bolt.tracking.spans import PROPERTY
 from kinesis_trident.common.arrow_schemas import arrow_schema
@@ -174,13 +174,12 @@ class LocalFrame:
     def with_partition_id(self, added: StructField, count: int) -> LocalFrame:
         """Add the number of each row's partition, modulo `count`."""
         schema = StructType([*self.schema.fields, added])
+        kind = arrow_schema(schema).field(added.name)
 
         def made() -> list[Partition]:
             return [
                 [
-                    batch.append_column(
-                        added.name, pa.repeat(pa.scalar(number % count, pa.int32()), batch.num_rows)
-                    )
+                    batch.append_column(kind, pa.repeat(pa.scalar(number % count, kind.type), batch.num_rows))
                     for batch in part
                 ]
                 for number, part in enumerate(self.partitions())
@@ -226,7 +225,7 @@ class LocalFrame:
             return self.move(
                 count, lambda batch, first: [n % count for n in range(first, first + batch.num_rows)]
             )
-        return self.move(count, lambda batch, _: partitions_of(batch, names, count))
+        return self.move(count, lambda batch, _: repartitions_of(batch, names, count))
 
     def repartitionById(self, count: int, name: str) -> LocalFrame:
         """Bring each row to the partition whose number it holds."""

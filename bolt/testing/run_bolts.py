@@ -161,7 +161,7 @@ def _add_recorders(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, P
         if fields:
             taken = Input(InputGrouping(name, Move(Grouping.LOCAL), stream), fields, name=name)
             bolt = _Recording(recorder, str((name, stream)))
-            made[f"what {name} emits to {stream}"] = BoltPart(
+            made[f"__what {name} emits to {stream}"] = BoltPart(
                 bolt, (taken,), {DEFAULT_STREAM: Declared(StructType())}, watches=True
             )
     return made

@@ -49,6 +49,49 @@ def test_a_new_checkpoint_has_a_batch_0_also_where_nothing_is_to_be_read(
     query.end()
 
 
+def test_a_query_that_has_ended_says_so_at_once(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    kinesis = MemoryKinesis("orders")
+    query = QueryByHand.start(options(zookeeper, app), kinesis)
+    kinesis.put(kinesis.open_shards[0], b"one")
+    assert [row.data for row in query.drain()] == [b"one"]
+    with pytest.raises(AssertionError, match="no next batch: the run has drained"):
+        query.planned()
+    with pytest.raises(AssertionError, match="no next batch"):
+        query.batch()
+    query.stop()
+    for call in (
+        query.planned,
+        query.plan,
+        query.batch,
+        query.rows,
+        query.commit,
+        query.publish,
+        query.drain,
+    ):
+        with pytest.raises(AssertionError, match="the query has ended: start another one"):
+            call()
+    killed = QueryByHand.start(options(zookeeper, app), kinesis, query.checkpoint)
+    killed.end()
+    with pytest.raises(AssertionError, match="the query has ended"):
+        killed.planned()
+
+
+def test_a_batch_is_cleaned_up_after_once_the_next_one_is_logged(
+    zookeeper: EmbeddedZooKeeper, app: str
+) -> None:
+    kinesis = MemoryKinesis("orders")
+    query = QueryByHand.start(options(zookeeper, app), kinesis)
+    copies = []
+    for data in (b"one", b"two"):
+        kinesis.put(kinesis.open_shards[0], data)
+        query.planned()
+        copies.append([copy.settled for copy in query.store.changes.backups().values()])
+        query.batch()
+    query.end()
+    # A part of it is the copy of the checkpoints.
+    assert copies == [[], [1]]
+
+
 def test_steps_out_of_order_say_what_comes_first(zookeeper: EmbeddedZooKeeper, app: str) -> None:
     query = QueryByHand.start(options(zookeeper, app), MemoryKinesis("orders"))
     with pytest.raises(AssertionError, match=r"plan\(\) one first"):

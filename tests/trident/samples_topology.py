@@ -34,7 +34,7 @@ def graph_of(*streams: Stream) -> Graph:
     for stream in streams:
         for node in (stream.node, *stream._declared.nodes):
             declared.add(node)
-    graph, _ = resolve_hints(Graph(declared.nodes))
+    graph, _ = resolve_hints(declared.graph)
     return graph
 
 

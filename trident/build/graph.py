@@ -23,17 +23,26 @@ class DeclaredNodes:
     """The nodes of a topology so far: a call adds its own once all of them are checked, so a refused one adds none."""
 
     nodes: dict[TopologyNode, None] = field(default_factory=dict)
+    ends: dict[TopologyNode, None] = field(default_factory=dict)
+    """The nodes that calls returned. The others are parts of the next one below."""
 
     def add(self, node: TopologyNode) -> None:
-        """Add a node, and those above it that are not there yet."""
+        """Add the node of a call, and those above it that are not there yet."""
         self.nodes |= dict.fromkeys(_above(node, self.nodes))
+        self.ends[node] = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of all nodes so far."""
+        return Graph(self.nodes, self.ends)
 
 
 class Graph:
-    """Nodes, each after those above it, and what is below each."""
+    """Nodes, each after those above it, and what is below each; `ends` are those that calls of the user returned."""
 
-    def __init__(self, nodes: Iterable[TopologyNode] = ()) -> None:
+    def __init__(self, nodes: Iterable[TopologyNode] = (), ends: Iterable[TopologyNode] = ()) -> None:
         self.nodes = tuple(nodes)
+        self.ends = frozenset(ends)
         children: dict[TopologyNode, list[TopologyNode]] = {}
         for node in self.nodes:
             for parent in node.parents:

@@ -75,7 +75,8 @@ def resolve_hints(graph: Graph) -> tuple[Graph, dict[TopologyNode, TopologyNode]
     numbered = Graph(declared.nodes)
     taken = _taken_by_task(numbered)
     merged = numbered.changed(lambda node, new: _by_task(new) if node in taken else new)
-    return Graph(merged.values()), {node: merged.get(new, new) for node, new in made.items()}
+    final = {node: merged.get(new, new) for node, new in made.items()}
+    return Graph(merged.values(), (final[end] for end in graph.ends)), final
 
 
 class _Hints:

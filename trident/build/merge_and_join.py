@@ -102,6 +102,11 @@ def join_node(
 def _key(ours: StructField, theirs: StructField) -> StructField:
     """Return the common field of two joined fields."""
     left, right = ours.dataType, theirs.dataType
+    if "map<" in left.simpleString():
+        msg = (
+            f"join: {ours.name!r} is {left.simpleString()}, which Spark cannot compare. Join on another field"
+        )
+        raise TopologyError(msg)
     for kinds in _WIDER:
         if isinstance(left, kinds) and isinstance(right, kinds):
             return StructField(ours.name, max(left, right, key=lambda kind: kinds.index(type(kind))))
@@ -145,7 +150,11 @@ def multi_reduce_node(
     check_operation(name, reducer)
     node, keys, _ = parts[0]
     kept = StructType([node.schema[key] for key in keys])
-    read = [StructType([one.schema[field] for field in fields]) for one, _, fields in parts]
+    # In the columns of the other streams' tuples all fields are null, also those that are never null in a stream.
+    read = [
+        StructType([StructField(field, one.schema[field].dataType) for field in fields])
+        for one, _, fields in parts
+    ]
     whole = StructType([StructField(f"__tuple{number}", one) for number, one in enumerate(read)])
     added = StructType([*kept, StructField(_STREAM, IntegerType()), *whole])
     tagged: list[TopologyNode] = []

@@ -26,7 +26,7 @@ def keys_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> list[Key]
     """Return the values of the group fields of each row, such that equal groups have equal keys.
 
     Times with a zone are in UTC, because two times of one zone can look the same when its clocks are set back;
-    there is one NaN and one zero, and lists become tuples.
+    there is one NaN and one zero, and lists and structs become tuples.
     """
     if not names:
         return [()] * int(batch.num_rows)
@@ -45,6 +45,8 @@ def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def _one(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_one, value))
+    if isinstance(value, dict):
+        return tuple(map(_one, value.values()))
     if isinstance(value, float):
         # There is one NaN, and one zero.
         return math.nan if math.isnan(value) else value + 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -21,7 +22,7 @@ from kinesis_trident.bolt.testing.local_stream import LocalStream, life_of
 from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_bolts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.common.arrow_schemas import arrow_schema
-from kinesis_trident.spout.reader.rows import SCHEMA
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
@@ -105,15 +106,20 @@ def _conf(spout: SpoutNode) -> dict[str, Any]:
 def _names(graph: Graph) -> dict[TopologyNode, str]:
     """Name the nodes that emit: by their operations, with a number from the second of a name on.
 
-    Spouts have names of their own, moves change no tuple, and the halves of one operation have its name once.
+    Spouts have names of their own, which come first; moves change no tuple, and of the parts of one operation the last
+    has its name.
     """
     names: dict[TopologyNode, str] = {}
+    taken = {spout.name for spout in graph.spouts}
     for spout in graph.spouts:
         for node in graph.below(spout):
-            half = any(child.operation == node.operation for child in graph.children(node))
-            if not isinstance(node, SpoutNode | RepartitionNode) and not half:
-                count = sum(other.operation == node.operation for other in names)
-                names[node] = f"{node.operation}#{count + 1}" if count else node.operation
+            if node in graph.ends and not isinstance(node, SpoutNode | RepartitionNode):
+                numbers = itertools.count(2)
+                name = node.operation
+                while name in taken:
+                    name = f"{node.operation}#{next(numbers)}"
+                names[node] = name
+                taken.add(name)
     return names
 
 
@@ -132,8 +138,12 @@ def _in_this_process(graph: Graph, session: LocalSession) -> Graph:
             return replace(node, rows=cast(DataFrame, rows))
         return node
 
-    return Graph(graph.changed(change).values())
+    made = graph.changed(change)
+    return Graph(made.values(), (made[end] for end in graph.ends if end in made))
 
+
+_SOURCE = {*SCHEMA.names} - {ANCHORS}
+"""The columns of the source that a tuple has beside the fields that the topology adds."""
 
 _BY_KEY = ("multi_put", "multi_update", "multi_combine", "multi_remove")
 _WHOLE = ("set", "update")
@@ -141,7 +151,7 @@ _WHOLE = ("set", "update")
 
 @dataclass(frozen=True, slots=True)
 class RecordStep:
-    """Keeps all tuples, and gives a recorder the fields that the topology has added to the source's columns."""
+    """Keeps all tuples, and gives a recorder their fields: without the source's columns, if all of these came along."""
 
     operation: str
     recorder: Recorder
@@ -155,7 +165,9 @@ class RecordStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Note the tuples of a batch."""
-        fields = [name for name in self.schema.names if name not in SCHEMA.names] or self.schema.names
+        names = self.schema.names
+        # A tuple that has only some of them, or another field of such a name, has what the topology chose.
+        fields = [name for name in names if name not in _SOURCE] if set(names) > _SOURCE else names
         for values in zip(*(batch.column(name).to_pylist() for name in fields), strict=True):
             self.recorder.note(self.operation, fields, values)
         return Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})

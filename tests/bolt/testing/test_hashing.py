@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm import frames
 from kinesis_trident.bolt.testing import local_columns  # noqa: F401
+from kinesis_trident.bolt.testing.hashing import repartitions_of
 from kinesis_trident.bolt.testing.local_frames import LocalSession
 from kinesis_trident.common.arrow_schemas import arrow_schema
 
@@ -32,7 +33,7 @@ ROWS = [
     ),
     (
         *("wörter sind länger als zweiunddreißig Bytes", b"x" * 100, None, 0, 0, 0, 0, 0.0, 1e300),
-        *(None, None, None, Decimal(10) ** 25, None, None),
+        *(None, None, None, Decimal(10) ** 26 + Decimal("0.123"), None, None),
     ),
 ]
 
@@ -51,6 +52,17 @@ def test_rows_go_where_spark_sends_them(spark: SparkSession, tasks: int) -> None
     both = expected.drop(*FIELDS.names).toArrow().to_pydict(), found.drop(*FIELDS.names).toArrow().to_pydict()
     assert len(both[0]) == 2 * len(FIELDS) + 2
     assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("tasks", [7, 1_000_003])
+def test_rows_are_repartitioned_as_spark_does(spark: SparkSession, tasks: int) -> None:
+    batch = pa.RecordBatch.from_pylist([_plain(row) for row in ROWS], arrow_schema(FIELDS))
+    there = spark.createDataFrame(ROWS, FIELDS)
+    by = (*([name] for name in FIELDS.names), FIELDS.names)
+    expected = there.select(*(F.expr(f"pmod(hash({', '.join(names)}), {tasks})") for names in by)).collect()
+    assert [list(row) for row in expected] == [
+        list(row) for row in zip(*(repartitions_of(batch, names, tasks) for names in by), strict=True)
+    ]
 
 
 def _plain(row: tuple[Any, ...]) -> dict[str, Any]:

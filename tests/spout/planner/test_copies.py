@@ -75,7 +75,6 @@ def test_a_long_run_keeps_a_copy_each_day(lives: Lives) -> None:
         now[0] = 1_900_000_000.0 + hours * 3600
         query.batch()
         query.plan()
-        query.run.purge()
     assert sorted(copy.settled for copy in copies_of(query).values()) == [1, 4]
 
 

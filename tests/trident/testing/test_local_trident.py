@@ -422,9 +422,9 @@ def test_given_tuples_have_every_form() -> None:
     ]
     result = run_topology(topology, {"lines": given})
     assert [tuple(row) for row in result.emitted["project"]] == [
-        ("k", "a", 1, "x"),
-        ("p", "bytes", None, "others"),
-        ("k2", "b", 2, "y"),
-        ("k3", "c", 3, "z"),
+        ("k", "a", 1, "x", b"", "", 1),
+        ("p", "bytes", None, "others", b"bytes", "p", 1),
+        ("k2", "b", 2, "y", b"", "", 1),
+        ("k3", "c", 3, "z", b"", "", 1),
     ]
     assert result.acked["lines"] == given
