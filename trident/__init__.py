@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         CombinerAggregator as CombinerAggregator,
         Count as Count,
         FirstN as FirstN,
+        GroupedMultiReducer as GroupedMultiReducer,
         Max as Max,
         Min as Min,
         MultiReducer as MultiReducer,

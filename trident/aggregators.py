@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from functools import cmp_to_key
 from operator import itemgetter
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pyspark.sql.types import (
     ByteType,
@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.common.own_copies import fresh
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, copied
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class Aggregator:
         raise NotImplementedError
 
     def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
-        """Return the value after one more tuple."""
+        """Return the value after one more tuple; None, as by a method that changes `value`, keeps it."""
         raise NotImplementedError
 
     def complete(self, value: Any, collector: TridentCollector) -> None:
@@ -99,6 +100,26 @@ class MultiReducer(Generic[T]):
         raise NotImplementedError
 
     def complete(self, value: T, collector: TridentCollector) -> None:
+        """Emit the result, at the end of the group."""
+
+
+class GroupedMultiReducer(Generic[T]):
+    """A `MultiReducer` of streams that are grouped, which gets the group, too: the values of its fields.
+
+    The group's fields have the names of those of the first stream.
+    """
+
+    def init(self, collector: TridentCollector, group: TridentTuple) -> T:
+        """Return the value of a group, which `execute` changes."""
+        raise NotImplementedError
+
+    def execute(
+        self, value: T, stream: int, group: TridentTuple, tup: TridentTuple, collector: TridentCollector
+    ) -> None:
+        """Take one more tuple; `stream` is the number of its stream, from 0."""
+        raise NotImplementedError
+
+    def complete(self, value: T, group: TridentTuple, collector: TridentCollector) -> None:
         """Emit the result, at the end of the group."""
 
 
@@ -278,7 +299,9 @@ class FirstN(Aggregator):
     def _order(self, key: Callable[[TridentTuple], Any]) -> Callable[[TridentTuple], Any]:
         if self._comparator is None:
             return key
-        compared = cmp_to_key(self._comparator)
+        comparator, copy = self._comparator, cast(Callable[[Any], Any], copied if key is _whole else fresh)
+        # Each is compared several times, and then emitted.
+        compared = cmp_to_key(lambda one, other: comparator(copy(one), copy(other)))
         return lambda tup: compared(key(tup))
 
 

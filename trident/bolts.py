@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType, TimestampType
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException, OperatorError, TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicOutputCollector, Bolt, OutputCollector, TopologyContext, Tuple
+from kinesis_trident.common.own_copies import fresh, fresh_all
 from kinesis_trident.trident.build.checks import check_factory, check_kind
 from kinesis_trident.trident.build.fields import choose_fields
 from kinesis_trident.trident.maps.task_keys import TaskKeys, key_of, own_key
-from kinesis_trident.trident.maps.values import fresh, fresh_all
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.state import ATTEMPT, Key, MapState, RemovableMapState, StateFactory, StateType
 from kinesis_trident.trident.steps.replay import convert_replay_requests

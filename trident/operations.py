@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.common.own_copies import fresh
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
@@ -125,7 +126,7 @@ class SnapshotGet(QueryFunction[ReadOnlySnapshottable[Any], Any]):
 
     def batch_retrieve(self, state: ReadOnlySnapshottable[Any], tuples: Sequence[TridentTuple]) -> list[Any]:
         """One read for all tuples."""
-        return [state.get()] * len(tuples)
+        return _one_each(self, SnapshotGet, state.get(), tuples)
 
     def execute(self, tuple_: TridentTuple, result: Any, collector: Collector) -> None:
         """Emit the value."""
@@ -155,9 +156,18 @@ class TupleCollectionGet(QueryFunction[Any, Sequence[Sequence[Any]]]):
         if not hasattr(state, "tuples"):
             msg = f"TupleCollectionGet: a {type(state).__name__} has no method tuples(). Query another state"
             raise OperationError(msg)
-        return [list(state.tuples())] * len(tuples)
+        return _one_each(self, TupleCollectionGet, list(state.tuples()), tuples)
 
     def execute(self, tuple_: TridentTuple, result: Sequence[Sequence[Any]], collector: Collector) -> None:
         """Emit each entry."""
         for one in result:
             collector.emit(one)
+
+
+def _one_each(
+    query: QueryFunction[Any, Any], kind: type[QueryFunction[Any, Any]], result: Any, tuples: Sequence[object]
+) -> list[Any]:
+    """Return a result for each tuple: copies, unless `execute` is that of the kind, which changes none."""
+    if type(query).execute is kind.execute:
+        return [result] * len(tuples)
+    return [fresh(result) for _ in tuples]

@@ -21,6 +21,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from kinesis_trident.bolt.storm.unsupported import StormClass, StormNames
+from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.own_copies import fresh
 from kinesis_trident.trident.errors import StateError
 
 T = TypeVar("T")
@@ -42,8 +45,10 @@ class StateType(Enum):
     OPAQUE = "opaque"
 
 
-class State(ABC):
+class State(StormNames, ABC):
     """Any state of a topology. Its updaters and queries define how it is read and updated."""
+
+    _refusal: ClassVar[type[KinesisTridentError]] = StateError
 
     @abstractmethod
     def begin_commit(self, txid: int | None) -> None:
@@ -75,8 +80,10 @@ class ReadOnlyState(State):
         self.begin_commit(txid)
 
 
-class StateFactory(ABC):
+class StateFactory(StormNames, metaclass=StormClass):
     """Makes states in tasks; it travels to the executors, so it must pickle."""
+
+    _storm: ClassVar[tuple[str, ...]] = ("MapState",)
 
     kind: StateType | None = None
     """The guarantee of its states. None: unknown, so a topology warns, and refuses it with `strict=True`."""
@@ -145,9 +152,11 @@ class CombinerValueUpdater(ValueUpdater[T]):
 
     def update(self, stored: T | None) -> T:
         """Return the partial result if nothing is stored, else both combined."""
+        # Another writer may be faster; then it is combined once more.
+        partial = fresh(self._partial)
         if stored is None:
-            return self._partial
-        result: T = self._combiner.combine(stored, self._partial)
+            return partial
+        result: T = self._combiner.combine(stored, partial)
         return result
 
 

@@ -23,6 +23,7 @@ from kinesis_trident.trident.build.fields import (
     Fields,
     Names,
     append_fields,
+    check_same_kind,
     choose_fields,
     key_fields,
     new_fields,
@@ -49,7 +50,7 @@ from kinesis_trident.trident.steps.emitting_steps import QueryStep
 
 
 @dataclass(frozen=True, slots=True)
-class TridentState:
+class TridentState(StormNames):
     """A state in a topology: it can be queried, and, if the topology updates it, its new values are a stream."""
 
     factory: StateFactory
@@ -265,6 +266,9 @@ class Stream(TupleOperations, _Aggregations):
             what = f"its keys have {len(keys)} ({', '.join(keys)})" if keys else "name those that are the key"
             msg = f"{name}: there are {len(inputs)} key fields for the state; {what}"
             raise TopologyError(msg)
+        if updated is not None and isinstance(query, MapGet):
+            for key, field in zip(keys, inputs, strict=False):
+                check_same_kind(name, updated.schema[key], self.schema[field])
         schema = append_fields(self.schema, added, name)
         step = QueryStep(name, state.factory, query, inputs, arrow_schema(added), arrow_schema(self.schema))
         return self._row(name, step, schema)

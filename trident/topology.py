@@ -21,7 +21,7 @@ from kinesis_trident.spout.graceful_stop import stop
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import source_of
-from kinesis_trident.trident.aggregators import MultiReducer
+from kinesis_trident.trident.aggregators import GroupedMultiReducer, MultiReducer
 from kinesis_trident.trident.build.checks import GuaranteeWarning, check_factory, check_places, weakness
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields
 from kinesis_trident.trident.build.graph import DeclaredNodes, Graph
@@ -106,7 +106,7 @@ class TridentTopology(StormNames):
     def multi_reduce(
         self,
         streams: Sequence[Stream | GroupedStream],
-        reducer: MultiReducer[Any],
+        reducer: MultiReducer[Any] | GroupedMultiReducer[Any],
         new: Fields,
         inputs: Sequence[Names] | None = None,
     ) -> Stream:
@@ -116,7 +116,7 @@ class TridentTopology(StormNames):
 
         Args:
             streams: all grouped by as many fields of the same types, or none.
-            reducer: gets each tuple with the number of its stream.
+            reducer: gets each tuple with the number of its stream; a `GroupedMultiReducer` the group, too.
             new: the fields that it emits.
             inputs: of each stream the fields that the reducer gets; all but the group fields by default.
 

@@ -10,9 +10,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from kinesis_trident.bolt.steps.fits import by_name
+from kinesis_trident.bolt.storm.unsupported import refuse_storm_names
+from kinesis_trident.common.own_copies import fresh_all
 from kinesis_trident.trident.errors import OperationError
 
 
+@refuse_storm_names("ITuple", refusal=OperationError)
 class TridentTuple:
     """The values of the fields that an operation asked for: `tup[0]`, `tup["word"]`, `len(tup)`, iteration."""
 
@@ -36,6 +39,26 @@ class TridentTuple:
             msg = f"there is no field {which!r}; the operation reads {', '.join(self._fields)}"
             raise KeyError(msg) from None
 
+    def get(self, field: str, default: Any = None) -> Any:
+        """Return a value by its name; `default` if the operation reads no such field."""
+        return self[field] if field in self._fields else default
+
+    def contains(self, field: str) -> bool:
+        """Return whether the tuple has a field of this name."""
+        return field in self._fields
+
+    def select(self, *fields: str) -> list[Any]:
+        """Return the values of these fields, in this order."""
+        return [self[name] for name in fields]
+
+    def field_index(self, field: str) -> int:
+        """Return the place of a field among the values.
+
+        Raises:
+            ValueError: there is no such field.
+        """
+        return list(self._fields).index(field)
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
 
@@ -54,6 +77,7 @@ class TridentTuple:
         return f"TridentTuple({dict(zip(self._fields, self.values, strict=True))!r})"
 
 
+@refuse_storm_names("TridentCollector", refusal=OperationError)
 class TridentCollector:
     """Receives the values that an operation emits: each time one for each of its new fields.
 
@@ -123,6 +147,12 @@ class TridentCollector:
             "another thread. Emit before the call returns, in its own thread"
         )
         raise OperationError(msg)
+
+
+def copied(tup: TridentTuple) -> TridentTuple:
+    """Return a tuple whose values a user's function may change in place, while this one is used again."""
+    values = fresh_all(tup.values)
+    return tup if values is tup.values else TridentTuple(tup.fields, values)
 
 
 def tuples_of(fields: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> list[TridentTuple]:

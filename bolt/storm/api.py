@@ -14,10 +14,11 @@ from typing import Any, ClassVar, NoReturn, Protocol
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.errors import BoltError, OperatorError, TopologyError
+from kinesis_trident.bolt.errors import OperatorError, TopologyError
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
+from kinesis_trident.common.errors import KinesisTridentError
 
 DEFAULT_STREAM = "default"
 """The stream of tuples that are emitted without the name of one."""
@@ -44,8 +45,8 @@ class TopologyContext(StormNames):
         keyed: a fields, global or direct grouping brings the tuples of each key to one task.
     """
 
-    _storm: ClassVar[str] = "TopologyContext"
-    _refusal: ClassVar[type[BoltError]] = OperatorError
+    _storm: ClassVar[tuple[str, ...]] = ("TopologyContext",)
+    _refusal: ClassVar[type[KinesisTridentError]] = OperatorError
 
     component: str
     task: int
@@ -101,8 +102,8 @@ class Tuple(StormNames):
 
     __slots__ = ("_columns", "_row", "component", "fields", "stream")
 
-    _storm: ClassVar[str] = "Tuple"
-    _refusal: ClassVar[type[BoltError]] = OperatorError
+    _storm: ClassVar[tuple[str, ...]] = ("ITuple", "Tuple")
+    _refusal: ClassVar[type[KinesisTridentError]] = OperatorError
 
     def __init__(
         self,
@@ -286,8 +287,8 @@ class BasicOutputCollector(StormNames):
 
     __slots__ = ("_collector", "_thread", "tup")
 
-    _storm: ClassVar[str] = "OutputCollector"
-    _refusal: ClassVar[type[BoltError]] = OperatorError
+    _storm: ClassVar[tuple[str, ...]] = ("OutputCollector",)
+    _refusal: ClassVar[type[KinesisTridentError]] = OperatorError
 
     def __init__(self, collector: OutputCollector) -> None:
         self._collector = collector

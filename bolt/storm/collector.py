@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.calls import refuse_returned
-from kinesis_trident.bolt.errors import BatchFailedError, BoltError, EmitError, OperatorError
+from kinesis_trident.bolt.errors import BatchFailedError, EmitError, OperatorError
 from kinesis_trident.bolt.steps.functions import failure_of, reason_of
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG, Watch
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Bolt, Tuple
@@ -28,6 +28,7 @@ from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger, add_failures
 from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.failure import Failure, Kind
 
@@ -94,8 +95,8 @@ class TaskCollector(StormNames):
     `tracked`, acks and fails have no effect. `of_source`: its tuples are the source's rows.
     """
 
-    _storm: ClassVar[str] = "OutputCollector"
-    _refusal: ClassVar[type[BoltError]] = OperatorError
+    _storm: ClassVar[tuple[str, ...]] = ("OutputCollector",)
+    _refusal: ClassVar[type[KinesisTridentError]] = OperatorError
 
     def __init__(
         self,

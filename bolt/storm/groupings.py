@@ -21,7 +21,7 @@ class BoltDeclarer(StormNames):
     `stream` names a stream that the component declares; without it the grouping takes the default stream.
     """
 
-    _storm: ClassVar[str] = "BoltDeclarer"
+    _storm: ClassVar[tuple[str, ...]] = ("BoltDeclarer",)
 
     name: str
     bolt: AnyBolt

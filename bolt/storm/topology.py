@@ -73,7 +73,7 @@ class TopologyBuilder(StormNames):
         TopologyError: `ackers` is not a number, or below 0; an entry of `configuration` has no effect.
     """
 
-    _storm: ClassVar[str] = "TopologyBuilder"
+    _storm: ClassVar[tuple[str, ...]] = ("TopologyBuilder",)
 
     def __init__(
         self,

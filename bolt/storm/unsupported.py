@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from abc import ABCMeta
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
-from kinesis_trident.bolt.errors import BoltError, TopologyError
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.common.errors import KinesisTridentError
+
+Made = TypeVar("Made")
 
 
 @cache
@@ -23,10 +27,10 @@ class StormNames:
 
     __slots__ = ()
 
-    _storm: ClassVar[str] = ""
-    """The class of Storm's."""
+    _storm: ClassVar[tuple[str, ...]] = ()
+    """The classes of Storm's that have its methods."""
 
-    _refusal: ClassVar[type[BoltError]] = TopologyError
+    _refusal: ClassVar[type[KinesisTridentError]] = TopologyError
 
     if not TYPE_CHECKING:
 
@@ -37,17 +41,74 @@ class StormNames:
             raise AttributeError(msg)
 
     def _refuse_name(self, name: str) -> None:
-        ours, what = snake(name), type(self).__name__
-        remedies = _remedies().get(self._storm, {})
-        known = remedies.get(ours) or remedies.get(ours.removesuffix("_by_field"))
-        if known is not None:
-            by_name = "Write tup['word']" if ours.endswith("_by_field") else known
-            self._refuse_with(f"{what}: there is no {name}() on Spark. {by_name}")
-        if ours != name and hasattr(type(self), ours):
-            self._refuse_with(f"{what}: {name}() of Storm has another name here. Call {ours}()")
+        if hint := hint_of(type(self), self._storm, name):
+            self._refuse_with(hint)
 
     def _refuse_with(self, msg: str) -> NoReturn:
         raise self._refusal(msg)
+
+
+class StormClass(ABCMeta):
+    """A class that refuses names of Storm's which are asked of the class itself: `MemoryMapState.Factory`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            if not name.startswith("_") and (hint := hint_of(cls, cls._storm, name)):
+                raise cls._refusal(hint)
+            msg = f"type object {cls.__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+
+
+class _Refused:
+    """An attribute that an object does not have."""
+
+    def __init__(self, error: KinesisTridentError) -> None:
+        self._error = error
+
+    def __get__(self, made: object, kind: type | None = None) -> Self:
+        if made is None:
+            return self
+        raise type(self._error)(*self._error.args)
+
+
+def refuse_storm_names(storm: str, refusal: type[KinesisTridentError]) -> Callable[[type[Made]], type[Made]]:
+    """Refuse a class of Storm's names as `StormNames` does, for a class whose objects each record uses.
+
+    `__getattr__` would make every use of an attribute slower. The error is no record's: each one would fail for it.
+    """
+
+    def add(kind: type[Made]) -> type[Made]:
+        remedies = _remedies()[storm]
+        getters = [f"{name}_by_field" for name, remedy in remedies.items() if remedy == "Write tup[0]"]
+        own = [name for name in vars(kind) if not name.startswith("_")]
+        for ours in {*remedies, *getters, *own}:
+            for name in {ours, camel(ours)} - set(own):
+                if hint := hint_of(kind, (storm,), name):
+                    setattr(kind, name, _Refused(refusal(hint)))
+        return kind
+
+    return add
+
+
+def hint_of(kind: type, storm: Iterable[str], name: str) -> str | None:
+    """Return what to use instead of a name of Storm's, of a class or its objects; None if there is nothing."""
+    ours = snake(name)
+    remedies: dict[str, str] = {}
+    for one in storm:
+        remedies |= _remedies()[one]
+    known = remedies.get(ours) or remedies.get(ours.removesuffix("_by_field"))
+    if known is not None:
+        by_name = "Write tup['word']" if ours.endswith("_by_field") else known
+        return f"{kind.__name__}: there is no {name}() on Spark. {by_name}"
+    if ours != name and hasattr(kind, ours):
+        return f"{kind.__name__}: {name}() of Storm has another name here. Call {ours}()"
+    return None
+
+
+def camel(name: str) -> str:
+    """Return a name of Python in the spelling of Java."""
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def snake(name: str) -> str:

@@ -47,7 +47,8 @@ from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState, Stat
 
 
 class Split(Function):
-    pass
+    def execute(self, tup: object, collector: object) -> None:
+        """Emit nothing."""
 
 
 class Update(StateUpdater):  # type: ignore[type-arg]
@@ -56,10 +57,14 @@ class Update(StateUpdater):  # type: ignore[type-arg]
 
 
 class OfNoKnownType(CombinerAggregator):
-    pass
+    def init(self, tup: object) -> object:
+        return tup
+
+    def combine(self, left: object, right: object) -> object:
+        return left
 
 
-class StartsWith(CombinerAggregator):
+class StartsWith(OfNoKnownType):
     def __init__(self, value: object) -> None:
         self._value = value
 
@@ -73,6 +78,9 @@ class Collect(ReducerAggregator):
 
     def init(self) -> object:
         return self._value
+
+    def reduce(self, current: object, tup: object) -> object:
+        return current
 
 
 class OfTextKind(StateFactory):

@@ -14,7 +14,9 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.moves import Move
+from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.common.arrow_columns import booleans, values_of
+from kinesis_trident.common.own_copies import fresh
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -26,7 +28,6 @@ from kinesis_trident.trident.build.fields import Fields, Names, append_fields
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.nodes import AggregateNode, AnyAggregator, TopologyNode
 from kinesis_trident.trident.errors import OperationError
-from kinesis_trident.trident.maps.values import fresh
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -51,7 +52,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainedAggregation(Generic[S]):
+class ChainedAggregation(StormNames, Generic[S]):
     """The aggregations so far; each call returns a new chain.
 
     If each aggregator emits one tuple, the chain emits one with all their fields; if some emit several or none, it
@@ -192,9 +193,12 @@ class InTurn(Aggregator):
 
     def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
         """Give the tuple to each."""
-        return [
-            (own, link.aggregator.aggregate(current, link.seen(tup), own))  # type: ignore[union-attr]
+        changed = [
+            link.aggregator.aggregate(current, link.seen(tup), own)  # type: ignore[union-attr]
             for (own, current), link in zip(value, self._links, strict=True)
+        ]
+        return [
+            (own, current if new is None else new) for (own, current), new in zip(value, changed, strict=True)
         ]
 
     def complete(self, value: Any, collector: TridentCollector) -> None:

@@ -6,7 +6,16 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    IntegralType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.names import check_fields
@@ -81,6 +90,24 @@ def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, 
             )
             raise TopologyError(msg)
     return names
+
+
+def check_same_kind(operation: str, key: StructField, field: StructField) -> None:
+    """Check that a field can have the values of a key of a state: whole numbers of any width are alike.
+
+    Raises:
+        TopologyError: it has another type, so that no key would be found.
+    """
+    ours, theirs = (
+        "bigint" if isinstance(one.dataType, IntegralType) else one.dataType.simpleString()
+        for one in (field, key)
+    )
+    if ours != theirs:
+        msg = (
+            f"{operation}: the key {key.name!r} of the state is {theirs}, and the field {field.name!r} is {ours}, so "
+            "nothing would be found. Convert it with map, or query another field"
+        )
+        raise TopologyError(msg)
 
 
 def append_fields(schema: StructType, added: StructType, operation: str) -> StructType:

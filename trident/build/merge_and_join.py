@@ -25,7 +25,8 @@ from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.steps.border import column
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.common.arrow_schemas import arrow_schema
-from kinesis_trident.trident.aggregators import Aggregator, MultiReducer
+from kinesis_trident.common.own_copies import fresh_all
+from kinesis_trident.trident.aggregators import Aggregator, GroupedMultiReducer, MultiReducer
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
@@ -137,7 +138,7 @@ _STREAM = "__stream"
 
 def multi_reduce_node(
     parts: Sequence[tuple[TopologyNode, tuple[str, ...], tuple[str, ...]]],
-    reducer: MultiReducer[Any],
+    reducer: MultiReducer[Any] | GroupedMultiReducer[Any],
     new: Fields,
 ) -> TopologyNode:
     """Make the node of the reduction. `parts`: of each stream its node, its group fields, and the fields to read.
@@ -146,9 +147,13 @@ def multi_reduce_node(
         TopologyError: the group fields differ in number or type, or the streams come from different spouts.
     """
     name = f"multi_reduce({name_of(reducer)})"
-    check_given(reducer, MultiReducer, name)
+    if not isinstance(reducer, GroupedMultiReducer):
+        check_given(reducer, MultiReducer, name, "for groups there is GroupedMultiReducer, too")
     check_operation(name, reducer)
     node, keys, _ = parts[0]
+    if isinstance(reducer, GroupedMultiReducer) and not keys:
+        msg = f"{name}: a GroupedMultiReducer reduces groups. Call group_by on each stream, or give a MultiReducer"
+        raise TopologyError(msg)
     kept = StructType([node.schema[key] for key in keys])
     # In the columns of the other streams' tuples all fields are null, also those that are never null in a stream.
     read = [
@@ -166,8 +171,8 @@ def multi_reduce_node(
         tagged.append(function_node(one, name, tag, (*theirs, *fields), added, StructType()))
     # All are parts of one operation.
     merged = merge_node(tagged, name)
-    inputs = [_STREAM, *whole.names]
-    several = _Several(reducer, read)
+    inputs = [_STREAM, *whole.names, *keys]
+    several = _Several(reducer, read, keys)
     return aggregate_node(merged, keys, several, new, inputs, "multi_reduce")
 
 
@@ -198,25 +203,58 @@ class _Tag(ArrowFunction):
 
 
 class _Several(Aggregator):
-    """Gives each tuple to the reducer, with the number of its stream."""
+    """Gives each tuple to the reducer, with the number of its stream, and the group if it wants that."""
 
-    def __init__(self, reducer: MultiReducer[Any], read: Sequence[StructType]) -> None:
-        self._reducer = reducer
+    def __init__(
+        self,
+        reducer: MultiReducer[Any] | GroupedMultiReducer[Any],
+        read: Sequence[StructType],
+        keys: Sequence[str],
+    ) -> None:
+        self._reducer = reducer if isinstance(reducer, GroupedMultiReducer) else _OfAnyGroup(reducer)
         self._read = [one.names for one in read]
+        self._keys = keys
         self.__name__ = name_of(reducer)
 
-    def init(self, batch_id: int | None, collector: TridentCollector) -> Any:
-        return self._reducer.init(collector)
+    def init(self, batch_id: int | None, collector: TridentCollector) -> None:
+        """Return None: the first tuple of a group tells which it is."""
 
     def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
+        if value is None:
+            group = tup.select(*self._keys)
+            value = self._reducer.init(collector, self._tuple_of(group)), group
+        made, group = value
         number = tup[0]
         names = self._read[number]
         given = TridentTuple(names, [tup[number + 1][name] for name in names])
-        returned: object = self._reducer.execute(value, number, given, collector)  # type: ignore[func-returns-value]
+        returned: object = self._reducer.execute(made, number, self._tuple_of(group), given, collector)  # type: ignore[func-returns-value]
         if returned is not None:
             refuse_returned(f"multi_reduce({self.__name__}): execute()", returned, OperationError)
         return value
 
     def complete(self, value: Any, collector: TridentCollector) -> None:
-        returned: object = self._reducer.complete(value, collector)  # type: ignore[func-returns-value]
+        made, group = value
+        returned: object = self._reducer.complete(made, self._tuple_of(group), collector)  # type: ignore[func-returns-value]
         refuse_returned(f"multi_reduce({self.__name__}): complete()", returned, OperationError)
+
+    def _tuple_of(self, group: list[Any]) -> TridentTuple:
+        # The next call gets it again.
+        return TridentTuple(self._keys, tuple(fresh_all(group)))
+
+
+class _OfAnyGroup(GroupedMultiReducer[Any]):
+    """A reducer that is not told the group."""
+
+    def __init__(self, reducer: MultiReducer[Any]) -> None:
+        self._reducer = reducer
+
+    def init(self, collector: TridentCollector, group: TridentTuple) -> Any:
+        return self._reducer.init(collector)
+
+    def execute(
+        self, value: Any, stream: int, group: TridentTuple, tup: TridentTuple, collector: TridentCollector
+    ) -> None:
+        return self._reducer.execute(value, stream, tup, collector)
+
+    def complete(self, value: Any, group: TridentTuple, collector: TridentCollector) -> None:
+        return self._reducer.complete(value, collector)

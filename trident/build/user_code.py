@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kinesis_trident.bolt.calls import check_call, check_pickled, check_runs
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.storm.unsupported import camel
 from kinesis_trident.trident.aggregators import (
     Aggregator,
     CombinerAggregator,
+    GroupedMultiReducer,
     MultiReducer,
     ReducerAggregator,
 )
@@ -30,6 +33,11 @@ _METHODS: dict[type, dict[str, tuple[str, ...]]] = {
         "aggregate": ("value", "tup", "collector"),
         "complete": ("value", "collector"),
     },
+    GroupedMultiReducer: {
+        "init": ("collector", "group"),
+        "execute": ("value", "stream", "group", "tup", "collector"),
+        "complete": ("value", "group", "collector"),
+    },
     MultiReducer: {
         "init": ("collector",),
         "execute": ("value", "stream", "tup", "collector"),
@@ -44,20 +52,39 @@ _METHODS: dict[type, dict[str, tuple[str, ...]]] = {
 }
 """The methods that tasks call, each with what it gets."""
 
+_REQUIRED: dict[type, tuple[str, ...]] = {
+    Function: ("execute",),
+    ArrowFunction: ("execute",),
+    Filter: ("is_keep",),
+    CombinerAggregator: ("init", "combine"),
+    ReducerAggregator: ("init", "reduce"),
+    Aggregator: ("init", "aggregate", "complete"),
+    GroupedMultiReducer: ("init", "execute"),
+    MultiReducer: ("init", "execute"),
+}
+"""Those that a class must have: without one every record would fail."""
+
 
 def check_operation(operation: str, given: object, *, travels: bool = True) -> None:
     """Check that tasks can call the methods of an object, and that it can travel to them, unless it stays here.
 
     Raises:
-        TopologyError: a method takes other arguments, or is async or yields; or the object cannot be pickled.
+        TopologyError: a method takes other arguments, is missing, has Storm's spelling, is async or yields; or the
+            object cannot be pickled.
     """
     kind = type(given)
     for base in _METHODS.keys() & set(kind.__mro__):
         for method, arguments in _METHODS[base].items():
+            if getattr(given, camel(method), None) is not None and camel(method) != method:
+                msg = f"{operation}: {kind.__name__}.{camel(method)}() of Storm is never called here. Name it {method}"
+                raise TopologyError(msg)
             if getattr(kind, method) is not getattr(base, method):
                 what = f"{operation}: {kind.__name__}.{method}()"
                 check_call(what, getattr(given, method), arguments)
                 check_runs(what, getattr(given, method))
+            elif method in _REQUIRED.get(base, ()) and method not in getattr(given, "__dict__", {}):
+                msg = f"{operation}: {kind.__name__} has no {method}(), which is called for each tuple. Write it"
+                raise TopologyError(msg)
     if not travels:
         return
     has_prepare = isinstance(given, Operation | StateUpdater | QueryFunction)

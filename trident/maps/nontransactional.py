@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from kinesis_trident.common.own_copies import fresh
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap, are_different
 from kinesis_trident.trident.state import Key, ValueUpdater
@@ -43,7 +44,7 @@ class NonTransactionalMap(StoredMap[T]):
         now: dict[Key, T | None] = dict(zip(unique, self._backing.multi_get(unique), strict=True))
         results: list[T | None] = []
         for key, updater in zip(keys, updaters, strict=True):
-            now[key] = updater.update(now[key])
+            now[key] = updater.update(fresh(now[key]))
             results.append(now[key])
         self._backing.multi_put(unique, [now[key] for key in unique])
         return results

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, TypeVar
 
+from kinesis_trident.common.own_copies import fresh, fresh_all
 from kinesis_trident.trident.errors import BrokenBatchError, ConflictError
 from kinesis_trident.trident.maps.backing import BackingMap
 from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap, Reads
 from kinesis_trident.trident.maps.stored_map import GLOBAL, StoredMap, are_different
-from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue, fresh_all
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key, ValueUpdater
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class TransactionMap(StoredMap[T]):
         self._batch: int | None = None
         # The number by which values count the batch: a store can add to its txid.
         self._txid: int | None = None
-        self._broken = False
+        self._broken = self._copies = False
         self._removed: Removals = {} if removed is None else removed
 
     @abstractmethod
@@ -64,7 +65,7 @@ class TransactionMap(StoredMap[T]):
 
     def begin_commit(self, txid: int | None) -> None:
         """Begin the updates of a batch; the memory of a failed attempt is dropped."""
-        self._batch, self._broken = txid, False
+        self._batch, self._broken, self._copies = txid, False, False
         self._txid = self._reads.begin_batch(txid)
         self._drop_removed(self._txid)
 
@@ -72,9 +73,10 @@ class TransactionMap(StoredMap[T]):
         """See `MapState.check_replay`."""
         self._reads.check_replay([self._whole] if keys is None else keys, store=store)
 
-    def hold_writes(self) -> bool:
-        """See `MapState.hold_writes`."""
+    def hold_writes(self, *, copies: bool = True) -> bool:
+        """See `MapState.hold_writes`; without `copies` nobody changes a value that is held, or that was read."""
         self._reads.hold_writes()
+        self._copies = copies
         return True
 
     def commit(self, txid: int | None) -> None:
@@ -91,7 +93,7 @@ class TransactionMap(StoredMap[T]):
     def multi_get(self, keys: Sequence[Key]) -> list[T | None]:
         """See `ReadOnlyMapState.multi_get`."""
         self._check_whole()
-        return self._visible(self._reads.multi_get(keys)) if len(keys) else []
+        return self._lent(self._visible(self._reads.multi_get(keys))) if len(keys) else []
 
     @property
     def _listed(self) -> list[Key]:
@@ -112,7 +114,10 @@ class TransactionMap(StoredMap[T]):
         _check_one_each("multi_combine", keys, partials, "partial results")
 
         def apply(at: Sequence[int], bases: list[Any]) -> list[Any]:
-            chosen = partials[at.start : at.stop] if isinstance(at, range) else [partials[i] for i in at]
+            # A key that is lost to another writer is combined once more.
+            chosen = fresh_all(
+                partials[at.start : at.stop] if isinstance(at, range) else [partials[i] for i in at]
+            )
             if type(None) not in set(map(type, bases)):
                 return list(map(combine, bases, chosen))
             return [
@@ -125,7 +130,8 @@ class TransactionMap(StoredMap[T]):
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
         """See `MapState.multi_put`: an update to a constant."""
         _check_one_each("multi_put", keys, values, "values")
-        self._update(keys, lambda at, _: [values[i] for i in at], overwrite=True)
+        given = self._lent(list(values))
+        self._update(keys, lambda at, _: [given[i] for i in at], overwrite=True)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """See `RemovableMapState.multi_remove`.
@@ -144,8 +150,12 @@ class TransactionMap(StoredMap[T]):
         keys = tuple(keys)
         with self._break_on_error():
             if are_different(keys):
-                return self._rounds(keys, apply, overwrite=overwrite)
-            return self._fold(keys, apply, overwrite=overwrite)
+                return self._lent(self._rounds(keys, apply, overwrite=overwrite))
+            return self._lent(self._fold(keys, apply, overwrite=overwrite))
+
+    def _lent(self, values: list[Any]) -> list[Any]:
+        """Return values that come from, or go to, somebody who may change them while they are kept."""
+        return fresh_all(values) if self._copies else values
 
     def _fold(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool) -> list[T | None]:
         """Update each key once, with all its updates in order."""
@@ -162,7 +172,7 @@ class TransactionMap(StoredMap[T]):
                 applied.add(group)
                 value = base
                 for i in groups[group]:
-                    [value] = apply([i], [value])
+                    [value] = apply([i], [fresh(value)])
                     results[i] = value
                 last.append(value)
             return last

@@ -7,9 +7,6 @@ batch that is not transactional, is older than every other instead of an error.
 
 from __future__ import annotations
 
-import copy
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,19 +14,6 @@ import msgspec
 from kinesis_trident.trident.errors import StaleTransactionError
 
 T = TypeVar("T")
-
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, datetime, date})
-"""The types of values that nobody can change in place."""
-
-
-def fresh(value: T) -> T:
-    """Return a copy of a value that a user's function may change in place, and that is used again."""
-    return value if type(value) in _ATOMS else copy.deepcopy(value)
-
-
-def fresh_all(values: list[T]) -> list[T]:
-    """Return copies of values that a user's function may change in place."""
-    return values if _ATOMS.issuperset(map(type, values)) else copy.deepcopy(values)
 
 
 class TransactionalValue(

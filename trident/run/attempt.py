@@ -438,7 +438,7 @@ class WholeBatchStep:
             BatchFailedError: the operation failed for a tuple, or requested a replay.
         """
         with convert_replay_requests(self.operation):
-            self.step.prepare(self.conf)
+            self.step.prepare(dict(self.conf))
         try:
             for batch in batches:
                 for judged in judge(self.step, batch) if batch.num_rows else ():

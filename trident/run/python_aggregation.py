@@ -15,7 +15,7 @@ from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, 
 from kinesis_trident.trident.build.nodes import AnyAggregator
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, copied, tuples_of
 
 _CHUNK = 10_000
 
@@ -94,6 +94,20 @@ def rows_by_key(
     return found
 
 
+class Copied(Sequence[TridentTuple]):
+    """Tuples of which each use gets copies: a reducer whose key another writer has changed gets them again."""
+
+    def __init__(self, tuples: Sequence[TridentTuple]) -> None:
+        self._tuples = tuples
+
+    def __getitem__(self, at: Any) -> Any:
+        found = self._tuples[at]
+        return Copied(found) if isinstance(at, slice) else copied(found)
+
+    def __len__(self) -> int:
+        return len(self._tuples)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupAggregation:
     """Aggregates the groups of one partition: `schema` is the group fields and the aggregator's fields.
@@ -156,7 +170,8 @@ class GroupAggregation:
             collector = TridentCollector(self.operation, names)
             value = aggregator.init(self.txid, collector)
             for tup in tuples:
-                value = aggregator.aggregate(value, tup, collector)
+                changed = aggregator.aggregate(value, tup, collector)
+                value = value if changed is None else changed
             returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
             refuse_returned(f"{self.operation}: complete()", returned, OperationError)
             collector.close()

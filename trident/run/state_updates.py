@@ -21,8 +21,10 @@ from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggre
 from kinesis_trident.trident.build.nodes import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
+from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import (
+    Copied,
     keys_of,
     refuse_unfit,
     rows_by_key,
@@ -40,6 +42,7 @@ from kinesis_trident.trident.state import (
 from kinesis_trident.trident.steps.replay import convert_replay_requests, named_errors
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
+from kinesis_trident.trident.windowing.updater import WindowUpdater
 
 _CHUNK = 10_000
 _UPDATED = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int8())], names=["__nothing"])
@@ -125,7 +128,11 @@ class Reduced:
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: the group fields and the new value."""
         groups = rows_by_key(batches, self.keys, self.inputs)
-        updaters = [ReducerValueUpdater[Any](self.aggregator, tuples) for tuples in groups.values()]
+        nested = any(pa.types.is_nested(batches[0].schema.field(name).type) for name in self.inputs)
+        updaters = [
+            ReducerValueUpdater[Any](self.aggregator, Copied(tuples) if nested else tuples)
+            for tuples in groups.values()
+        ]
         if not self.keys:
             _check_replay(state, None)
             value = _snapshottable(state, self.operation).update(updaters[0])
@@ -156,11 +163,13 @@ class Persisted:
             )
         ]
         collector = TridentCollector(self.operation, self.schema.names)
-        if isinstance(state, MapState):
-            # The updater may change a key twice.
+        # The updater may change a key twice.
+        if isinstance(state, TransactionMap):
+            state.hold_writes(copies=not isinstance(self.updater, WindowUpdater))
+        elif isinstance(state, MapState):
             state.hold_writes()
         with named_errors(f"{self.operation}: prepare()"):
-            self.updater.prepare(self.conf)
+            self.updater.prepare(dict(self.conf))
         try:
             returned: object = self.updater.update_state(state, tuples, collector)
         finally:

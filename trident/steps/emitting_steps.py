@@ -265,7 +265,7 @@ class QueryStep:
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Make the state, outside of any batch, and prepare the query."""
-        self._state = self.factory.make_state(conf, 0, 1)
+        self._state = self.factory.make_state(dict(conf), 0, 1)
         self.query.prepare(conf)
 
     def cleanup(self) -> None:

@@ -180,7 +180,8 @@ class Pipeline:
         for number, step in enumerate(self.steps):
             try:
                 with convert_replay_requests(step.operation), named_errors(f"{step.operation}: prepare()"):
-                    step.prepare(conf)
+                    # Each operation may change its own.
+                    step.prepare(dict(conf))
             except BaseException:
                 with suppress(Exception):
                     replace(self, steps=self.steps[:number]).cleanup()

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import msgspec
 
 from kinesis_trident.bolt.calls import refuse_returned
+from kinesis_trident.common.own_copies import fresh, fresh_all
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics
-from kinesis_trident.trident.maps.values import fresh, fresh_all
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
@@ -248,7 +248,8 @@ class OfContent:
         for _, *values in sorted(partial, key=itemgetter(0)):
             # A tuple is in several windows, and stays in the state.
             tup = TridentTuple(self.fields, fresh_all(values))
-            value = self.aggregator.aggregate(value, tup, collector)
+            changed = self.aggregator.aggregate(value, tup, collector)
+            value = value if changed is None else changed
         returned: object = self.aggregator.complete(value, collector)
         refuse_returned(f"{self.operation}: complete()", returned, OperationError)
         return collector.rows

@@ -163,4 +163,4 @@ def test_each_operation_that_frames_of_this_process_do_is_compared() -> None:
     }
     named = {name.partition(" ")[0] for name in OPERATIONS}
     assert done <= named | {"aggregate_in_spark", "join_frames"}
-    assert {"broadcast", "add_tick_rows", "join_frames"} <= done
+    assert {"copy_to_all", "add_tick_rows", "join_frames"} <= done
