@@ -10,54 +10,30 @@ from typing import Any, NoReturn
 import numpy as np
 
 from kinesis_trident.bolt.steps.fits import by_name
+from kinesis_trident.bolt.storm.named_values import NamedValues
 from kinesis_trident.bolt.storm.unsupported import refuse_storm_names
 from kinesis_trident.common.own_copies import fresh_all
 from kinesis_trident.trident.errors import OperationError
 
 
 @refuse_storm_names("ITuple", refusal=OperationError)
-class TridentTuple:
+class TridentTuple(NamedValues):
     """The values of the fields that an operation asked for: `tup[0]`, `tup["word"]`, `len(tup)`, iteration."""
 
-    __slots__ = ("_fields", "values")
+    __slots__ = ("fields", "values")
 
     def __init__(self, fields: Sequence[str], values: Sequence[Any]) -> None:
-        self._fields = fields
+        self.fields = fields
         self.values = values
-
-    @property
-    def fields(self) -> Sequence[str]:
-        """The names of the fields, in the order of the values."""
-        return self._fields
 
     def __getitem__(self, which: int | str) -> Any:
         if isinstance(which, int):
             return self.values[which]
         try:
-            return self.values[self._fields.index(which)]
+            return self.values[self.fields.index(which)]
         except ValueError:
-            msg = f"there is no field {which!r}; the operation reads {', '.join(self._fields)}"
+            msg = f"there is no field {which!r}; the operation reads {', '.join(self.fields)}"
             raise KeyError(msg) from None
-
-    def get(self, field: str, default: Any = None) -> Any:
-        """Return a value by its name; `default` if the operation reads no such field."""
-        return self[field] if field in self._fields else default
-
-    def contains(self, field: str) -> bool:
-        """Return whether the tuple has a field of this name."""
-        return field in self._fields
-
-    def select(self, *fields: str) -> list[Any]:
-        """Return the values of these fields, in this order."""
-        return [self[name] for name in fields]
-
-    def field_index(self, field: str) -> int:
-        """Return the place of a field among the values.
-
-        Raises:
-            ValueError: there is no such field.
-        """
-        return list(self._fields).index(field)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
@@ -68,13 +44,13 @@ class TridentTuple:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TridentTuple):
             return NotImplemented
-        return list(self._fields) == list(other._fields) and list(self.values) == list(other.values)
+        return list(self.fields) == list(other.fields) and list(self.values) == list(other.values)
 
     def __hash__(self) -> int:
         return hash(tuple(self.values))
 
     def __repr__(self) -> str:
-        return f"TridentTuple({dict(zip(self._fields, self.values, strict=True))!r})"
+        return f"TridentTuple({dict(zip(self.fields, self.values, strict=True))!r})"
 
 
 @refuse_storm_names("TridentCollector", refusal=OperationError)

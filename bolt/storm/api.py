@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import OperatorError, TopologyError
 from kinesis_trident.bolt.steps.columns import Columns
+from kinesis_trident.bolt.storm.named_values import NamedValues
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.common.errors import KinesisTridentError
@@ -97,7 +98,7 @@ class TopologyContext(StormNames):
         return range(tasks)
 
 
-class Tuple(StormNames):
+class Tuple(NamedValues, StormNames):
     """One tuple: `tup["word"]`, `tup[0]`, or `tup.get("word")`; columns become Python values when they are used."""
 
     __slots__ = ("_columns", "_row", "component", "fields", "stream")
@@ -125,26 +126,6 @@ class Tuple(StormNames):
     def __getitem__(self, field: str | int) -> Any:
         name = self.fields[field] if isinstance(field, int) else field
         return self._columns.values(name)[self._row]
-
-    def get(self, field: str, default: Any = None) -> Any:
-        """Return a value by its name; `default` if tuples of this component have no such field."""
-        return self[field] if field in self.fields else default
-
-    def contains(self, field: str) -> bool:
-        """Return whether the tuple has a field of this name."""
-        return field in self.fields
-
-    def select(self, *fields: str) -> list[Any]:
-        """Return the values of these fields, in this order."""
-        return [self[name] for name in fields]
-
-    def field_index(self, field: str) -> int:
-        """Return the place of a field among the values.
-
-        Raises:
-            ValueError: there is no such field.
-        """
-        return list(self.fields).index(field)
 
     @property
     def values(self) -> list[Any]:

@@ -81,7 +81,7 @@ def refuse_storm_names(storm: str, refusal: type[KinesisTridentError]) -> Callab
     def add(kind: type[Made]) -> type[Made]:
         remedies = _remedies()[storm]
         getters = [f"{name}_by_field" for name, remedy in remedies.items() if remedy == "Write tup[0]"]
-        own = [name for name in vars(kind) if not name.startswith("_")]
+        own = [name for name in dir(kind) if not name.startswith("_")]
         for ours in {*remedies, *getters, *own}:
             for name in {ours, camel(ours)} - set(own):
                 if hint := hint_of(kind, (storm,), name):
