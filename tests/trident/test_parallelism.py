@@ -285,6 +285,22 @@ def test_a_hint_after_an_aggregation_is_of_the_aggregation() -> None:
     assert [node.move.tasks for node in graph.nodes if isinstance(node, AggregateNode) and node.move] == [3]
 
 
+def test_a_hint_after_an_aggregation_of_all_tuples_is_refused_for_there_is_one_task() -> None:
+    def build(stream: Stream) -> None:
+        every = stream.shuffle().parallelism_hint(3).aggregate(Every(), "word", "line")
+        with pytest.raises(
+            TopologyError, match=r"hint\(2\): aggregate\(Every\) brings all tuples to one task\."
+        ):
+            every.parallelism_hint(2)
+        every.parallelism_hint(1).partition_aggregate(Together(), "words string")
+        every.shuffle().parallelism_hint(2).name("spread").partition_aggregate(Together(), "words string")
+
+    result = run(build)
+    [whole], spread = tasks_of(result, "partition_aggregate"), tasks_of(result, "spread")
+    assert sorted(whole) == sorted(word for task in spread for word in task) == sorted(WORDS)
+    assert len(spread) == 2
+
+
 def test_a_hint_on_new_values_moves_them_and_leaves_the_state_alone() -> None:
     stream = a_stream().shuffle()
     state = stream.group_by("shardId").persistent_aggregate(MemoryMapState.opaque(), Count(), "n")

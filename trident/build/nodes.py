@@ -38,7 +38,8 @@ class TopologyNode:
 
     spouts: those of the tuples. tracked: each output tuple belongs to single records that can still fail. has_order:
     the tuples of a batch have an order, which the hidden column `ORDER` can carry. placed: the distribution that says
-    where each output tuple is; None if the output no longer tells it.
+    where each output tuple is; None if the output no longer tells it. after_update: there are no tuples until a state
+    is updated.
     """
 
     operation: str
@@ -48,6 +49,7 @@ class TopologyNode:
     tracked: bool = field(init=False, repr=False)
     has_order: bool = field(init=False, repr=False)
     placed: Move | None = field(init=False, repr=False)
+    after_update: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Known from above once and for all: asked for later, each node would ask all above it, on every path.
@@ -55,6 +57,7 @@ class TopologyNode:
         object.__setattr__(self, "tracked", self._is_tracked())
         object.__setattr__(self, "has_order", self._is_in_order())
         object.__setattr__(self, "placed", self._find_place())
+        object.__setattr__(self, "after_update", self._is_after_update())
 
     @property
     def reads_order(self) -> bool:
@@ -69,6 +72,9 @@ class TopologyNode:
 
     def _is_in_order(self) -> bool:
         return False
+
+    def _is_after_update(self) -> bool:
+        return any(parent.after_update for parent in self.parents)
 
     def _find_place(self) -> Move | None:
         """Return where the input is, if the fields by which it was moved are still there."""
@@ -219,6 +225,9 @@ class UpdateNode(TopologyNode):
     """An update of a state; its output is the new values stream."""
 
     factory: StateFactory
+
+    def _is_after_update(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -95,6 +95,8 @@ class Attempt:
     updated: set[UpdateNode] = field(default_factory=set, init=False)
     """The updates that this attempt has applied tuples of the batch to."""
     _held: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
+    _given: dict[tuple[TopologyNode, TopologyNode], DataFrame] = field(default_factory=dict, init=False)
+    """The tuples that a node takes from one above it, beside new values of a state."""
     _shared: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
     _updated: dict[TopologyNode, DataFrame] = field(default_factory=dict, init=False)
     _together: dict[tuple[TopologyNode, bool], tuple[SharedUpdates, DataFrame]] = field(
@@ -111,6 +113,12 @@ class Attempt:
                 run_frame(self._section(node, node.schema.names))
             elif self._is_updated_together(node):
                 self._shared_groups(node.parents[0])
+            elif node.after_update and not isinstance(node, UpdateNode):
+                # Of what it takes, only this is there before states are updated.
+                for parent in filter(_is_held, node.parents):
+                    self._given[node, parent] = hold_rows(
+                        self._input(parent, self.graph.read_of(node, parent))
+                    )
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 entry = self._entry(node)
                 if not shared_partials_of(self.graph, node.parents[0]):
@@ -138,6 +146,7 @@ class Attempt:
         """Free the held rows."""
         for frame in (
             *self._held.values(),
+            *self._given.values(),
             *self._shared.values(),
             *self._updated.values(),
             *self._checked,
@@ -145,6 +154,7 @@ class Attempt:
             free_rows(frame)
         self._checked.clear()
         self._held.clear()
+        self._given.clear()
         self._shared.clear()
         self._updated.clear()
         self._together.clear()
@@ -171,7 +181,12 @@ class Attempt:
             return self._partial(node)
         if isinstance(node, PersistNode):
             return self._input(node.parents[0], node.inputs)
-        inputs = [self._input(parent, self.graph.read_of(node, parent)) for parent in node.parents]
+        inputs = [
+            self._given[node, parent]
+            if (node, parent) in self._given
+            else self._input(parent, self.graph.read_of(node, parent))
+            for parent in node.parents
+        ]
         if isinstance(node, MergeNode):
             inputs = [frame.select(*self.graph.columns(node).names) for frame in inputs]
             if node.move is not None:

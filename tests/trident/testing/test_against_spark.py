@@ -81,6 +81,12 @@ def test_each_operation_gives_what_it_gives_on_spark(spark: SparkSession, kind: 
     check_equal(spark, of_kinds("filter", kind), SOME)
 
 
+@pytest.mark.parametrize("kind", ["merge", "join", "multi_reduce"])
+def test_tuples_beside_new_values_of_a_state(spark: SparkSession, kind: str) -> None:
+    at = list(OPERATIONS).index
+    check_equal(spark, [(at("persistent"), 0, 0, 1), (at(kind), 0, 1, 5)], SOME)
+
+
 @settings(max_examples=examples(32), deadline=None)
 @given(DRAWN, st.lists(LINES, min_size=1, max_size=8))
 def test_drawn_topologies_give_what_they_give_on_spark(
