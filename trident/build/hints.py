@@ -142,7 +142,10 @@ class _Hints:
         if isinstance(parent, RepartitionNode):
             return _with_tasks(made, hint.tasks)
         move = parent.placed
-        if move is None or move.copies or move.is_global:
+        if move is not None and move.is_global:
+            # All are in the one task that the hint can ask for.
+            return made
+        if move is None or move.copies:
             raise TopologyError(_lost(hint.operation, _path(parent)[0]))
         return RepartitionNode(hint.operation, made.schema, (made,), replace(move, tasks=hint.tasks))
 
