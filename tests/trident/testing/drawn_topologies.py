@@ -294,7 +294,8 @@ def chain(one: Stream, _: Stream, rng: random.Random, drawing: Drawing) -> Strea
     read = rng.choice(own).name
     keys = [key.name for key in own if isinstance(key.dataType, StringType) and key.name != read][:1]
     target = one.group_by(keys) if keys else one
-    chained = target.chained_agg().aggregate(Count(), ["c0"], [read]).aggregate(Longest(), ["c1"], [read])
+    new = [f"c{len(drawing.made)}", f"d{len(drawing.made)}"]
+    chained = target.chained_agg().aggregate(Count(), new[:1], [read]).aggregate(Longest(), new[1:], [read])
     return drawing.emits(chained.chain_end())
 
 
