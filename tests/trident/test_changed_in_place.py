@@ -102,7 +102,9 @@ def test_an_update_whose_key_another_task_has_changed(
     store = InTheWay()
     factory = InOneStore(kind, store)
     work: Work = (
-        Reduced("all", keys, ("xs",), Collected()) if reduces else Combined("all", keys, "xs", Joined())
+        Reduced("all", keys, ("xs",), SCHEMA.field("xs"), Collected())
+        if reduces
+        else Combined("all", keys, "xs", Joined())
     )
     for txid in (1, 2):
         if txid == 2:
