@@ -85,6 +85,7 @@ def test_a_batch_is_cleaned_up_after_once_the_next_one_is_logged(
     for data in (b"one", b"two"):
         kinesis.put(kinesis.open_shards[0], data)
         query.planned()
+        query.run._purger._executor.submit(lambda: None).result(60)
         copies.append([copy.settled for copy in query.store.changes.backups().values()])
         query.batch()
     query.end()
