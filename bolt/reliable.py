@@ -16,7 +16,7 @@ from kinesis_trident.bolt.calls import check_runs, count_needed, refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
-from kinesis_trident.bolt.steps.functions import Decodes, Judged, Step
+from kinesis_trident.bolt.steps.functions import Decodes, Judged, RowStep, Step
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.steps.parts import in_parts
 from kinesis_trident.bolt.tracking.carriers import Carrier
@@ -89,20 +89,27 @@ class Reliable:
     def map(self, function: Callable[..., Any] | Decodes, schema: StructType | str) -> Reliable:
         """Apply a function to each record; an exception fails that record, with the error as its reason.
 
-        The type hint of the function's parameter decides what it gets: one record by default (`record.data`, any
-        column of the source, or of the previous step), for which it returns a tuple, a dict, a Row, or None to drop
-        the record; a `pandas.DataFrame`, whose index it must keep; or a `pyarrow.RecordBatch`, of which it must
-        keep every row. Vectorised functions may fail single records with a reason in a column `__failed`.
+        The type hint of the function's parameter decides what it gets. By default it is one record (`record.data`, any
+        column of the source, or of the previous step), for which it returns a tuple, a dict, a Row, several of these in
+        a list, or None to drop the record; it may yield rows, too. Else it is a `pandas.DataFrame`, whose index it must
+        keep, or a `pyarrow.RecordBatch`, of which it must keep every row. Vectorised functions may fail single records
+        with a reason in a column `__failed`.
 
-        A `GlueDecoder` decodes records by their schemas in a registry.
+        A `GlueDecoder` decodes records by their schemas in a registry; `kinesis_trident.decoders` has others.
 
         Raises:
             OperatorError: the schema cannot be used, or the function is async or yields.
         """
         name = getattr(function, "__name__", type(function).__name__)
+        made = step_for(function, schema, self.options)
         if not isinstance(function, Decodes):
-            check_runs(f"operator {name}: the function", function, refusal=OperatorError)
-        step = MapStep(f"map({name})", step_for(function, schema, self.options))
+            check_runs(
+                f"operator {name}: the function",
+                function,
+                yields=isinstance(made, RowStep),
+                refusal=OperatorError,
+            )
+        step = MapStep(f"map({name})", made)
         return replace(self, steps=(*self.steps, step))
 
     def for_each_batch(self, write: Write, *, batch_retries: int | None = None) -> ReliableSink:

@@ -63,6 +63,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
         (2, check_commands),
         (1, check_shown),
     ],
+    "aws-records.md": [(6, "e2e/test_aws_records.py")],
     "deploying.md": [(2, EXPLAINING), (1, check_commands), (1, check_shown), (1, check_commands)],
     "examples.md": [(2, check_commands)],
     "fan-out.md": [(1, EXPLAINING), (1, check_commands), (1, EXPLAINING), (2, check_json)],

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = (
     "kinesis_trident",
     "kinesis_trident.errors",
+    "kinesis_trident.decoders",
     "kinesis_trident.testing",
     "kinesis_trident.trident",
     "kinesis_trident.trident.maps",

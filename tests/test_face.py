@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 import kinesis_trident
+import kinesis_trident.decoders
 import kinesis_trident.errors
 import kinesis_trident.testing
 import kinesis_trident.trident

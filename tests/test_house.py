@@ -45,7 +45,7 @@ FLOORS = {
         "errors",
         "cancelling mark moves names partitions steps",
         "calls failed_share outcomes",
-        "registry sinks tracking",
+        "decoders registry sinks tracking",
         "foreach_batch",
         "reliable storm",
         "testing",

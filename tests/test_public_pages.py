@@ -24,6 +24,7 @@ PUBLIC = {
     for name in (
         "kinesis_trident",
         "kinesis_trident.errors",
+        "kinesis_trident.decoders",
         "kinesis_trident.testing",
         "kinesis_trident.trident",
         "kinesis_trident.trident.maps",

@@ -9,14 +9,12 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
-import pyarrow as pa
 
 from kinesis_trident.bolt.errors import SchemaRegistryError
 from kinesis_trident.bolt.registry.avro_columns import Field, plan_of
@@ -140,42 +138,6 @@ def json_decoder(definition: str, float_hook: Callable[[str], Any] | None = None
     absent = dict.fromkeys(properties)
     parser = msgspec.json.Decoder(dict[str, Any], float_hook=float_hook)
     return lambda payload: absent | parser.decode(payload)
-
-
-def has_decimals(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds decimals."""
-    return pa.types.is_decimal(kind) or any(
-        has_decimals(kind.field(number).type) for number in range(kind.num_fields)
-    )
-
-
-def with_exact_numbers(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a JSON document, whose numbers were read as decimals, for a column of a type.
-
-    Raises:
-        ValueError: a text for a decimal is no number.
-    """
-    match value:
-        case str() if pa.types.is_decimal(kind):
-            return _decimal(value)
-        case Decimal() if not pa.types.is_decimal(kind):
-            return float(value)
-        case dict() if pa.types.is_struct(kind):
-            fields = [kind.field(number) for number in range(kind.num_fields)]
-            return {one.name: with_exact_numbers(value.get(one.name), one.type) for one in fields}
-        case dict() if pa.types.is_map(kind):
-            return {key: with_exact_numbers(one, kind.item_type) for key, one in value.items()}
-        case list() if pa.types.is_list(kind):
-            return [with_exact_numbers(one, kind.value_type) for one in value]
-    return value
-
-
-def _decimal(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        msg = f"{text!r} is not a number, as its column needs"
-        raise ValueError(msg) from None
 
 
 def protobuf_decoder(definition: str) -> Decoder:

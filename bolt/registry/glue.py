@@ -20,15 +20,14 @@ from kinesis_trident.bolt.registry.avro_columns import Field, read_columns
 from kinesis_trident.bolt.registry.formats import (
     Decoder,
     avro_decoder,
-    has_decimals,
     json_decoder,
     protobuf_decoder,
-    with_exact_numbers,
 )
 from kinesis_trident.bolt.registry.framing import HEADER_BYTES, Frames, frames_of, name_of, split_frame
 from kinesis_trident.bolt.steps.border import fitting
 from kinesis_trident.bolt.steps.columns import Record
 from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts
+from kinesis_trident.bolt.steps.json_values import differs, from_json
 from kinesis_trident.common.arrow_columns import column_of, numbers
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis.aws_session import create_client
@@ -55,7 +54,7 @@ class RegisteredSchema:
         name: its schema's ARN and its id, for messages.
         decoder: of one record.
         plan: to read many records at a time; None if only the decoder can.
-        exact: as the decoder, for columns of decimals; None if the decoder loses no digits.
+        exact: as the decoder, with decimals for numbers with a point; None for what is no JSON.
     """
 
     name: str
@@ -63,18 +62,19 @@ class RegisteredSchema:
     plan: Mapping[str, Field] | None = None
     exact: Decoder | None = None
 
-    def decode(self, payload: bytes, decimals: pa.Schema | None) -> Mapping[str, Any]:
-        """Return the fields of a record; `decimals`: the columns, if some hold decimals.
+    def decode(self, payload: bytes, columns: pa.Schema | None) -> Mapping[str, Any]:
+        """Return the fields of a record; `columns`: those of the rows, if JSON has values of some otherwise.
 
         Raises:
             FailedException: it does not fit the schema.
         """
         try:
-            if decimals is None or self.exact is None:
+            if columns is None or self.exact is None:
                 return self.decoder(payload)
             found = dict(self.exact(payload))
-            of_columns = [one for one in decimals if one.name in found]
-            return found | {one.name: with_exact_numbers(found[one.name], one.type) for one in of_columns}
+            return found | {
+                one.name: from_json(found[one.name], one.type) for one in columns if one.name in found
+            }
         except Exception as error:
             msg = f"the record does not fit its schema {self.name}: {type(error).__name__}: {error}"
             raise FailedException(msg) from error
@@ -294,8 +294,8 @@ class GlueStep:
         if not len(rest):
             yield Judged(bulk, rows, undecoded)
             return
-        decimals = self.schema if any(has_decimals(one.type) for one in self.schema) else None
-        one_by_one = RowStep(_OneRecord(self, schemas, decimals), self.schema)
+        of_json = self.schema if any(differs(one.type) for one in self.schema) else None
+        one_by_one = RowStep(_OneRecord(self, schemas, of_json), self.schema)
         start = 0
         for part in one_by_one.parts(batch.take(numbers(rest))):
             end = None if part.end is None else int(rest[part.end - 1]) + 1
@@ -408,13 +408,13 @@ class _OneRecord:
 
     step: GlueStep
     schemas: Schemas
-    decimals: pa.Schema | None
+    columns: pa.Schema | None
 
     def __call__(self, record: Record) -> tuple[Any, ...]:
         name, payload = split_frame(record.data)
         schema = self.schemas[name]
         assert isinstance(schema, RegisteredSchema)
-        fields = schema.decode(payload, self.decimals)
+        fields = schema.decode(payload, self.columns)
         keep = self.step.decoder.keep
         return tuple(
             record[column]

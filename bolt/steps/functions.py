@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -116,7 +117,10 @@ def failure_of(error: object, *where: str) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """A function of one record, which returns a row of the schema (a tuple, a dict, a Row) or None to drop it."""
+    """A function of one record, which returns a row of the schema (a tuple, a dict, a Row), or None to drop it.
+
+    It may return a list of such rows, or yield them, too: the record fails with the first of them that does not fit.
+    """
 
     function: Callable[[Record], Any]
     schema: pa.Schema
@@ -136,7 +140,13 @@ class RowStep:
             try:
                 WATCHDOG.next_call()
                 result = self.function(Record(columns, row))
-                if result is not None:
+                if type(result) is list or type(result) is GeneratorType:
+                    # Nothing of a record is kept that fails at a later row of its own.
+                    rows = [self._values(one) for one in _rows_in(result)]
+                    values += rows
+                    source += [row] * len(rows)
+                    size += sum(map(size_of, rows))
+                elif result is not None:
                     found = self._values(result)
                     values.append(found)
                     source.append(row)
@@ -175,10 +185,23 @@ class RowStep:
     ) -> Judged:
         """Convert rows to Arrow columns; a value that does not fit its type fails its record."""
         made, places, unfit = rows_that_fit(values, self.schema)
-        if places is not None:
-            failed.update((source[place], Failure.said(reason)) for place, reason in unfit.items())
-            source = [source[place] for place in places]
-        return Judged(made, np.asarray(source, dtype=np.int64), failed)
+        rows = np.asarray(source, dtype=np.int64)
+        if places is None:
+            return Judged(made, rows, failed)
+        fail_rows(failed, rows, unfit)
+        return _without_failed(made, rows[places], failed)
+
+
+def _rows_in(result: list[Any] | Iterator[Any]) -> Iterable[Any]:
+    """Return the rows of a record: a list of other things than rows is one itself."""
+    is_one = isinstance(result, list) and not all(isinstance(one, tuple | Mapping) for one in result)
+    return (result,) if is_one else result
+
+
+def _without_failed(rows: pa.RecordBatch, source: np.ndarray, failed: Mapping[int, Failure]) -> Judged:
+    """Return the rows of the input rows that have not failed: if one row of an input row fails, all of them go."""
+    good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
+    return Judged(rows.filter(booleans(good)), source[good], dict(failed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +311,7 @@ def _fitted(
     made, places, unfit = fitting(columns, len(source), schema)
     if unfit:
         fail_rows(failed, source, unfit)
-        source = source[places]
-        # If one row of an input row failed, all rows of that input row are dropped.
-        good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
-        made, source = made.filter(booleans(good)), source[good]
+        return _without_failed(made, source[places], failed)
     return Judged(made, source, failed)
 
 

@@ -13,6 +13,7 @@ from kinesis_trident.trident.errors import MissingExtraError
 PUBLIC = (
     "kinesis_trident",
     "kinesis_trident.errors",
+    "kinesis_trident.decoders",
     "kinesis_trident.testing",
     "kinesis_trident.trident",
     "kinesis_trident.trident.maps",

@@ -316,7 +316,7 @@ def test_json_numbers_keep_their_digits_in_decimals(
         framed(
             schema,
             b'{"price": 1234567890123456.7891, "as_text": "12.50", "whole": 3, "share": 0.5,'
-            b' "lines": [{"net": 0.1234567891, "pieces": 1.5, "more": 2}], "rates": {"a": 1.25}}',
+            b' "lines": [{"net": 0.1234567891, "pieces": 1.5, "more": 2}, {"net": 1}], "rates": {"a": 1.25}}',
         ),
         framed(schema, b'{"price": 1.23456}'),
         framed(schema, b'{"as_text": "much"}'),
@@ -327,7 +327,10 @@ def test_json_numbers_keep_their_digits_in_decimals(
             "as_text": Decimal("12.50"),
             "whole": Decimal("3.0"),
             "share": 0.5,
-            "lines": [{"net": Decimal("0.1234567891"), "pieces": 1.5}],
+            "lines": [
+                {"net": Decimal("0.1234567891"), "pieces": 1.5},
+                {"net": Decimal(1), "pieces": None},
+            ],
             "rates": [("a", Decimal("1.25"))],
         }
     ]

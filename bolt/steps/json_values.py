@@ -1,0 +1,44 @@
+"""Values of JSON documents for columns of a type: JSON has no decimals, and leaves out what is null. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+
+def differs(kind: pa.DataType) -> bool:
+    """Return whether a JSON value may have to be changed for a column of this type."""
+    return bool(pa.types.is_decimal(kind) or pa.types.is_nested(kind))
+
+
+def from_json(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of a document, whose numbers with a point were read as decimals, for a column of a type.
+
+    Members of a struct that an object leaves out are null, and a text of a number is a decimal.
+
+    Raises:
+        ValueError: a text for a decimal is no number.
+    """
+    match value:
+        case str() if pa.types.is_decimal(kind):
+            return _decimal(value)
+        case Decimal() if not pa.types.is_decimal(kind):
+            is_whole = pa.types.is_integer(kind) and value == value.to_integral_value()
+            return int(value) if is_whole else float(value)
+        case dict() if pa.types.is_struct(kind):
+            return {one.name: from_json(value.get(one.name), one.type) for one in kind}
+        case dict() if pa.types.is_map(kind):
+            return {key: from_json(one, kind.item_type) for key, one in value.items()}
+        case list() if pa.types.is_list(kind):
+            return [from_json(one, kind.value_type) for one in value]
+    return value
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        msg = f"{text!r} is not a number, as its column needs"
+        raise ValueError(msg) from None
