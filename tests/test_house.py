@@ -179,10 +179,9 @@ def test_our_packages_are_imported_by_our_name_alone() -> None:
 
 def test_no_two_files_of_tests_have_one_name() -> None:
     # pytest imports them by their names alone, where a folder is no package.
-    files = [
-        path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()
-    ]
-    assert [name for name, count in Counter(path.name for path in files).items() if count > 1] == []
+    files = [path for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    counts = Counter(path.name for path in files if path.name not in ("conftest.py", "__main__.py"))
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 # Users catch each of both `FencedError`; Trident's `State` is public, the tracker's is a record's.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from unittest.mock import patch
 
 import pytest
-from batch_in_hand import Frame
+from batch_at_hand import Frame
 
 from kinesis_trident.spout.batch.batch_read import load_streams
 from kinesis_trident.spout.errors import DataLossError, OptionsError, StreamRecreatedError

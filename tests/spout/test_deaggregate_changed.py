@@ -43,7 +43,7 @@ def read(query: Query) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("pinned", [True, False])
 @pytest.mark.parametrize(("was", "now", "count"), [("true", "false", 5), ("false", "true", 3)])
-def test_a_batch_in_hand_keeps_its_way_of_reading(
+def test_a_batch_at_hand_keeps_its_way_of_reading(
     lives: Lives, kinesis: MemoryKinesis, was: str, now: str, count: int, pinned: bool
 ) -> None:
     spark = SparkCheckpoint()

@@ -86,7 +86,7 @@ def test_a_reader_that_lags_loses_nothing_and_counts_nothing_twice(
 
 
 @pytest.mark.parametrize("lag", LAGS)
-def test_a_driver_that_lags_takes_the_batch_in_hand(
+def test_a_driver_that_lags_takes_the_batch_at_hand(
     ensemble: Ensemble, kinesis: MemoryKinesis, app: str, make_client: Callable[..., KazooClient], lag: int
 ) -> None:
     lives = Lives(ensemble.leader, app, maxFetchRecordsPerShard="8", retryLimit="3")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from batch_in_hand import Frame
+from batch_at_hand import Frame
 
 from kinesis_trident.spout.kinesis.client import BotoKinesis, connection_of, kinesis_client
 from kinesis_trident.spout.kinesis.cursor import ShardCursor

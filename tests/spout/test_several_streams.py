@@ -180,7 +180,7 @@ def test_a_batch_begun_elsewhere_comes_first_with_the_stream_that_is_left_out(st
 
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_a_stream_deleted_with_a_batch_in_hand_is_a_loss(start: Start, pinned: bool) -> None:
+def test_a_stream_deleted_with_a_batch_at_hand_is_a_loss(start: Start, pinned: bool) -> None:
     kinesis = MemoryStreams("orders", "clicks")
     kinesis.put("orders", 1)
     kinesis.put("clicks", 2)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
 
-def test_a_batch_in_hand_after_a_batch_that_another_checkpoint_has_settled(
+def test_a_batch_at_hand_after_a_batch_that_another_checkpoint_has_settled(
     start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
     """ZooKeeper was wiped, and a new Spark checkpoint has come just as far under other plans."""

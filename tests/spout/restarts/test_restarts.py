@@ -89,7 +89,7 @@ def test_retry_counts_go_on_on_another_machine(start: Start, stream: Stream) -> 
     assert not any(node.waiting or node.dead for node in last.store.shards.inflight().values())
 
 
-def test_a_batch_in_hand_is_replayed_without_what_came_since(start: Start, stream: Stream) -> None:
+def test_a_batch_at_hand_is_replayed_without_what_came_since(start: Start, stream: Stream) -> None:
     stream.put(10)
     life = start()
     life.batch(failing={1})

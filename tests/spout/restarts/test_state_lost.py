@@ -92,7 +92,7 @@ def test_zookeeper_wiped_with_more_waiting_than_the_offset_holds(
     assert {3, 7, *second, *third} <= again <= {*first[3:], *second, *third}
 
 
-def test_zookeeper_wiped_under_a_batch_in_hand(
+def test_zookeeper_wiped_under_a_batch_at_hand(
     start: Start,
     stream: Stream,
     own_zookeeper: EmbeddedZooKeeper,
