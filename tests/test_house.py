@@ -180,7 +180,9 @@ def test_our_packages_are_imported_by_our_name_alone() -> None:
 def test_no_two_files_of_tests_have_one_name() -> None:
     # pytest imports them by their names alone, where a folder is no package.
     files = [path for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists()]
-    counts = Counter(path.name for path in files if path.name not in ("conftest.py", "__main__.py"))
+    counts = Counter(
+        path.name for path in files if path.name not in ("conftest.py", "sitecustomize.py", "__main__.py")
+    )
     assert [name for name, count in counts.items() if count > 1] == []
 
 
