@@ -21,12 +21,16 @@ from kinesis_trident.checkpoint.store.source_store import (
     streams_of,
 )
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
+from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.failure import Failure, text_of
 from kinesis_trident.tracker.position_keys import Keys, keys_of, merge_keys, pack_in_parts
+
+_LOOKS = 5
+"""How often the home of a stream is looked up again for a request, because its streams have changed."""
 
 _MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
 
@@ -133,12 +137,16 @@ class Acks:
 
     def _add(self, stream: str, shard: str, node: ExternalNode) -> None:
         """Leave a request in the home in which the stream lives now."""
-        try:
-            self._homes[stream].add(stream, shard, node)
-        except StateMissingError:
-            # The stream was put together with others meanwhile: its old home takes nothing any more.
-            self._look()
-            self._homes[stream].add(stream, shard, node)
+        for _ in range(_LOOKS):
+            try:
+                self._homes[stream].add(stream, shard, node)
+            except StateMissingError:
+                # The stream was put together with others, or created again: its old home takes nothing any more.
+                self._look()
+                self._check([(stream, shard)])
+            else:
+                return
+        self._homes[stream].add(stream, shard, node)
 
     def _check(self, named: list[tuple[str, str]]) -> None:
         if not all(self._knows(stream, shard) for stream, shard in named):
@@ -184,19 +192,25 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """The store of some streams (name to creation time), and the names of their shards in it."""
+    """The store of some streams (name to creation time), and the names of their shards in it.
+
+    `check`: that the streams are still these; None for the home of one, which is closed when they are not.
+    """
 
     store: SourceStore
     created: Mapping[str, int]
     shards: frozenset[str]
+    check: Check | None
 
     @classmethod
     def of(cls, store: SourceStore) -> _Home:
+        check = store.streams.check() if store.layout.several else None
         lineage = store.shards.lineage()
         return cls(
             store,
             streams_of(store),
             frozenset((*store.shards.checkpoints(), *(lineage.shards if lineage else ()))),
+            check,
         )
 
     def name_of(self, stream: str, shard: str) -> str:
@@ -209,7 +223,7 @@ class _Home:
         Raises:
             StateMissingError: the stream has left this home.
         """
-        self.store.external.add(self.name_of(stream, shard), node)
+        self.store.external.add(self.name_of(stream, shard), node, self.check)
 
 
 def _array(message_ids: Iterable[str]) -> pa.Array:

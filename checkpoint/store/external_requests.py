@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.errors import CorruptNodeError, StateMissingError
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import escape, unescape
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
@@ -24,6 +24,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     MISSING,
     NOT_EMPTY,
     PACK_SIZE,
+    Check,
     Create,
     Delete,
     Found,
@@ -127,6 +128,29 @@ class ExternalStore(StorePart):
             return
         raise too_many_races(old.folder)
 
+    def close_other(self, old: ExternalStore, epoch: int) -> int:
+        """Refuse requests in another home from now on, whose stream was created again.
+
+        Returns:
+            The number of requests that nobody has taken in there; they are of records that are gone, and are removed.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        for _ in range(RACES):
+            folders, stored = old.list_stored()
+            groups: list[list[Op]] = [[Delete(path)] for path, _ in stored]
+            groups.append([*map(Delete, folders), Delete(old.folder)])
+            try:
+                for pack in pack_writes(groups, PACK_SIZE):
+                    self._nodes.commit(pack, epoch)
+            except Refused as refused:
+                if refused.kind is MISSING and refused.op.path == old.folder:
+                    return 0
+                continue
+            return len(stored)
+        raise too_many_races(old.folder)
+
     def reject_many(self, paths: Sequence[str], epoch: int) -> dict[str, str]:
         """Move unreadable requests below `rejected`, many in a request; as `reject`, which sees to the odd ones.
 
@@ -200,8 +224,13 @@ class ExternalStore(StorePart):
         names = self._session.children([self._layout.rejected])[0] or []
         return [f"{self._layout.rejected}/{name}" for name in sorted(names)]
 
-    def add(self, shard: str, node: ExternalNode) -> str:
+    def add(self, shard: str, node: ExternalNode, check: Check | None = None) -> str:
         """Leave a request for the running query; any process may, so this is not fenced.
+
+        Args:
+            shard: its name in this home.
+            node: the request.
+            check: that the shard's stream still has its home here, where a home of several could have changed.
 
         Returns:
             The path of the request; it disappears once a settled batch includes it.
@@ -215,13 +244,23 @@ class ExternalStore(StorePart):
         path = f"{folder}/{uuid.uuid4().hex}"
         # `watch` sees the write of the folder itself: one watch for all shards.
         ops: list[Op] = [Create(path, encode(node)), Write(self._layout.external, b"")]
+        if check is not None:
+            ops.insert(0, check)
         try:
-            self._session.commit(ops)
+            try:
+                self._session.commit(ops)
+            except Refused as refused:
+                if refused.kind is not MISSING or refused.op == check:
+                    raise
+                self._nodes.make_folder(folder)
+                self._session.commit(ops)
         except Refused as refused:
-            if refused.kind is not MISSING:
+            if refused.op != check:
                 raise
-            self._nodes.make_folder(folder)
-            self._session.commit(ops)
+            msg = (
+                f"the streams of {self._layout.base} have changed since it was looked at. Repeat the request"
+            )
+            raise StateMissingError(msg) from None
         return path
 
     def withdraw(self, shard: str, name: str, left: ExternalNode | None) -> bool:

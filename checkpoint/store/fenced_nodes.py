@@ -298,8 +298,8 @@ class FencedNodes:
                 there = self.session.stats([self.layout.base])[0] is not None
                 msg = (
                     f"{self.layout.base} takes nothing any more: {self.layout.what} of application "
-                    f"{self.layout.application!r} is read together with others by now. Repeat the request, with "
-                    "these streams together"
+                    f"{self.layout.application!r} is read together with others by now, or was created again. Repeat "
+                    "the request for the streams as they are read now"
                     if there
                     else f"{self.layout.base} does not exist: no query of application {self.layout.application!r} "
                     f"has read {self.layout.what} yet. Check the names, zookeeper.hosts and zookeeper.root"

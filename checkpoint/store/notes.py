@@ -130,6 +130,11 @@ class JudgingNote(Note[JudgingNode]):
 class StreamsNote(Note[StreamsNode]):
     """The node `streams` of a home of several, and a node for each stream whose LATEST was resolved to a time."""
 
+    def check(self) -> Check | None:
+        """Return the check that the streams are those that are read from now on; None if the node is not there."""
+        found = self._nodes.session.stats([self._path])[0]
+        return None if found is None else Check(self._path, found.version)
+
     def start(self, stream: str, created: int) -> StartNode | None:
         """Return the time to which a stream's LATEST was resolved; None before it was."""
         return self._start_of(stream, created).get()

@@ -87,6 +87,25 @@ def past_of(home: SourceStore, streams: Mapping[str, int]) -> PastNode:
     return PastNode(epoch=epoch, txid=txid, lost_upto=0)
 
 
+def close_left_homes(home: SourceStore, streams: Mapping[str, int], epoch: int) -> dict[str, int]:
+    """Close the homes of streams that were created again to requests, which nobody reads there any more.
+
+    Returns:
+        The number of requests that were left in each, by the stream.
+
+    Raises:
+        FencedError: a newer run has taken over.
+    """
+    session = Session(home.client, session_timeout(home.client))
+    found: dict[str, int] = {}
+    with suppress(ZooKeeperAccessError):
+        for other in find_layouts(session, home.layout.root, home.layout.application):
+            if not other.several and other.created < streams.get(other.stream, 0):
+                left = home.external.close_other(SourceStore(home.client, other).external, epoch)
+                found[other.stream] = found.get(other.stream, 0) + left
+    return found
+
+
 def highest_used_in(store: SourceStore) -> PastNode:
     """Return the highest epoch and txid of a home: of its runs, its batches, and of what it took over."""
     run, settled, past = store.epochs.newest_run(), store.batches.settled(), store.epochs.past()

@@ -23,7 +23,12 @@ from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.model.run_status import How
 from kinesis_trident.checkpoint.store.application_names import layout_of
 from kinesis_trident.checkpoint.store.failed_starts import forget_failed_starts, note_failed_start
-from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home, past_of
+from kinesis_trident.checkpoint.store.source_home import (
+    close_left_homes,
+    find_home,
+    merge_into_shared_home,
+    past_of,
+)
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
@@ -182,6 +187,10 @@ class SourceRun:
             )
             self._state = SourceState(options, store, self._streams, epoch, around.rng, self._now)
             self._state.load()
+            for stream, left in close_left_homes(store, created, epoch).items():
+                log.warning(
+                    "stream %s was created again: %d requests for its old records are removed", stream, left
+                )
             self._state.keeper.check_retention(self._state.shards)
             past = store.epochs.past()
             # What was read while a newer run moved it on does not belong together.

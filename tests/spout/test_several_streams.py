@@ -345,6 +345,32 @@ def test_a_home_that_a_stream_has_left_takes_no_requests(
     assert together.run.report()["inflight"] == 0
 
 
+@pytest.mark.parametrize("streams", ["orders", "orders,payments"])
+def test_acks_of_a_stream_that_was_created_again_go_to_the_new_one(
+    start: Start, zookeeper: EmbeddedZooKeeper, app: str, streams: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever acks may have looked at the streams before: acks that went to the old home were applied nowhere."""
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1, 2)
+    first = start(kinesis, streams, ackMode="explicit")
+    with Acks(app, {"zookeeper.hosts": zookeeper.hosts}) as acks:
+        ids = [row[1] for row in first.batch()]
+        # Nobody takes this in: the query has ended.
+        first.end()
+        assert acks.ack(ids) == 2
+        kinesis.held["orders"] = MemoryKinesis("orders", created=1_700_000_000_000)
+        kinesis.put("orders", 10, 11)
+        again = start(kinesis, streams, ackMode="explicit", failOnDataLoss="false")
+        # Of the batch in hand nothing is left to read.
+        rows = again.batch() or again.batch()
+        assert sorted(row[0] for row in rows) == [10, 11]
+        assert acks.ack([row[1] for row in rows]) == 2
+        assert again.drain() == []
+        assert again.run.report()["inflight"] == 0
+    if streams == "orders":
+        assert "stream orders was created again: 1 requests for its old records are removed" in caplog.text
+
+
 def test_latest_stays_the_time_it_was_for_a_stream_that_is_read_together_with_others(start: Start) -> None:
     kinesis = MemoryStreams("orders", "payments")
     alone = start(kinesis, "orders", startingPosition="LATEST")
