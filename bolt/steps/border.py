@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type
 
-from kinesis_trident.bolt.steps.fits import UnfitError, make_column, reason_of_unfit
+from kinesis_trident.bolt.steps.families import UnfitError, reason_of_unfit
+from kinesis_trident.bolt.steps.fits import make_column
 from kinesis_trident.bolt.steps.poison import entries_of, unreadable_within
 from kinesis_trident.bolt.steps.time_zones import in_zone
 from kinesis_trident.common.arrow_columns import booleans, numbers, values_of

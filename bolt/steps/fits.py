@@ -7,10 +7,6 @@ is in an array, a map or a struct fits as it would outside; the fields of a stru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from fractions import Fraction
 from itertools import chain
 from reprlib import repr as short_repr
 from types import NoneType
@@ -19,81 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_type
 
+from kinesis_trident.bolt.steps.families import (
+    FAMILIES,
+    FRACTIONAL,
+    UnfitError,
+    family_of,
+    refusal_of,
+)
 from kinesis_trident.bolt.steps.poison import NO_TIME, entries_of
 from kinesis_trident.common.arrow_columns import booleans, plain_column, values_of
-
-_FRACTIONAL = (float, np.floating, Decimal, Fraction)
-_NUMBERS = (int, np.integer, *_FRACTIONAL)
-
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """Types that take the same values.
-
-    Attributes:
-        has: tells whether a type belongs to it.
-        classes: the Python classes whose values may fit.
-        families: the columns that may: those of these families.
-    """
-
-    has: Callable[[pa.DataType], bool]
-    classes: tuple[type, ...] = ()
-    families: tuple[str, ...] = ()
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-FAMILIES: Mapping[str, _Family] = {
-    "text": _Family(_is_text, (str, bytes), ("text", "bytes")),
-    "bytes": _Family(_is_bytes, (bytes, bytearray, memoryview, str), ("bytes", "text")),
-    "truth": _Family(pa.types.is_boolean, (bool, np.bool_), ("truth",)),
-    "whole": _Family(pa.types.is_integer, _NUMBERS, ("whole", "broken", "decimal")),
-    "broken": _Family(pa.types.is_floating, (int, np.integer, float, np.floating), ("whole", "broken")),
-    "decimal": _Family(pa.types.is_decimal, (int, np.integer, Decimal), ("whole", "decimal")),
-    "day": _Family(pa.types.is_date, (date,), ("day", "time")),
-    "time": _Family(pa.types.is_timestamp, (datetime,), ("time",)),
-    "length": _Family(pa.types.is_duration, (timedelta,), ("length",)),
-    "list": _Family(_is_list, (list, tuple, np.ndarray, set, frozenset), ("list",)),
-    "map": _Family(pa.types.is_map, (Mapping, list, tuple), ("map",)),
-    "struct": _Family(pa.types.is_struct, (Mapping, tuple), ("struct",)),
-}
-"""What fits which types, in a value, if nothing of it is lost."""
-
-
-class UnfitError(ValueError):
-    """A value does not fit."""
-
-
-def _family_of(kind: pa.DataType) -> str:
-    return next((name for name, family in FAMILIES.items() if family.has(kind)), "")
-
-
-def reason_of_unfit(name: str, kind: pa.DataType, why: object) -> str:
-    """Return why a value does not fit a field: a text says what it is, an error why not."""
-    try:
-        said = from_arrow_type(kind).simpleString()
-    except TypeError:
-        # Spark has no such type.
-        said = str(kind)
-    return f"the field {name!r} is {said}, but a value is {why if isinstance(why, str) else f'not: {why}'}"
-
-
-def _refuse(name: str, kind: pa.DataType, why: str) -> UnfitError:
-    return UnfitError(reason_of_unfit(name, kind, why))
 
 
 def make_column(given: Sequence[Any] | pa.Array, field: pa.Field, name: str = "", but: int = 0) -> pa.Array:
@@ -112,13 +43,13 @@ def _of_values(given: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
     found = plain_column(given, classes, kind)
     if found is not None:
         return found
-    family = _family_of(kind)
+    family = family_of(kind)
     if not family:
         return pa.array(given, type=kind)
     for one in classes - {NoneType}:
         # A boolean is a whole number in Python only.
         if not issubclass(one, FAMILIES[family].classes) or (one is bool and family != "truth"):
-            raise _refuse(name, kind, short_repr(next(value for value in given if type(value) is one)))
+            raise refusal_of(name, kind, short_repr(next(value for value in given if type(value) is one)))
     if (build := _NESTED.get(family)) is not None:
         return build(given, kind, name, classes)
     if family == "whole" and not classes <= {int, NoneType}:
@@ -127,13 +58,13 @@ def _of_values(given: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
         for value in given:
             # Those of pandas are more exact than a column.
             if getattr(value, "nanosecond", 0):
-                raise _refuse(name, kind, str(value))
+                raise refusal_of(name, kind, str(value))
     try:
         made = pa.array(given, type=kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UnfitError(reason_of_unfit(name, kind, error)) from error
+        raise refusal_of(name, kind, error) from error
     if family == "time" and NO_TIME.find(made) is not None:
-        raise _refuse(name, kind, NO_TIME.words)
+        raise refusal_of(name, kind, NO_TIME.words)
     if family == "broken" and kind.bit_width < 64:
         _check_finite(
             pa.array(map(float, (0 if value is None else value for value in given)), pa.float64()), made, name
@@ -142,17 +73,17 @@ def _of_values(given: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _whole(value: Any, kind: pa.DataType, name: str) -> Any:
-    if not isinstance(value, _FRACTIONAL):
+    if not isinstance(value, FRACTIONAL):
         return value
     if value % 1 != 0:
-        raise _refuse(name, kind, short_repr(value))
+        raise refusal_of(name, kind, short_repr(value))
     return int(value)
 
 
 def _check_finite(before: pa.Array, made: pa.Array, name: str) -> None:
     became = pc.and_(pc.is_inf(made), pc.is_finite(before))
     if became.true_count:
-        raise _refuse(name, made.type, f"{before.filter(became)[0].as_py()!r}, which would be infinite")
+        raise refusal_of(name, made.type, f"{before.filter(became)[0].as_py()!r}, which would be infinite")
 
 
 def _lengths(given: Sequence[Any]) -> np.ndarray:
@@ -195,11 +126,11 @@ def _maps(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type]
     entries = [value.items() if isinstance(value, Mapping) else value for value in given]
     pairs = list(chain.from_iterable(one for one in entries if one is not None))
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-        raise _refuse(name, kind, "no map")
+        raise refusal_of(name, kind, "no map")
     if any(
         not isinstance(one, Mapping | NoneType) and len({key for key, _ in one}) < len(one) for one in given
     ):
-        raise _refuse(name, kind, "a map with one key twice")
+        raise refusal_of(name, kind, "a map with one key twice")
     keys = make_column([key for key, _ in pairs], kind.key_field, name)
     items = make_column([value for _, value in pairs], kind.item_field, name)
     inner = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
@@ -231,12 +162,12 @@ def _in_order(value: Any, kind: pa.DataType, name: str, names: Sequence[str]) ->
     except KeyError as error:
         raise _no_field(name, kind, error) from error
     if found is None and len(value) != len(names):
-        raise _refuse(name, kind, f"a tuple of {len(value)} values")
+        raise refusal_of(name, kind, f"a tuple of {len(value)} values")
     return value if found is None else found
 
 
 def _no_field(name: str, kind: pa.DataType, missing: KeyError) -> UnfitError:
-    return _refuse(name, kind, f"without its field {missing.args[0]!r}")
+    return refusal_of(name, kind, f"without its field {missing.args[0]!r}")
 
 
 _NESTED: Mapping[str, Callable[[Sequence[Any], pa.DataType, str, set[type]], pa.Array]] = {
@@ -268,13 +199,13 @@ def _of_column(given: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     has = given.type
     if has == kind and not pa.types.is_nested(kind):
         return given
-    family = _family_of(kind)
+    family = family_of(kind)
     if pa.types.is_dictionary(has):
         return _of_column(given.dictionary_decode(), kind, name)
     if given.null_count == len(given):
         return pa.nulls(len(given), kind)
-    if family and _family_of(has) not in FAMILIES[family].families:
-        raise _refuse(name, kind, str(has))
+    if family and family_of(has) not in FAMILIES[family].families:
+        raise refusal_of(name, kind, str(has))
     if family == "struct":
         return _of_structs(given, kind, name)
     if family in ("list", "map") and not pa.types.is_large_list(kind):
@@ -284,7 +215,7 @@ def _of_column(given: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
             given = given.cast(pa.decimal256(76, kind.scale))
         made = given.cast(kind)
     except (pa.ArrowException, ValueError) as error:
-        raise UnfitError(reason_of_unfit(name, kind, error)) from error
+        raise refusal_of(name, kind, error) from error
     if family == "broken" and pa.types.is_floating(has):
         _check_finite(given, made, name)
     return made
@@ -295,7 +226,7 @@ def _of_structs(given: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     for field in kind:
         place = given.type.get_field_index(field.name)
         if place < 0:
-            raise _refuse(name, kind, f"without its field {field.name!r}")
+            raise refusal_of(name, kind, f"without its field {field.name!r}")
         part = pc.struct_field(given, place)
         inner.append(make_column(part, field, f"{name}.{field.name}", given.null_count))
     valid = booleans(values_of(given.is_valid())).buffers()[1] if given.null_count else None

@@ -1,0 +1,86 @@
+"""Families of types: which values and columns may fit a type at all, and the words about those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+
+FRACTIONAL = (float, np.floating, Decimal, Fraction)
+_NUMBERS = (int, np.integer, *FRACTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Types that take the same values.
+
+    Attributes:
+        has: tells whether a type belongs to it.
+        classes: the Python classes whose values may fit.
+        families: the columns that may: those of these families.
+    """
+
+    has: Callable[[pa.DataType], bool]
+    classes: tuple[type, ...] = ()
+    families: tuple[str, ...] = ()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+FAMILIES: Mapping[str, _Family] = {
+    "text": _Family(_is_text, (str, bytes), ("text", "bytes")),
+    "bytes": _Family(_is_bytes, (bytes, bytearray, memoryview, str), ("bytes", "text")),
+    "truth": _Family(pa.types.is_boolean, (bool, np.bool_), ("truth",)),
+    "whole": _Family(pa.types.is_integer, _NUMBERS, ("whole", "broken", "decimal")),
+    "broken": _Family(pa.types.is_floating, (int, np.integer, float, np.floating), ("whole", "broken")),
+    "decimal": _Family(pa.types.is_decimal, (int, np.integer, Decimal), ("whole", "decimal")),
+    "day": _Family(pa.types.is_date, (date,), ("day", "time")),
+    "time": _Family(pa.types.is_timestamp, (datetime,), ("time",)),
+    "length": _Family(pa.types.is_duration, (timedelta,), ("length",)),
+    "list": _Family(_is_list, (list, tuple, np.ndarray, set, frozenset), ("list",)),
+    "map": _Family(pa.types.is_map, (Mapping, list, tuple), ("map",)),
+    "struct": _Family(pa.types.is_struct, (Mapping, tuple), ("struct",)),
+}
+"""What fits which types, in a value, if nothing of it is lost."""
+
+
+class UnfitError(ValueError):
+    """A value does not fit."""
+
+
+def family_of(kind: pa.DataType) -> str:
+    """Return the name of the family of a type; empty if it is in none."""
+    return next((name for name, family in FAMILIES.items() if family.has(kind)), "")
+
+
+def reason_of_unfit(name: str, kind: pa.DataType, why: object) -> str:
+    """Return why a value does not fit a field: a text says what it is, an error why not."""
+    try:
+        said = from_arrow_type(kind).simpleString()
+    except TypeError:
+        # Spark has no such type.
+        said = str(kind)
+    return f"the field {name!r} is {said}, but a value is {why if isinstance(why, str) else f'not: {why}'}"
+
+
+def refusal_of(name: str, kind: pa.DataType, why: object) -> UnfitError:
+    """Return the error about a value that does not fit a field."""
+    return UnfitError(reason_of_unfit(name, kind, why))
