@@ -123,8 +123,8 @@ class Reliable:
         `batch_retries`, if given here, overrides that of `start`.
 
         Raises:
-            OperatorError: `write` takes neither two nor three arguments; or it takes `outcomes`, and a column of the
-                rows is called as the one that names their records.
+            OperatorError: `write` takes neither two nor three arguments, is async, or yields; or it takes `outcomes`,
+                and a column of the rows is called as the one that names their records.
         """
         writer = _Writer(write)
         if writer.with_outcomes and self.steps:
@@ -290,9 +290,10 @@ def foreach_batch(
 
     Raises:
         NotOurSourceError: `stream` does not read `kinesis-trident`.
-        OperatorError: `write` takes neither two nor three arguments.
+        OperatorError: `write` takes neither two nor three arguments, is async, or yields.
     """
-    return BatchHandler(source_of(stream, options)[0], _Plain(_Writer(write)), batch_retries, may_skip=True)
+    plain = _Plain(_Writer(write))
+    return BatchHandler(source_of(stream, options)[0], plain, batch_retries, may_skip=True)
 
 
 def _without_excluded(rows: DataFrame, batch: CurrentBatch) -> DataFrame:

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from kinesis_trident import KinesisSpout, string_scheme
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import Judged, PandasStep, RowStep
 from kinesis_trident.bolt.steps.kinds import step_for
@@ -21,6 +22,7 @@ from kinesis_trident.bolt.storm.output import Output
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
 from kinesis_trident.bolt.storm.streams import StreamOutput
 from kinesis_trident.common.arrow_schemas import arrow_schema
+from kinesis_trident.trident import Stream, TridentTopology
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep
 
@@ -88,6 +90,15 @@ def arrow_function(
     call.__annotations__["batch"] = pa.RecordBatch
     schema = StructType([StructField("x", of)])
     return _answer(step_for(call, schema)(pa.RecordBatch.from_arrays([column], ["x"])))
+
+
+def texts() -> tuple[TridentTopology, Stream]:
+    """Return a topology for `run_topology`, and its stream `texts` of texts."""
+    topology = TridentTopology(None)
+    spout = KinesisSpout(
+        streamName="s", applicationName="a", zookeeper__hosts="zk:1", scheme=string_scheme("text")
+    )
+    return topology, topology.new_stream("texts", spout)
 
 
 class _Pass(Function):

@@ -89,9 +89,10 @@ class TridentCollector:
         """Take what this thread emits, until `close`."""
         self._thread = get_ident()
 
-    def close(self) -> None:
-        """Refuse what is emitted from now on: the call is over."""
+    def close(self) -> list[tuple[Any, ...]]:
+        """Return what was emitted, and refuse what is emitted from now on: the call is over."""
         self._thread = None
+        return self.rows
 
     def _in_order(self, values: Any) -> Sequence[Any]:
         try:

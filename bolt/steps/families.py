@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from reprlib import repr as short_repr
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +65,18 @@ FAMILIES: Mapping[str, _Family] = {
 
 class UnfitError(ValueError):
     """A value does not fit."""
+
+
+_MADE = {"time": "a datetime", "day": "a date"}
+
+
+def described(value: object, family: str) -> str:
+    """Return what a value is that does not fit a family; of a number or a text for a time, also what to do."""
+    said = short_repr(value)
+    if family not in _MADE or not isinstance(value, (str, *_NUMBERS)):
+        return said
+    other, why = ("string", "") if isinstance(value, str) else ("bigint", ", a number without a unit")
+    return f"{said}{why}. Give {_MADE[family]}, or take the field as {other} and convert it"
 
 
 def family_of(kind: pa.DataType) -> str:

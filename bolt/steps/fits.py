@@ -20,6 +20,7 @@ from kinesis_trident.bolt.steps.families import (
     FAMILIES,
     FRACTIONAL,
     UnfitError,
+    described,
     family_of,
     refusal_of,
 )
@@ -49,7 +50,9 @@ def _of_values(given: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
     for one in classes - {NoneType}:
         # A boolean is a whole number in Python only.
         if not issubclass(one, FAMILIES[family].classes) or (one is bool and family != "truth"):
-            raise refusal_of(name, kind, short_repr(next(value for value in given if type(value) is one)))
+            raise refusal_of(
+                name, kind, described(next(value for value in given if type(value) is one), family)
+            )
     if (build := _NESTED.get(family)) is not None:
         return build(given, kind, name, classes)
     if family == "whole" and not classes <= {int, NoneType}:

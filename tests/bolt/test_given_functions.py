@@ -6,7 +6,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from kinesis_trident import (
     KinesisSpout,
     TopologyBuilder,
     TopologyError,
+    foreach_batch,
     string_scheme,
 )
 from kinesis_trident.bolt.calls import count_needed
@@ -74,6 +75,19 @@ def test_a_writer_of_another_arity_is_refused() -> None:
     ):
         with pytest.raises(OperatorError, match=r"takes \d arguments. Define it as"):
             _Writer(write)
+
+
+def test_a_write_that_nobody_would_await_is_refused() -> None:
+    async def write(df: Any, txid: int) -> None:
+        raise AssertionError
+
+    class Writes:
+        async def __call__(self, df: Any, txid: int) -> None:
+            raise AssertionError
+
+    for given in (write, functools.partial(write), Writes()):
+        with pytest.raises(OperatorError, match=r"is async, so nobody would await it. Define it with def"):
+            foreach_batch(cast(Any, "a stream that nobody asks for"), given)
 
 
 def test_needed_arguments_are_counted() -> None:

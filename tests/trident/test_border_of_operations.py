@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from border_paths import texts
 from pyspark.sql import Row
 
 from kinesis_trident import (
@@ -18,7 +19,6 @@ from kinesis_trident import (
     KinesisSpout,
     TopologyBuilder,
     TopologyError,
-    string_scheme,
 )
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.testing import Batches, run_topology
@@ -41,14 +41,6 @@ from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, Function
 from kinesis_trident.trident.steps.tuple_steps import Pipeline
 
 Point = namedtuple("Point", "b a")
-
-
-def texts() -> tuple[TridentTopology, Stream]:
-    topology = TridentTopology(None)
-    spout = KinesisSpout(
-        streamName="s", applicationName="a", zookeeper__hosts="zk:1", scheme=string_scheme("text")
-    )
-    return topology, topology.new_stream("texts", spout)
 
 
 @pytest.mark.parametrize("value", [{"b": 2, "a": 1}, Row(b=2, a=1), Point(2, 1), {"a": 1, "b": 2, "c": 3}])

@@ -206,7 +206,7 @@ class InTurn(Aggregator):
         for (own, current), link in zip(value, self._links, strict=True):
             returned = link.aggregator.complete(current, own)  # type: ignore[union-attr]
             refuse_returned(f"{self._operation}: complete()", returned, OperationError)
-        for rows in product(*(own.rows for own, _ in value)):
+        for rows in product(*(own.close() for own, _ in value)):
             values = [one for row in rows for one in row]
             if not (self._drops_nulls and all(one is None for one in values)):
                 collector.emit(values)

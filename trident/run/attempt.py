@@ -61,7 +61,7 @@ from kinesis_trident.trident.run.tracked import Sections, operates, shared_parti
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
+from kinesis_trident.trident.steps.tuple_steps import Pipeline, TridentStep, judge
 from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.windowing.updater import WindowUpdater
@@ -452,8 +452,8 @@ class WholeBatchStep:
         Raises:
             BatchFailedError: the operation failed for a tuple, or requested a replay.
         """
-        with convert_replay_requests(self.operation):
-            self.step.prepare(dict(self.conf))
+        pipeline = Pipeline((self.step,))
+        pipeline.prepare(self.conf)
         try:
             for batch in batches:
                 for judged in judge(self.step, batch) if batch.num_rows else ():
@@ -465,4 +465,4 @@ class WholeBatchStep:
                         raise BatchFailedError(msg)
                     yield judged.rows
         finally:
-            self.step.cleanup()
+            pipeline.cleanup()

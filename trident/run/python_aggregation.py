@@ -174,6 +174,5 @@ class GroupAggregation:
                 value = value if changed is None else changed
             returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
             refuse_returned(f"{self.operation}: complete()", returned, OperationError)
-            collector.close()
-            for values in collector.rows:
+            for values in collector.close():
                 yield (*key, *values)

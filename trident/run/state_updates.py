@@ -172,15 +172,15 @@ class Persisted:
             self.updater.prepare(dict(self.conf))
         try:
             returned: object = self.updater.update_state(state, tuples, collector)
+            emitted = collector.close()
         finally:
             with named_errors(f"{self.operation}: cleanup()"):
                 self.updater.cleanup()
-        collector.close()
         refuse_returned(f"{self.operation}: update_state()", returned)
-        if collector.rows:
+        if emitted:
             # What does not fit fails before the state commits.
-            rows_of_groups(self.operation, 0, collector.rows, self.schema)
-        return collector.rows
+            rows_of_groups(self.operation, 0, emitted, self.schema)
+        return emitted
 
 
 def work_of(node: UpdateNode, conf: Mapping[str, Any], emitted: StructType, *, check: bool = False) -> Work:

@@ -252,7 +252,7 @@ class OfContent:
             value = value if changed is None else changed
         returned: object = self.aggregator.complete(value, collector)
         refuse_returned(f"{self.operation}: complete()", returned, OperationError)
-        return collector.rows
+        return collector.close()
 
 
 def of_count(shape: Shape, values: Sequence[Any], before: int | None) -> tuple[Sequence[Arrival], int]:

@@ -338,6 +338,29 @@ def test_json_numbers_keep_their_digits_in_decimals(
     assert sorted(judged.failed) == [1, 2]
 
 
+def test_a_json_number_is_no_time_and_its_record_fails_alone(
+    kinesis_server: EmbeddedKinesis, register: Callable[..., bytes]
+) -> None:
+    schema = register("JSON", json.dumps({"type": "object", "properties": {"at": {}, "on": {}}}))
+    judged = decode(
+        kinesis_server,
+        "at timestamp, on date",
+        framed(schema, b'{"at": 1782900000000}'),
+        framed(schema, b'{"at": null, "on": 20000}'),
+        framed(schema, b'{"at": "2026-01-01T00:00:00Z"}'),
+        framed(schema, b"{}"),
+    )
+    assert judged.rows.to_pylist() == [{"at": None, "on": None}]
+    assert texts_of(judged) == {
+        0: "the field 'at' is timestamp, but a value is 1782900000000, a number without a unit. Give a datetime, or "
+        "take the field as bigint and convert it",
+        1: "the field 'on' is date, but a value is 20000, a number without a unit. Give a date, or take the field as "
+        "bigint and convert it",
+        2: "the field 'at' is timestamp, but a value is '2026-01-01T00:00:00Z'. Give a datetime, or take the field as "
+        "string and convert it",
+    }
+
+
 def test_a_registry_that_does_not_answer_fails_no_record() -> None:
     record = framed(uuid.uuid4().bytes, b"")
     decoder = GlueDecoder(region=REGION, endpoint_url="http://127.0.0.1:9")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from heard import Heard
 
-from kinesis_trident import Bolt, Tuple
+from kinesis_trident import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
@@ -123,3 +123,36 @@ def test_a_thread_that_outlives_its_task_is_refused() -> None:
         ):
             with pytest.raises(OperatorError, match="'late' called its collector after the end of its task"):
                 pool.submit(call).result()
+
+
+class EmitsElsewhere(BasicBolt):
+    """Emits in another thread, for a tuple that was executed before."""
+
+    fields = "number long, part int"
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        calls = (
+            lambda: collector.emit(["one value"]),
+            lambda: collector.emit([1, 2]),
+            lambda: collector.emit_direct(0, [1, 2]),
+        )
+        for emit in () if tup["number"] % 100 else calls:
+            with ThreadPoolExecutor(1) as pool, pytest.raises(OperatorError) as refused:
+                pool.submit(emit).result()
+            self.refused.append(str(refused.value))
+        collector.emit([tup["number"], 0])
+
+
+def test_what_a_basic_bolt_emits_in_another_thread_is_refused_and_fails_no_tuple() -> None:
+    bolt, heard = EmitsElsewhere(), Heard()
+    operator = BoltOperator("elsewhere", 7, bolt, {"in": ["number"]}, NUMBERS, Tag("elsewhere", 7, heard))
+    out = pa.Table.from_batches(list(operator(iter([numbers(0)]))))
+    assert out["number"].to_pylist() == list(range(EACH))
+    assert heard.failed == {}
+    assert len(bolt.refused) == 3 * EACH // 100
+    assert {text.partition(",")[0] for text in bolt.refused} == {
+        "a BasicBolt emitted in another thread than execute() runs in"
+    }
