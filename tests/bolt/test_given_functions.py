@@ -138,6 +138,9 @@ class BadFilter(Filter):
 
 
 class BadCombiner(CombinerAggregator):
+    def init(self, tup: Any) -> Any:
+        return 0
+
     def combine(self, left: Any) -> Any:  # type: ignore[override]
         return left
 
@@ -148,6 +151,12 @@ class BadReducer(ReducerAggregator):
 
 
 class BadAggregator(Aggregator):
+    def init(self, batch_id: int | None, collector: Any) -> Any:
+        return 0
+
+    def complete(self, value: Any, collector: Any) -> None:
+        return None
+
     def aggregate(self, value: Any, tup: Any) -> Any:  # type: ignore[override]
         return value
 
@@ -166,6 +175,12 @@ class BadQuery(QueryFunction[Any, Any]):
 
 
 class BadMultiReducer(MultiReducer[Any]):
+    def init(self, collector: Any) -> Any:
+        return 0
+
+    def complete(self, value: Any, collector: Any) -> None:
+        return None
+
     def execute(self, value: Any, stream: int, tup: Any) -> None:  # type: ignore[override]
         return None
 
