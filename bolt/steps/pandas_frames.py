@@ -20,7 +20,9 @@ def to_frame(batch: pa.RecordBatch) -> pd.DataFrame:
     """Return a batch as a DataFrame: integers beside nulls are exact, maps are dicts, times are in the zone."""
     columns = {name: in_zone(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     exact = {name: column for name, column in columns.items() if _would_lose(column)}
-    frame: pd.DataFrame = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)).to_pandas()
+    frame: pd.DataFrame = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)).to_pandas(
+        maps_as_pydicts="lossy"
+    )
     if exact:
         # Here, because only functions of DataFrames need this slow import.
         import pandas as pd
@@ -48,11 +50,15 @@ def _would_lose(column: pa.Array) -> bool:
     kind = column.type
     if not pa.types.is_nested(kind):
         return bool(pa.types.is_integer(kind) and column.null_count)
-    if not pa.types.is_list(kind):
-        return True
-    inner = column.flatten()
-    kind = inner.type
-    return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind) or inner.null_count)
+    if pa.types.is_list(kind):
+        inner = [column.flatten()]
+    elif pa.types.is_map(kind):
+        inner = [column.keys, column.items]
+    else:
+        inner = [column.field(number) for number in range(kind.num_fields)]
+    return any(
+        pa.types.is_nested(one.type) or pa.types.is_temporal(one.type) or one.null_count for one in inner
+    )
 
 
 def to_column(series: pd.Series[Any], kind: pa.DataType) -> pa.Array | list[Any]:

@@ -15,7 +15,7 @@ from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.border import empty, fitting, rows_that_fit
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, is_text, size_of
-from kinesis_trident.bolt.steps.functions import Judged, fail_rows, failure_of, join_parts, judge_readable
+from kinesis_trident.bolt.steps.functions import Judged, fail_rows, failure_of, join_parts
 from kinesis_trident.bolt.steps.time_zones import times_in_zone
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers
@@ -24,8 +24,8 @@ from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.order import ORDER, rank_emitted
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
-from kinesis_trident.trident.steps.tuple_steps import read_tuples
-from kinesis_trident.trident.tuples import TridentCollector
+from kinesis_trident.trident.steps.tuple_steps import judge_tuples
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
 _MOST_BYTES = 1 << 30
 """The bytes that a function may emit for one tuple: Arrow's texts end at twice as many."""
@@ -169,11 +169,11 @@ class FunctionStep(_EachStep):
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         """Yield the same in parts."""
-        return judge_readable(batch, self.inputs, self._emitted)
+        return judge_tuples(batch, self.inputs, self._emitted)
 
-    def _emitted(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+    def _emitted(self, batch: pa.RecordBatch, tuples: list[TridentTuple]) -> Iterator[Judged]:
         execute = self.function.execute
-        calls = (partial(execute, tup) for tup in read_tuples(batch, self.inputs))
+        calls = (partial(execute, tup) for tup in tuples)
         return _emit(self.operation, batch, self.kept, self.added, calls)
 
 
@@ -283,10 +283,9 @@ class QueryStep:
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
         """Yield the same in parts; see `__call__`."""
-        return judge_readable(batch, self.inputs, self._answered)
+        return judge_tuples(batch, self.inputs, self._answered)
 
-    def _answered(self, batch: pa.RecordBatch) -> Iterator[Judged]:
-        tuples = read_tuples(batch, self.inputs)
+    def _answered(self, batch: pa.RecordBatch, tuples: list[TridentTuple]) -> Iterator[Judged]:
         results: Any = self.query.batch_retrieve(self._state, tuples)
         if not isinstance(results, Collection):
             msg = (

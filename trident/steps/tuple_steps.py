@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -67,12 +67,12 @@ class FilterStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the filter for each row."""
-        return join_parts(judge_readable(batch, self.inputs, self._filtered))
+        return join_parts(judge_tuples(batch, self.inputs, self._filtered))
 
-    def _filtered(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+    def _filtered(self, batch: pa.RecordBatch, tuples: list[TridentTuple]) -> Iterator[Judged]:
         keep: list[int] = []
         failed: dict[int, Failure] = {}
-        for row, tup in enumerate(read_tuples(batch, self.inputs)):
+        for row, tup in enumerate(tuples):
             try:
                 WATCHDOG.next_call()
                 if self.filter.is_keep(tup):
@@ -242,6 +242,19 @@ def judge(step: TridentStep, batch: pa.RecordBatch) -> Iterator[Judged]:
         yield part
 
 
-def read_tuples(batch: pa.RecordBatch, inputs: tuple[str, ...]) -> list[TridentTuple]:
+def judge_tuples(
+    batch: pa.RecordBatch,
+    inputs: tuple[str, ...],
+    judge: Callable[[pa.RecordBatch, list[TridentTuple]], Iterator[Judged]],
+) -> Iterator[Judged]:
+    """Judge the rows as tuples of these fields; those that Python cannot have fail, and are only then looked for."""
+    try:
+        tuples = _read_tuples(batch, inputs)
+    except (ValueError, OverflowError):
+        return judge_readable(batch, inputs, lambda good: judge(good, _read_tuples(good, inputs)))
+    return judge(batch, tuples)
+
+
+def _read_tuples(batch: pa.RecordBatch, inputs: tuple[str, ...]) -> list[TridentTuple]:
     """Return the rows of a batch as tuples of these fields."""
     return tuples_of(inputs, [read(batch.column(name)) for name in inputs], batch.num_rows)
