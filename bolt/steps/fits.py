@@ -131,6 +131,19 @@ def _plain(array: np.ndarray) -> list[Any]:
 
 
 def _maps(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type]) -> pa.Array:
+    if classes <= {dict, NoneType}:
+        maps = given if NoneType not in classes else [value for value in given if value is not None]
+        flat = list(chain.from_iterable(maps)), [one for value in maps for one in value.values()]
+    else:
+        flat = _entries(given, kind, name)
+    keys = make_column(flat[0], kind.key_field, name)
+    items = make_column(flat[1], kind.item_field, name)
+    inner = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(kind, len(given), _parts_of_buffers(given, classes), children=[inner])
+
+
+def _entries(given: Sequence[Any], kind: pa.DataType, name: str) -> tuple[list[Any], list[Any]]:
+    """Return the keys and the values of maps, of which some are lists of pairs."""
     entries = [value.items() if isinstance(value, Mapping) else value for value in given]
     pairs = list(chain.from_iterable(one for one in entries if one is not None))
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
@@ -139,10 +152,7 @@ def _maps(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type]
         not isinstance(one, Mapping | NoneType) and len({key for key, _ in one}) < len(one) for one in given
     ):
         raise refusal_of(name, kind, "a map with one key twice")
-    keys = make_column([key for key, _ in pairs], kind.key_field, name)
-    items = make_column([value for _, value in pairs], kind.item_field, name)
-    inner = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
-    return pa.Array.from_buffers(kind, len(given), _parts_of_buffers(entries, classes), children=[inner])
+    return [key for key, _ in pairs], [value for _, value in pairs]
 
 
 def _structs(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type]) -> pa.Array:

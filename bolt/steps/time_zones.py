@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from threading import local
 from typing import TYPE_CHECKING
@@ -104,12 +104,16 @@ def in_session(zone: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def in_zone(column: pa.Array, zone: str | None = None) -> pa.Array:
-    """Return a column whose times with a zone are in the session's, or in another one: the same instants."""
-    kind = column.type
-    wanted = zone or ZONE.name
-    if pa.types.is_timestamp(kind) and kind.tz not in (None, wanted):
-        return column.cast(pa.timestamp(kind.unit, wanted))
-    return column
+    """Return a column whose times with a zone, also within others, are in the session's, or in another one."""
+    kind = _in_zone(column.type, zone or ZONE.name)
+    return column if kind is None else column.cast(kind)
+
+
+@lru_cache(256)
+def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType | None:
+    """Return a type with its times in a zone; None if they are."""
+    moved = _with_zones(kind, lambda _: zone)
+    return None if moved.equals(kind) else moved
 
 
 def times_in_zone(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -133,19 +137,22 @@ def in_known_zones(batch: pa.RecordBatch) -> pa.RecordBatch:
 @lru_cache(256)
 def _in_known_zones(schema: pa.Schema) -> pa.Schema | None:
     """Return the schema with other zones; None if all are known."""
-    fields = [field.with_type(_known(field.type)) for field in schema]
+    fields = [field.with_type(_with_zones(field.type, known_zone)) for field in schema]
     return None if pa.schema(fields).equals(schema) else pa.schema(fields, schema.metadata)
 
 
-def _known(kind: pa.DataType) -> pa.DataType:
+def _with_zones(kind: pa.DataType, zone_for: Callable[[str], str]) -> pa.DataType:
+    """Return a type whose times with a zone, at any depth, have another."""
+
+    def moved(field: pa.Field) -> pa.Field:
+        return field.with_type(_with_zones(field.type, zone_for))
+
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, known_zone(kind.tz))
+        return pa.timestamp(kind.unit, zone_for(kind.tz))
     if pa.types.is_map(kind):
-        return pa.map_(
-            kind.key_field.with_type(_known(kind.key_type)), kind.item_field.with_type(_known(kind.item_type))
-        )
+        return pa.map_(moved(kind.key_field), moved(kind.item_field))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_known(field.type)) for field in kind])
+        return pa.struct([moved(field) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_known(kind.value_type)))
+        return pa.list_(moved(kind.value_field))
     return kind
