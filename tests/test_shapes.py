@@ -87,6 +87,25 @@ def test_few_places_hold_a_number_of_tasks() -> None:
     assert len(holders) <= 13, holders
 
 
+def test_one_memory_says_that_a_batch_comes_again() -> None:
+    """The runs of a driver compare batches; the others compare a report, or a settled batch, with one."""
+    comparing = {
+        path
+        for folder in ("bolt", "trident")
+        for path, tree in trees(folder).items()
+        if path.startswith(("bolt/storm", "bolt/tracking", "trident/run"))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and any(
+            "txid" in {getattr(one, "id", ""), getattr(one, "attr", "")}
+            for side in (node.left, *node.comparators)
+            for one in ast.walk(side)
+        )
+    }
+    others = {"bolt/storm/other_spouts.py", "bolt/tracking/current_batch.py"}
+    assert comparing - others == {"bolt/tracking/batch_run.py"}
+
+
 def test_one_module_says_which_names_are_valid() -> None:
     """Of fields, components and streams; the schemas of `reliable().map` have a rule of their own."""
     says = {

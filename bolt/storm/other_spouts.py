@@ -113,19 +113,20 @@ class FrameHandler:
             self._process(rows, txid)
 
     def _process(self, rows: DataFrame, txid: int) -> None:
-        facts = StateFacts(self.run.notes.next_attempt(int(self.started) - _LONG_AGO))
+        run = self.run.runs.next(txid, int(self.started) - _LONG_AGO)
+        facts = StateFacts(run.attempt)
         if self.message_id is None or self.settle is None:
-            self.run.run_untracked(rows, txid, facts)
+            self.run.run_untracked(rows, run, facts)
             return
         if not self.run.tracked:
             # Nothing is judged: all rows are done when the batch has run.
-            self.run.run_untracked(rows, txid, facts)
+            self.run.run_untracked(rows, run, facts)
             ids = rows.select(f"`{self.message_id}`")
             self.settle(ids, ids.selectExpr("*", "'' AS reason").where("false"), txid)
             return
         stored = number_rows(rows, txid)
         batch = FrameBatch(stored, txid)
-        not_done = self.run.run_tracked(stored, batch, self._carrier, facts)
+        not_done = self.run.run_tracked(stored, batch, self._carrier, run, facts)
         self.settle(*batch.settled(not_done, self.message_id), txid)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.bolt.tracking.batch_run import BatchRun
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import numbers, values_of
@@ -33,6 +34,7 @@ class Delivery:
     bolts: frozenset[str] = frozenset()
 
 
+_Held = Mapping[str, Sequence[tuple[Delivery, NotDone]]]
 _Known = Sequence[tuple[Delivery, Mapping[str, tuple[NotDone, ...]]]]
 
 
@@ -92,48 +94,53 @@ class Deliveries:
 class Holds:
     """The records that bolts of one query hold, from one batch to the next; in the driver."""
 
-    _held: dict[str, list[tuple[Delivery, NotDone]]] = field(default_factory=dict)
-    _newest: tuple[int, dict[str, list[tuple[Delivery, NotDone]]]] = (0, {})
+    _held: _Held = field(default_factory=dict)
 
-    def known_in(self, txid: int, again: Mapping[str, Sequence[Run]], components: Collection[str]) -> _Known:
+    def known_in(
+        self, run: BatchRun, again: Mapping[str, Sequence[Run]], components: Collection[str]
+    ) -> _Known:
         """Return the deliveries of a batch, each with its records: those that are held first.
 
         `again`: the runs of records that the batch delivers again. What a further attempt at a batch finds is what the
         first one found.
         """
-        if self._newest[0] < txid:
-            self._held = self._newest[1]
+        held = self._held_before(run)
         found: dict[Delivery, dict[str, list[NotDone]]] = {}
         for shard in again:
-            for delivery, piece in self._held.get(shard, ()):
+            for delivery, piece in held.get(shard, ()):
                 if delivery.bolts <= set(components):
                     found.setdefault(delivery, {}).setdefault(shard, []).append(piece)
         for shard, runs in again.items():
-            for run in runs:
-                piece = NotDone(run.first or run.last, run.last, run.count, "")
-                found.setdefault(Delivery(run.attempt + 1), {}).setdefault(shard, []).append(piece)
+            for one in runs:
+                piece = NotDone(one.first or one.last, one.last, one.count, "")
+                found.setdefault(Delivery(one.attempt + 1), {}).setdefault(shard, []).append(piece)
         for delivery in list(found):
             found.setdefault(Delivery(delivery.attempt), {})
         return [(one, {shard: tuple(some) for shard, some in of.items()}) for one, of in found.items()]
 
     def note(
-        self, txid: int, again: Mapping[str, Sequence[Run]], not_done: Mapping[str, Iterable[NotDone]]
+        self, run: BatchRun, again: Mapping[str, Sequence[Run]], not_done: Mapping[str, Iterable[NotDone]]
     ) -> None:
         """Note which records bolts hold after a batch, for the next one: also those that this one had no room for."""
+        before = self._held_before(run)
         held: dict[str, list[tuple[Delivery, NotDone]]] = {}
-        for shard in {*not_done, *self._held}:
+        for shard in {*not_done, *before}:
             runs = sorted(
-                (RecordPosition.parse(run.first or run.last), run.last_position, run.attempt + 1)
-                for run in again.get(shard, ())
+                (RecordPosition.parse(one.first or one.last), one.last_position, one.attempt + 1)
+                for one in again.get(shard, ())
             )
-            kept = [one for one in self._held.get(shard, ()) if _attempt_of(one[1], runs) is None]
+            kept = [one for one in before.get(shard, ()) if _attempt_of(one[1], runs) is None]
             for piece in not_done.get(shard, ()):
                 failure = piece.failure
                 if failure.kind is Kind.HELD and failure.where and piece.first:
                     kept.append((Delivery(_attempt_of(piece, runs) or 1, frozenset(failure.where)), piece))
             if kept:
                 held[shard] = kept
-        self._newest = txid, held
+        self._held = held
+
+    def _held_before(self, run: BatchRun) -> _Held:
+        """Return what was held before the batch: what an attempt at it has noted is for the next one."""
+        return run.once("held", lambda: self._held)
 
 
 def _attempt_of(piece: NotDone, runs: Sequence[tuple[RecordPosition, RecordPosition, int]]) -> int | None:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.storm.components import Input
 from kinesis_trident.bolt.storm.frames import add_component, add_tick_rows
+from kinesis_trident.bolt.tracking.batch_run import BatchRun
 
 
 class Ticks:
@@ -16,22 +17,21 @@ class Ticks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._last: dict[str, tuple[int, float]] = {}
+        self._last: dict[str, float] = {}
 
-    def is_due(self, bolt: str, interval: float | None, txid: int) -> bool:
+    def is_due(self, bolt: str, interval: float | None, run: BatchRun) -> bool:
         """Return whether a bolt gets tick tuples in this batch: a further attempt at a batch decides as the first.
 
         `interval`: the seconds between two ticks; None means that there are none.
         """
-        if interval is None:
-            return False
+        return interval is not None and run.once(("tick", bolt), lambda: self._decide(bolt, interval))
+
+    def _decide(self, bolt: str, interval: float) -> bool:
         now = self._clock()
-        last = self._last.get(bolt)
-        if last is not None and last[0] != txid and now - last[1] < interval:
-            return False
-        if last is None or last[0] != txid:
-            self._last[bolt] = txid, now
-        return True
+        is_due = bolt not in self._last or now - self._last[bolt] >= interval
+        if is_due:
+            self._last[bolt] = now
+        return is_due
 
 
 def with_ticks(frame: DataFrame, inputs: Sequence[Input], tasks: int, *, tracked: bool) -> DataFrame:

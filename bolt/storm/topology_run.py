@@ -40,12 +40,13 @@ from kinesis_trident.bolt.storm.frames import (
 from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries, Delivery, Holds, MarkDeliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of, places_of, schema_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
+from kinesis_trident.bolt.tracking.batch_run import BatchRun, BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
-from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
+from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
@@ -113,7 +114,7 @@ class TopologyRun:
     parallelism: int
     ticks: Ticks = field(default_factory=Ticks)
     holds: Holds = field(default_factory=Holds)
-    notes: StateNotes = field(default_factory=StateNotes)
+    runs: BatchRuns = field(default_factory=BatchRuns)
 
     def __call__(
         self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler
@@ -122,42 +123,44 @@ class TopologyRun:
         if batch.verdict is not None:
             # All bolts ran to their end before the outcome was published: nothing remains to be done.
             return None
-        facts = self.notes.facts(batch)
-        self.notes.begin(batch)
+        run = self.runs.next(batch.txid, batch.epoch, batch.home)
+        facts = StateFacts.of(run, batch, {})
+        self.runs.begin()
         if not self.tracked:
-            self.run_untracked(rows.drop(ANCHORS), batch.txid, facts)
+            self.run_untracked(rows.drop(ANCHORS), run, facts)
             return None
-        return self.run_tracked(rows, batch, process.carrier, facts)
+        return self.run_tracked(rows, batch, process.carrier, run, facts)
 
-    def run_untracked(self, rows: DataFrame, txid: int, facts: StateFacts) -> None:
+    def run_untracked(self, rows: DataFrame, run: BatchRun, facts: StateFacts) -> None:
         """Run all bolts over a batch."""
-        _Frames(self, txid, None, Tracked(rows, ()), facts).run()
+        _Frames(self, run, None, Tracked(rows, ()), facts).run()
 
     def run_tracked(
-        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, facts: StateFacts
+        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, run: BatchRun, facts: StateFacts
     ) -> Mapping[str, tuple[NotDone, ...]]:
         """Run all bolts over a batch; return the records that are not done."""
         tracking = Tracking(rows, batch, carrier)
         again = batch.again
-        known = self.holds.known_in(batch.txid, again, self.parts.keys())
+        known = self.holds.known_in(run, again, self.parts.keys())
         source = tracking.source
         if known:
             schema = StructType([*source.frame.schema, StructField(DELIVERY, IntegerType())])
             source = source.through(MarkDeliveries(known), schema, source.producers, passes=True)
         try:
             again_here = [delivery for delivery, _ in known]
-            _Frames(self, batch.txid, tracking, source, facts, again_here).run()
+            _Frames(self, run, tracking, source, facts, again_here).run()
             not_done = tracking.not_done(ran=True)
         finally:
             tracking.release()
-        self.holds.note(batch.txid, again, not_done)
+        self.holds.note(run, again, not_done)
         return not_done
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the bolts to find the records that end their worker."""
         tracking = Tracking(rows, batch, carrier, isolating=True)
         try:
-            _Frames(self, batch.txid, tracking, tracking.source, StateFacts(isolating=True)).run()
+            run = self.runs.next(batch.txid, batch.epoch, batch.home)
+            _Frames(self, run, tracking, tracking.source, StateFacts(isolating=True)).run()
         finally:
             tracking.release()
         return tracking
@@ -227,14 +230,14 @@ class _Frames:
     def __init__(
         self,
         topology: TopologyRun,
-        txid: int,
+        run: BatchRun,
         tracking: Tracking | None,
         source: Tracked,
         facts: StateFacts,
         again: Sequence[Delivery] = (),
     ) -> None:
         self._topology = topology
-        self._txid = txid
+        self._batch_run = run
         self._tracking = tracking
         self._again = again
         self._facts = facts
@@ -292,7 +295,7 @@ class _Frames:
         context = TopologyContext(
             name,
             0,
-            self._txid,
+            self._batch_run.txid,
             self._tasks[name],
             part.configuration,
             self._tasks,
@@ -301,7 +304,7 @@ class _Frames:
             replace(self._facts, is_first=False) if copied else self._facts,
             name in self._topology.keyed,
         )
-        tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._txid) else None
+        tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._batch_run) else None
         tuples, moved = self._take_tuples(name, part, context, tick)
         # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
@@ -360,7 +363,7 @@ class _Frames:
             return StepOperator(tag, (step,), of_source, carry, anchored=output.taken)
         return BoltOperator(
             name,
-            self._txid,
+            self._batch_run.txid,
             part.bolt,
             {one.name: one.fields for one in part.inputs},
             next(iter(outputs.values())).schema,

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinesis_trident.bolt.tracking.batch_run import BatchRun
+
 if TYPE_CHECKING:
     from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-
-_ATTEMPTS_A_RUN = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,45 +34,26 @@ class StateFacts:
     is_first: bool = False
     isolating: bool = False
 
+    @classmethod
+    def of(cls, run: BatchRun, batch: CurrentBatch, applied: Mapping[str, int]) -> StateFacts:
+        """Return the facts of an attempt at a batch."""
+        homes = frozenset(batch.merged_homes)
+        return cls(run.attempt, batch.application, batch.home, homes, applied, not run.again)
+
 
 @dataclass(slots=True)
 class StateNotes:
-    """The notes of one query's driver: its attempts, and which batches its states hold."""
+    """The notes of one query's driver on which batches its states hold."""
 
-    _count: int = 0
-    _begun: int | None = None
-    _epoch: int | None = None
+    _of: tuple[str, int] | None = None
     _applied: dict[str, int] = field(default_factory=dict)
 
-    def next_attempt(self, epoch: int) -> int:
-        """Return the number of the next attempt of a run."""
-        self._count += 1
-        return epoch * _ATTEMPTS_A_RUN + self._count
-
-    def facts(self, batch: CurrentBatch, *, applied: bool = False) -> StateFacts:
-        """Return the facts of the next attempt at a batch, with `applied` or without."""
-        if applied and self._epoch != batch.epoch:
+    def read(self, batch: CurrentBatch) -> Mapping[str, int]:
+        """Return the newest batch that each state certainly holds."""
+        if self._of != (batch.home, batch.epoch):
             # Another run may have applied batches; from now on only this one does.
-            self._epoch, self._applied = batch.epoch, batch.applied_to_states()
-        return StateFacts(
-            self.next_attempt(batch.epoch),
-            batch.application,
-            batch.home,
-            frozenset(batch.merged_homes),
-            self._applied,
-            self.is_first(batch),
-        )
-
-    def is_first(self, batch: CurrentBatch) -> bool:
-        """Return whether no attempt at the batch has begun to change states.
-
-        The first batch of a run may have been begun by the run before, if there was one.
-        """
-        return batch.txid != self._begun and (self._begun is not None or batch.epoch == 1)
-
-    def begin(self, batch: CurrentBatch) -> None:
-        """Note that an attempt at the batch begins to change states."""
-        self._begun = batch.txid
+            self._of, self._applied = (batch.home, batch.epoch), batch.applied_to_states()
+        return self._applied
 
     def note(self, batch: CurrentBatch, updated: Iterable[str], states: Iterable[str]) -> None:
         """Note in ZooKeeper which states hold the batch, so that a store that loses it is found out.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from kinesis_trident import (
 )
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
-from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
+from kinesis_trident.bolt.tracking.batch_run import BatchRuns
+from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.testing import Batches, run_topology
 from kinesis_trident.trident import (
     KeyValueState,
@@ -197,7 +199,8 @@ def test_another_number_of_tasks_goes_on_or_is_refused(
     lives: list[tuple[str, int | None]], said: str | None, every_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A driver does not know it of the first batch, when there was one before it.
-    monkeypatch.setattr(StateNotes, "is_first", lambda notes, batch: False)
+    following = BatchRuns.next
+    monkeypatch.setattr(BatchRuns, "next", lambda *of: replace(following(*of), again=True))
     *before, (grouping, tasks) = lives
     for one in before:
         run_topology(build(*one, every_store, CountOnly), {"lines": WORDS})

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.time_zones import in_session, zone_of
+from kinesis_trident.bolt.tracking.batch_run import BatchRun
 from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
@@ -69,19 +70,22 @@ from kinesis_trident.trident.windowing.updater import WindowUpdater
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """The facts of a batch that an attempt needs: `txid` is None outside of transactions.
+    """The facts of a batch that an attempt needs: `run` is None outside of transactions.
 
-    `one_task`: its few records are read in one task, so that nothing need be moved. `is_first`: no attempt before has
-    changed states.
+    `one_task`: its few records are read in one task, so that nothing need be moved.
     """
 
-    txid: int | None
+    run: BatchRun | None
     conf: Mapping[str, Any]
     partitions: int
     owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
     one_task: bool = False
-    is_first: bool = False
     metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
+
+    @property
+    def txid(self) -> int | None:
+        """The batch's number."""
+        return None if self.run is None else self.run.txid
 
 
 @dataclass(slots=True)
@@ -104,7 +108,6 @@ class Attempt:
     )
     """The updates of states from the shared groups of a node, and their plan."""
     _checked: list[DataFrame] = field(default_factory=list, init=False)
-    _is_replay: bool = field(default=False, init=False)
 
     def judge(self, nodes: Sequence[TopologyNode]) -> None:
         """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
@@ -125,17 +128,15 @@ class Attempt:
                     entry = hold_rows(entry, adaptive=self._partials(node) is None)
                 self._held[node] = entry
 
-    def apply(self, nodes: Sequence[TopologyNode], *, replay: bool = False) -> None:
+    def apply(self, nodes: Sequence[TopologyNode]) -> None:
         """Update the states in their order, then run their consumers and all nodes without a state.
 
         Args:
             nodes: all of the spout's.
-            replay: an attempt before may have updated states.
         """
-        self._is_replay = replay
         for node in nodes:
             if isinstance(node, UpdateNode):
-                with self.facts.metrics.log_update(node, self.facts.txid):
+                with self.facts.metrics.log_update(node, self.facts.run):
                     self._update(node)
         for node in nodes:
             is_end = not node.tracked and not self.graph.children(node)
@@ -331,7 +332,9 @@ class Attempt:
         return self._run_together(node)
 
     def _checks_replay(self, node: UpdateNode) -> bool:
-        return self._is_replay and node.factory.checks_replays and isinstance(node, PersistentAggregateNode)
+        run = self.facts.run
+        may_be_applied = run is not None and run.again
+        return may_be_applied and node.factory.checks_replays and isinstance(node, PersistentAggregateNode)
 
     def _run_together(self, node: PersistentAggregateNode, *, check: bool = False) -> bool:
         parent = node.parents[0]
@@ -392,9 +395,8 @@ class Attempt:
         facts = self.facts
         updater = node.updater if isinstance(node, WindowNode) else None
         shape = updater.shape if isinstance(updater, WindowUpdater) else None
-        return StateTask(
-            facts.conf.get(ATTEMPT), facts.owners.get(node), is_first=facts.is_first, shape=shape
-        )
+        is_first = facts.run is not None and not facts.run.again
+        return StateTask(facts.conf.get(ATTEMPT), facts.owners.get(node), is_first=is_first, shape=shape)
 
     def _state_update(
         self, node: UpdateNode, partitions: int, schema: StructType, *, check: bool = False

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.storm.frames import add_scheme
+from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
@@ -55,6 +56,7 @@ class TopologyAttempts:
     graph: Graph
     partitions: int
     metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
+    _runs: BatchRuns = field(default_factory=BatchRuns, init=False)
     _notes: StateNotes = field(default_factory=StateNotes, init=False)
 
     @property
@@ -74,9 +76,8 @@ class TopologyAttempts:
         try:
             attempt = judge(rows, batch, process)
             try:
-                replay = not self._notes.is_first(batch)
-                self._notes.begin(batch)
-                attempt.apply(self.nodes, replay=replay)
+                self._runs.begin()
+                attempt.apply(self.nodes)
             finally:
                 attempt.release()
             self._note(attempt, batch)
@@ -162,7 +163,8 @@ class TopologyAttempts:
             attempt.release()
 
     def _facts(self, batch: CurrentBatch) -> BatchFacts:
-        facts = self._notes.facts(batch, applied=True)
+        run = self._runs.next(batch.txid, batch.epoch, batch.home)
+        facts = StateFacts.of(run, batch, self._notes.read(batch))
         conf = {
             "trident.application": facts.application,
             "trident.stream": self.spout.name,
@@ -174,7 +176,7 @@ class TopologyAttempts:
         fits = fits_one_task(self.graph, self.spout)
         one_task = batch.tasks == 1 and options.shards_per_task is None and fits
         partitions = 1 if one_task else self.partitions
-        return BatchFacts(batch.txid, conf, partitions, owners, one_task, facts.is_first, self.metrics)
+        return BatchFacts(run, conf, partitions, owners, one_task, self.metrics)
 
     def _note(self, attempt: Attempt, batch: CurrentBatch) -> None:
         names = name_updates(self.nodes)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from kinesis_trident.bolt.tracking.batch_run import BatchRun
 from kinesis_trident.trident.build.nodes import TopologyNode, UpdateNode
 from kinesis_trident.trident.maps.metering import StateMetrics
 
@@ -38,7 +39,6 @@ class UpdateMetrics:
             for node in nodes
             if isinstance(node, UpdateNode)
         }
-        self._newest: dict[UpdateNode, int] = {}
 
     def of(self, node: UpdateNode) -> Accumulator[StateMetrics] | None:
         """Return what counts an update; None if nothing does."""
@@ -50,19 +50,20 @@ class UpdateMetrics:
             yield node.operation, replace(counted.value)
 
     @contextmanager
-    def log_update(self, node: UpdateNode, txid: int | None) -> Iterator[None]:
+    def log_update(self, node: UpdateNode, run: BatchRun | None) -> Iterator[None]:
         """Run an update, count it if it is a replay, and log at level debug what it asked of its store."""
         counted = self._counts.get(node)
-        if txid is not None:
-            if counted is not None and txid == self._newest.get(node):
+        if run is not None:
+            attempt = run.attempt
+            first = run.once(node, lambda: attempt)
+            if counted is not None and first != attempt:
                 counted.add(StateMetrics(replays=1))
-            self._newest[node] = txid
         if counted is None or not log.isEnabledFor(logging.DEBUG):
             yield
             return
         before = replace(counted.value)
         yield
-        log.debug("batch %s: %s: %s", txid, node.operation, counted.value.since(before))
+        log.debug("batch %s: %s: %s", run and run.txid, node.operation, counted.value.since(before))
 
 
 def read_metrics(parts: Mapping[str, UpdateMetrics]) -> dict[str, StateMetrics]:

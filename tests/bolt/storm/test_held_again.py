@@ -10,6 +10,7 @@ import pytest
 
 from kinesis_trident import ArrowBolt, BasicBolt, Bolt, KinesisSpout, TopologyBuilder
 from kinesis_trident.bolt.storm.redelivery import Holds
+from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.testing import Batches, run_topology
 from kinesis_trident.tracker.records import Run
@@ -114,20 +115,20 @@ def test_what_a_batch_had_no_room_for_is_not_forgotten() -> None:
         """The bolts that hold each record, by what is known of it first."""
         found: dict[str, set[str]] = {}
         for delivery, records in holds.known_in(
-            txid, {"s": [run(one, 1) for one in again]}, ["join", "other"]
+            runs.next(txid, 1), {"s": [run(one, 1) for one in again]}, ["join", "other"]
         ):
             for piece in records.get("s", ()):
                 found.setdefault(piece.last, set(delivery.bolts))
         return {one: found[one] for one in again}
 
-    holds = Holds()
+    holds, runs = Holds(), BatchRuns()
     held = {at: NotDone(at, at, 1, f"HELD (bolt {name})") for at, name in (("5", "join"), ("9", "join"))}
-    holds.note(5, {}, {"s": [*held.values()]})
+    holds.note(runs.next(5, 1), {}, {"s": [*held.values()]})
     assert deliveries(6, "5") == {"5": {"join"}}
-    holds.note(6, {"s": [run("5", 1)]}, {"s": [NotDone("5", "5", 1, "HELD (bolt other)")]})
+    holds.note(runs.next(6, 1), {"s": [run("5", 1)]}, {"s": [NotDone("5", "5", 1, "HELD (bolt other)")]})
     assert deliveries(7, "5", "9") == {"5": {"other"}, "9": {"join"}}
     # Delivered, and not held any more.
-    holds.note(7, {"s": [run("5", 2), run("9", 2)]}, {})
+    holds.note(runs.next(7, 1), {"s": [run("5", 2), run("9", 2)]}, {})
     assert deliveries(8, "5", "9") == {"5": set(), "9": set()}
 
 

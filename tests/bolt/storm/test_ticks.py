@@ -14,6 +14,7 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.ticks import Ticks
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
+from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.bolt.tracking.operators import Tag
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import roots, tuple_ids
@@ -23,13 +24,13 @@ SUMS = pa.schema([("sum", pa.int64())])
 
 def test_a_tick_comes_with_the_first_batch_and_then_when_its_interval_is_over() -> None:
     now = [100.0]
-    ticks = Ticks(lambda: now[0])
+    ticks, runs = Ticks(lambda: now[0]), BatchRuns()
     due = []
     for txid, now[0] in ((1, 100.0), (2, 104.0), (3, 109.9), (3, 110.0), (4, 115.0), (5, 130.0), (5, 139.0)):
-        due.append((txid, ticks.is_due("a", 10.0, txid)))
-    assert due == [(1, True), (2, False), (3, False), (3, True), (4, False), (5, True), (5, True)]
-    assert [ticks.is_due("b", 0.0, txid) for txid in (5, 6, 6)] == [True] * 3
-    assert not ticks.is_due("c", None, 7)
+        due.append((txid, ticks.is_due("a", 10.0, runs.next(txid, 1))))
+    assert due == [(1, True), (2, False), (3, False), (3, False), (4, True), (5, True), (5, True)]
+    assert [ticks.is_due("b", 0.0, runs.next(txid, 1)) for txid in (5, 6, 6)] == [True] * 3
+    assert not ticks.is_due("c", None, runs.next(7, 1))
 
 
 def numbers(*given: int) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEv
 from samples_topology import a_stream, graph_of
 
 from kinesis_trident import MetricsListener, TopologyMetrics, export_to_opentelemetry
+from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.console.metrics.table import LISTENER, METRICS, TOPOLOGY
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
@@ -142,8 +143,9 @@ def test_a_topology_has_the_numbers_of_its_states_and_they_reach_opentelemetry()
     [node] = [one for one in graph_of(stream).nodes if isinstance(one, UpdateNode)]
     updates = UpdateMetrics()
     counted = updates._counts[node] = Accumulator(-4711, StateMetrics(), MetricsParam())
+    runs = BatchRuns()
     for txid in (1, 2, 2, 3):
-        with updates.log_update(node, txid):
+        with updates.log_update(node, runs.next(txid, 1)):
             counted.add(StateMetrics(updates=2, keys_read=10, keys_written=9, seconds=0.25))
     registry = CollectorRegistry()
     metrics = TopologyMetrics("orders", RunningTopology({}, {"lines": updates}), registry)
