@@ -34,6 +34,7 @@ Code = Literal[
     "throttled",
     "unavailable",
     "unknown-lag",
+    "unusable-key",
 ]
 """The names of findings; docs/runbook.md has an entry for each."""
 

@@ -24,6 +24,27 @@ _FRESH_MS = 15 * 60_000
 _GROWTH = 0.05
 """Seconds by which the lag of a query that falls behind grows in a second, at least."""
 _NAMED = 3
+_UNAVAILABLE: tuple[Code, str, str] = (
+    "unavailable",
+    "Kinesis does not answer",
+    "check the endpoint, the network and AWS's status page; {doctor} tries each call",
+)
+_REFUSALS: dict[str, tuple[Code, str, str]] = {
+    "throttled": (
+        "throttled",
+        "Kinesis throttles",
+        "other readers of the stream use up its limits: stop them, or give this query consumerMode=efo, more shards, "
+        "or a lower maxFetchRate",
+    ),
+    "unusableKey": (
+        "unusable-key",
+        "AWS KMS refuses the stream's key for",
+        "enable the key, or cancel its deletion: the query goes on by itself, and ends with KeyUnusableError once "
+        "readTimeout has passed",
+    ),
+}
+"""By the reason of a sight: the code, the sentence and the remedy of a refusal."""
+
 _NUMBERS = re.compile("[0-9]+")
 
 
@@ -38,17 +59,12 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
         longest = max(shards.values())
         if longest < _REFUSED_MS:
             continue
-        throttled = why == "throttled"
+        code, what, remedy = _REFUSALS.get(why, _UNAVAILABLE)
         yield Finding(
             Level.CRITICAL if longest >= _REFUSED_LONG_MS else Level.WARNING,
-            "throttled" if throttled else "unavailable",
-            f"Kinesis {'throttles' if throttled else 'does not answer'} the reads of {_names(snapshot, shards)}, for "
-            f"{duration(longest)} now",
-            "other readers of the stream use up its limits: stop them, or give this query consumerMode=efo, more "
-            "shards, or a lower maxFetchRate"
-            if throttled
-            else "check the endpoint, the network and AWS's status page; "
-            f"{snapshot.command('doctor')} tries each call",
+            code,
+            f"{what} the reads of {_names(snapshot, shards)}, for {duration(longest)} now",
+            remedy.format(doctor=snapshot.command("doctor")),
             _labels(snapshot, shards),
         )
     yield from _about_blocked(snapshot)

@@ -30,8 +30,8 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last that a run saw of one shard. Times are epoch milliseconds by the run's clock.
 
     `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
-    record, if one was seen. `refused`: since when Kinesis has refused each look, for the reason `why`: `throttled` or
-    `unavailable`.
+    record, if one was seen. `refused`: since when Kinesis has refused each look, for the reason `why`: `throttled`,
+    `unavailable` or `unusableKey`.
     """
 
     seen: Time | None = None

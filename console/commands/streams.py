@@ -146,7 +146,13 @@ def put(
 
 
 def _records(options: SourceOptions, spec: str, only: str | None, follow: bool) -> Iterator[dict[str, Any]]:
-    from kinesis_trident.spout.kinesis import IteratorExpiredError, ThrottledError, Unavailable
+    from kinesis_trident.spout.kinesis import (
+        IteratorExpiredError,
+        KeyUnusableError,
+        ThrottledError,
+        Unavailable,
+        lasting_error,
+    )
     from kinesis_trident.spout.kinesis.client import kinesis_client
 
     kinesis = kinesis_client(options)
@@ -161,6 +167,9 @@ def _records(options: SourceOptions, spec: str, only: str | None, follow: bool) 
             try:
                 iterator = iterators.get(shard) or kinesis.iterator(stream, shard, positions[shard])
                 page = kinesis.get_records(iterator, 1000)
+            except KeyUnusableError as error:
+                # A person can enable a key that is away, and does not wait for it unawares.
+                raise lasting_error(error) from error
             except (IteratorExpiredError, ThrottledError, Unavailable):
                 iterators.pop(shard, None)
                 continue

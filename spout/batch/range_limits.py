@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
-from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import ThrottledError, Unavailable, raise_lasting
 from kinesis_trident.spout.options.source import SourceOptions
 
 PAGE_SECONDS = 2.0
@@ -18,7 +18,7 @@ def try_again(options: SourceOptions) -> Retrying:
     return Retrying(
         retry=retry_if_exception_type((ThrottledError, Unavailable)),
         stop=stop_after_delay(options.read_timeout),
-        reraise=True,
+        retry_error_callback=raise_lasting,
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon
 from kinesis_trident.tracker.records import RecordPosition
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 __all__ = [
     "AccessDeniedError",
@@ -21,6 +24,7 @@ __all__ = [
     "ConsumerMissingError",
     "InUseError",
     "IteratorExpiredError",
+    "KeyAwayError",
     "KeyUnusableError",
     "Kinesis",
     "KinesisError",
@@ -33,7 +37,9 @@ __all__ = [
     "StreamMissingError",
     "ThrottledError",
     "Unavailable",
+    "lasting_error",
     "locate_error",
+    "raise_lasting",
 ]
 
 
@@ -77,12 +83,28 @@ class KeyUnusableError(KinesisError):
     """AWS KMS does not let the key be used with which the stream, or these records of it, are encrypted."""
 
 
+class KeyAwayError(KeyUnusableError, ThrottledError):
+    """AWS KMS does not let the key be used now, which passes when somebody enables it: whoever reads waits."""
+
+
 class Unavailable(KinesisError):
     """A temporary fault: a 5xx status, a broken connection, a timeout."""
 
 
 class UnreadableAnswerError(Unavailable):
     """An answer came, and is not one of Kinesis: the message says which call, and what of it is wrong."""
+
+
+def lasting_error(error: KinesisError) -> KinesisError:
+    """Return the error of a call that is given up: a key that was waited for is unusable."""
+    return KeyUnusableError(str(error)) if isinstance(error, KeyAwayError) else error
+
+
+def raise_lasting(state: RetryCallState) -> NoReturn:
+    """Raise the error of a call that was repeated, and is given up."""
+    error = state.outcome and state.outcome.exception()
+    assert isinstance(error, KinesisError)
+    raise lasting_error(error) from error
 
 
 def locate_error(error: KinesisError, stream: str, shard: str, position: object) -> KinesisError:

@@ -14,6 +14,7 @@ from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     InUseError,
     IteratorExpiredError,
+    KeyAwayError,
     KeyUnusableError,
     KinesisError,
     ShardMissingError,
@@ -75,9 +76,9 @@ _REFUSALS: dict[str, tuple[type[KinesisError], str]] = {
         KinesisError,
         "check whether the position belongs to another stream, or to one that was deleted and created again",
     ),
-    "KMSDisabledException": (KeyUnusableError, "the stream's KMS key is disabled: enable it"),
+    "KMSDisabledException": (KeyAwayError, "the stream's KMS key is disabled: enable it"),
     "KMSInvalidStateException": (
-        KeyUnusableError,
+        KeyAwayError,
         "the stream's KMS key is disabled or pending deletion: check its state in KMS, cancel the deletion, enable it",
     ),
     "KMSNotFoundException": (

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type
 
-from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import (
+    KinesisError,
+    RequestTooLargeError,
+    ThrottledError,
+    Unavailable,
+    raise_lasting,
+)
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.put_pools import (
     MAX_RECORD_BYTES,
@@ -133,7 +139,7 @@ def put_pool(
             wait=lambda _: jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(stuck - 1, 9))),
             stop=lambda _: patience.is_spent(),
             sleep=sleep,
-            reraise=True,
+            retry_error_callback=raise_lasting,
         )(attempt)
     return refusals
 

@@ -18,7 +18,7 @@ from kinesis_trident.spout.failed_records.retry_ranges import (
     gather,
     start_of,
 )
-from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable, lasting_error
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import (
@@ -412,8 +412,10 @@ class ShardFetcher:
             try:
                 records = pager.next(limit)
             except (ThrottledError, Unavailable) as error:
-                if patience.is_spent() or (isinstance(error, ThrottledError) and not throttled):
+                if isinstance(error, ThrottledError) and not throttled:
                     raise
+                if patience.is_spent():
+                    raise lasting_error(error) from error
                 continue
             if records is not None:
                 return records

@@ -101,6 +101,7 @@ UNTRIED_WORDS = {
     "kinesis.Unavailable": {"`readTimeout`": _PATIENCE},
     "not-asked": {"`kinesis_trident.stop(query)`": "tests/e2e/test_stopping.py"},
     "start-fails": {"`kinesis-trident doctor APP`": _DOCTOR},
+    "unusable-key": {"`aws kms enable-key`": "it needs AWS KMS"},
     "unavailable": {"`kinesis-trident doctor APP`": _DOCTOR},
 }
 """What other entries recommend and their scenarios do not try, in words of the page, with the reason or the test."""

@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import SlowCall
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import config_of
 from kinesis_trident.spout.errors import ExhaustedError
-from kinesis_trident.spout.kinesis import StreamMissingError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import KeyAwayError, StreamMissingError, ThrottledError, Unavailable
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
 from kinesis_trident.tracker.failure import Failure, Kind, text_of
@@ -204,6 +204,18 @@ def test_a_stream_that_does_not_answer(
     kinesis, query = failing_for_a_minute(Unavailable("no route to host"), begin, clock)
     night.finds(command, app, "unavailable")
     night.tries("goes on by itself")
+    kinesis.clear()
+    looked(query)
+    assert night.is_over(command, app)
+
+
+@entry("unusable-key")
+def test_a_key_that_is_disabled_for_a_minute(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis, query = failing_for_a_minute(KeyAwayError("KMSDisabledException: it is disabled"), begin, clock)
+    night.finds(command, app, "unusable-key")
+    night.tries("Enable the key")
     kinesis.clear()
     looked(query)
     assert night.is_over(command, app)

@@ -30,6 +30,7 @@ INTERNAL = {
     "kinesis_trident.common.folder.FolderError",
     "kinesis_trident.common.folder.NoFileError",
     "kinesis_trident.common.folder.NoFolderError",
+    "kinesis_trident.spout.kinesis.KeyAwayError",
     "kinesis_trident.spout.testing.server.SeveredError",
     "kinesis_trident.spout.testing.tokens.RefusedError",
     "kinesis_trident.trident.stores.memcached.connection.IncompleteError",

@@ -17,7 +17,14 @@ from kinesis_trident.spout.batch.batch_read import (
 from kinesis_trident.spout.batch.pushed_filters import ShardRange
 from kinesis_trident.spout.batch.range_read import Loaded, read_range
 from kinesis_trident.spout.errors import DataLossError
-from kinesis_trident.spout.kinesis import Shard, StreamMissingError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import (
+    KeyAwayError,
+    KeyUnusableError,
+    Shard,
+    StreamMissingError,
+    ThrottledError,
+    Unavailable,
+)
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.rows import ARROW_SCHEMA
@@ -220,3 +227,15 @@ def test_a_batch_gives_a_shard_up_when_the_read_timeout_is_over() -> None:
         list(read_range(shelf.kinesis, impatient, whole))
     shelf.kinesis.fail(A, Unavailable("503"))
     assert sum(batch.num_rows for batch in read_range(shelf.kinesis, OPTIONS, whole)) == 5
+
+
+def test_a_batch_waits_for_a_key_that_is_disabled() -> None:
+    shelf = Shelf()
+    whole = ShardRange("orders", A, TRIM_HORIZON, After(RecordPosition(shelf.sequences[-1])))
+    quick = replace(OPTIONS, client_retry_interval=1e-9)
+    shelf.kinesis.fail(A, *[KeyAwayError("disabled")] * 3)
+    assert sum(batch.num_rows for batch in read_range(shelf.kinesis, quick, whole)) == 5
+    shelf.kinesis.fail(A, KeyAwayError("disabled"))
+    with pytest.raises(KeyUnusableError, match=f"shard {A}, position TRIM_HORIZON: disabled") as caught:
+        list(read_range(shelf.kinesis, replace(quick, read_timeout=1e-9), whole))
+    assert type(caught.value) is KeyUnusableError

@@ -88,6 +88,25 @@ def start(server: ScriptedKinesis, mode: str, make_lives: Callable[..., Lives]) 
 
 
 @BOTH_MODES
+@pytest.mark.parametrize(
+    "code", ["KMSDisabledException", "KMSInvalidStateException", "KMSThrottlingException"]
+)
+def test_a_key_that_is_disabled_for_a_while_stops_no_query(
+    stream: Stream, server: ScriptedKinesis, start: Start, code: str
+) -> None:
+    written = stream.put(12)
+    query = start(maxFetchTime="1s", clientRetryInterval="10ms")
+    server.script("GetRecords", Refuse(code, "The key is disabled"), skip=1, times=9)
+    server.script("SubscribeToShard", Refuse(code, "The key is disabled"), times=3)
+    server.script("SubscribeToShardEvent", Refuse(code, "The key is disabled"), times=3)
+    rows = until(query, written, failing={5})
+    while query.plan() is not None:
+        rows += query.batch()
+    assert sorted({row[0] for row in rows}) == written
+    query.end()
+
+
+@BOTH_MODES
 def test_a_start_ahead_of_the_clock_of_kinesis_waits_and_says_by_how_much(
     stream: Stream, server: ScriptedKinesis, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -63,7 +63,8 @@ class Look:
         refused: since when looks at the shard are refused, by the same clock; None if the last one was answered.
         anew: since when each of them was.
         before: `refused` of those before, how long each of them was refused, and when one was answered.
-        why: it was refused: `throttled` or `unavailable`; `said` is the text of the last refusal.
+        why: it was refused: `throttled`, `unavailable` or `unusableKey`; `said` is the text of the last refusal.
+        alike: since when each of them was for this reason.
         following: behind the last record of that answer.
     """
 
@@ -78,6 +79,7 @@ class Look:
     before: tuple[int, int, int] | None = None
     why: str = ""
     said: str = ""
+    alike: int = 0
     following: ShardCursor | None = None
 
     @property
@@ -102,13 +104,14 @@ class Look:
     def refuse(self, why: str, now: int, said: str = "") -> Look:
         """Return this look, which is refused now."""
         if self.refused is not None:
-            return replace(self, more=None, why=why, said=said)
+            alike = self.alike if why == self.why else now
+            return replace(self, more=None, why=why, said=said, alike=alike)
         since = now
         if self.before is not None:
             first, lasted, answered = self.before
             if lasted >= LONG_MS and now - answered < min(lasted, BREAK_MS):
                 since = first
-        return replace(self, more=None, refused=since, anew=now, why=why, said=said)
+        return replace(self, more=None, refused=since, anew=now, why=why, said=said, alike=now)
 
 
 def forget_request(page: Page, limit: int) -> Page:

@@ -18,12 +18,14 @@ from kinesis_trident.spout.kinesis import (
     AskRecords,
     CallsTogether,
     IteratorExpiredError,
+    KeyAwayError,
     Kinesis,
     KinesisError,
     Page,
     ThrottledError,
     Unavailable,
     UnreadableAnswerError,
+    lasting_error,
     locate_error,
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
@@ -64,7 +66,8 @@ class TipProbe:
         layout: resolves the names of the shards.
         patience: seconds after which a look at many shards stops, if it found anything.
         deaggregate: whether the reader splits aggregates.
-        readable_within: seconds for which answers that cannot be read are taken for a passing fault.
+        readable_within: seconds for which answers that cannot be read are taken for a passing fault, and a key that
+            cannot be used for one that is enabled again.
         wall: epoch milliseconds, for a server that does not report the time.
         clock: seconds that never step back, of the budgets and the patience.
         executor: reads ahead, and is shut down at the end; None for threads of its own.
@@ -228,12 +231,16 @@ class TipProbe:
 
     def _refuse(self, shard: str, look: Look, error: KinesisError) -> Look:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
+        if isinstance(error, KeyAwayError):
+            why = "unusableKey"
         refused, now = look.refuse(why, self._wall(), str(error)), self._wall()
         lasted = (now - (refused.refused or now)) / 1000
         if isinstance(error, UnreadableAnswerError) and lasted >= self._readable_within:
             key = self._layout.key_of(shard)
             msg = f"no answer could be read for {lasted:.0f} s: {error}"
             raise locate_error(KinesisError(msg), key.stream, key.shard, look.position) from error
+        if isinstance(error, KeyAwayError) and now - refused.alike >= self._readable_within * 1000:
+            raise lasting_error(error) from error
         return refused
 
     def _walk(self, shard: str, question: Question, look: Look) -> _Looking:

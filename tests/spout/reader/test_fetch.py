@@ -11,6 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
+    KeyAwayError,
+    KeyUnusableError,
     KinesisError,
     Page,
     ThrottledError,
@@ -584,6 +586,19 @@ def test_a_replay_waits_out_throttles_and_faults() -> None:
     turn = rig.fetcher.fetch_until(TRIM_HORIZON, positions[3])
     assert payloads(turn.batches) == numbers(4)
     assert turn.end == After(positions[3])
+
+
+def test_a_read_that_must_be_had_waits_for_a_key_for_as_long_as_for_an_answer() -> None:
+    rig = Rig(read_timeout=60)
+    (last,) = rig.put(b"a")
+    away = KeyAwayError("disabled")
+    rig.kinesis.fail(SHARD, *[away] * 3)
+    assert payloads(rig.fetcher.fetch_until(TRIM_HORIZON, last).batches) == [b"a"]
+    rig.kinesis.fail(SHARD, *[away] * 1000)
+    with pytest.raises(KeyUnusableError, match=f"shard {SHARD}, position TRIM_HORIZON: disabled") as caught:
+        rig.fetcher.fetch_until(TRIM_HORIZON, last)
+    assert type(caught.value) is KeyUnusableError
+    assert rig.fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=1)).batches == []
 
 
 def test_a_replay_of_trimmed_records_gives_what_is_left() -> None:

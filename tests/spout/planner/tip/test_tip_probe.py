@@ -6,7 +6,15 @@ import pytest
 from looking import look
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import (
+    AccessDeniedError,
+    KeyAwayError,
+    KeyUnusableError,
+    KinesisError,
+    Page,
+    ThrottledError,
+    Unavailable,
+)
 from kinesis_trident.spout.planner.tip.looks import Look, Question
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
@@ -130,6 +138,20 @@ def test_who_is_answered_between_other_readers_is_refused_all_the_time(kinesis: 
     for _ in range(5):
         assert look(probe, {A: second}) == {A: False}
         assert refused_at(second, 3) == clock.milliseconds()
+    probe.close()
+
+
+def test_a_key_that_stays_unusable_is_raised_after_its_time_alone(kinesis: MemoryKinesis) -> None:
+    clock = FakeTime()
+    probe = TipProbe(kinesis, Layout("/", "app", "orders", 1), wall=clock.milliseconds, readable_within=60)
+    kinesis.fail(A, ThrottledError("slow"), *[KeyAwayError("disabled")] * 3)
+    for refusal in ("throttled", "unusableKey", "unusableKey"):
+        assert look(probe, {A: TRIM_HORIZON}) == {A: None}
+        assert (probe.looks[A].why, probe.looks[A].refused) == (refusal, probe.looks[A].anew)
+        clock.sleep(59 if refusal == "throttled" else 30)
+    with pytest.raises(KeyUnusableError, match=f"shard {A}, position TRIM_HORIZON: disabled") as caught:
+        look(probe, {A: TRIM_HORIZON})
+    assert type(caught.value) is KeyUnusableError
     probe.close()
 
 
