@@ -109,6 +109,22 @@ class Folder:
             raise FolderError(hide_secrets(str(error), self.target)) from None
         return system, path.rstrip("/")
 
+    def check(self) -> None:
+        """Check that there can be such a folder, as far as can be told without making it.
+
+        Raises:
+            NoFolderError: there is no such kind of folder, or a file is in its place.
+            FolderError: it cannot be told.
+        """
+        system, path = self.open()
+        if system.type_name == "local":
+            there = next(
+                one for one in (Path(path or "/"), *Path(path or "/").parents) if os.path.lexists(one)
+            )
+            if not os.path.isdir(there):
+                msg = f"{there} is not a folder"
+                raise NoFolderError(msg)
+
     def path(self, name: str) -> str:
         """Return the path of a file in its file system, for messages: it has no secrets."""
         return f"{self._opened[1]}/{name}"

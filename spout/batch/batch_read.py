@@ -21,6 +21,7 @@ from kinesis_trident.spout.batch.range_read import Loaded, read_range
 from kinesis_trident.spout.batch.shard_looks import cut_ranges
 from kinesis_trident.spout.data_loss import DataLossLog, describe_unlisted
 from kinesis_trident.spout.errors import OptionsError, StreamRecreatedError
+from kinesis_trident.spout.failed_records.places import check_places
 from kinesis_trident.spout.kinesis import Kinesis, Shard
 from kinesis_trident.spout.kinesis.client import connection_of, kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
@@ -162,8 +163,11 @@ def load_streams(options: SourceOptions, at: int | None = None) -> Loaded:
     Raises:
         StreamRecreatedError: with `failOnDataLoss`, a stream is younger than the load.
         KinesisError: a stream cannot be described.
+        OptionsError: the place of `deadLetter` cannot be.
     """
-    infos = describe_streams(kinesis_client(options), options.streams)
+    kinesis = kinesis_client(options)
+    check_places(options, kinesis)
+    infos = describe_streams(kinesis, options.streams)
     now = int(time.time() * 1000)
     # Only how long ago it was is asked of the machine's clock.
     passed = max(0, now - at) if at is not None else 0

@@ -13,6 +13,7 @@ from kinesis_trident.checkpoint.model.layout import Layout, escape
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.common.folder import Folder, FolderError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, letter_files, read_letters
+from kinesis_trident.spout.failed_records.places import KINESIS
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
 from kinesis_trident.spout.failed_records.retry_spool import find_beginning, sort_distinct
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
@@ -21,8 +22,6 @@ from kinesis_trident.tracker.failure import Kind
 from kinesis_trident.tracker.records import Run
 
 log = logging.getLogger(__name__)
-
-_STREAM = "kinesis://"
 
 
 class KeptLetters:
@@ -89,4 +88,4 @@ def _row_of(letter: DeadLetter) -> dict[str, object]:
 def kept_letters(options: SourceOptions, layout: Layout) -> KeptLetters | None:
     """Return the letters of the options; None if they are in no folder."""
     target = options.dead_letter
-    return None if target is None or target.startswith(_STREAM) else KeptLetters(target, layout)
+    return None if target is None or target.startswith(KINESIS) else KeptLetters(target, layout)

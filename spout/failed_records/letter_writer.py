@@ -26,6 +26,7 @@ from kinesis_trident.spout.failed_records.dead_letters import (
     name_file,
     read_letters,
 )
+from kinesis_trident.spout.failed_records.places import KINESIS, stream_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.aggregation import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, without_row
@@ -38,8 +39,6 @@ Letter = tuple[Run, Sequence[pa.RecordBatch], bool]
 The batches have the columns partitionKey, data, sequenceNumber, subSequenceNumber,
 approximateArrivalTimestamp.
 """
-
-_KINESIS = "kinesis://"
 
 
 class DeadLetterOptions(Protocol):
@@ -111,10 +110,10 @@ class DeadLetterWriter:
         ]
         shards = ", ".join(letters)
         try:
-            if self._target.startswith(_KINESIS):
+            if self._target.startswith(KINESIS):
                 lines = [msgspec.json.encode(document) for document in documents]
                 keys = [document.partition_key or document.message_id[:256] for document in documents]
-                name = self._target.removeprefix(_KINESIS).strip("/")
+                name = stream_of(self._target)
                 self._kinesis.put_records(name, list(zip(lines, keys, strict=True)))
             else:
                 below = f"{escape(self._application)}/{escape(stream)}"

@@ -33,6 +33,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import CheckpointMismatchError
+from kinesis_trident.spout.failed_records.places import check_places
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import kinesis_client
@@ -106,6 +107,7 @@ class SourceRun:
         self._drains_for = 0
         self._has_seen_offsets = bool(offsets)
 
+        check_places(options, kinesis)
         described = around.steady()
         infos = describe_streams(kinesis, options.streams)
         self._created = {name: info.created for name, info in infos.items()}

@@ -1,0 +1,54 @@
+"""Checks at a start that failed records have places that can be."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from kinesis_trident.common.folder import Folder, FolderError, NoFolderError
+from kinesis_trident.spout.errors import OptionsError
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError, StreamMissingError
+from kinesis_trident.spout.options.source import SourceOptions
+
+log = logging.getLogger(__name__)
+
+KINESIS = "kinesis://"
+"""What a place begins with that is a stream."""
+
+
+def stream_of(place: str) -> str:
+    """Return the name of the stream that a place is."""
+    return place.removeprefix(KINESIS).strip("/")
+
+
+def check_places(options: SourceOptions, kinesis: Kinesis) -> None:
+    """Check the places of `deadLetter` and `retrySpool`, so that a start is refused and not the first failed record.
+
+    Nothing is made or written there. Executors may reach what this process does not: that is a warning.
+
+    Raises:
+        OptionsError: a place that cannot be.
+    """
+    for option, place in (("deadLetter", options.dead_letter), ("retrySpool", options.retry_spool)):
+        if place is None:
+            continue
+        try:
+            if place.startswith(KINESIS):
+                _check_stream(kinesis, stream_of(place))
+            else:
+                Folder(place).check()
+        except (NoFolderError, StreamMissingError) as error:
+            msg = (
+                f"option {option} is {Folder(place).place!r}, where nothing can be written: {error}. Give a folder "
+                f"that can be{', or a stream that exists' if option == 'deadLetter' else ''}"
+            )
+            raise OptionsError(msg) from None
+        except (FolderError, KinesisError) as error:
+            log.warning("the place of option %s cannot be looked at from here: %s", option, error)
+
+
+def _check_stream(kinesis: Kinesis, name: str) -> None:
+    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
+        msg = f"{name!r} is no name of a stream"
+        raise StreamMissingError(msg)
+    kinesis.describe(name)
