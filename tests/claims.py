@@ -28,6 +28,11 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "positions.md",
+        "A retention that is raised meanwhile counts for shards that are being read",
+        "spout/test_batch_ends.py a_retention_that_is_raised",
+    ),
+    (
+        "positions.md",
         "`maxBytesPerTrigger`, which would not limit it, are errors",
         "spout/options/test_effects.py an_option_without",
     ),
@@ -56,6 +61,18 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
         "retries.md",
         "`maxRetryingRecords` is at most 65,536",
         "spout/options/test_source.py what_is_wrong_is_said",
+    ),
+    (
+        "retries.md",
+        "A place that cannot be",
+        "spout/failed_records/test_places.py a_folder_that | spout/failed_records/test_places.py a_stream_that "
+        "| spout/failed_records/test_places.py a_batch_is",
+    ),
+    (
+        "deploying.md",
+        "A key that is disabled, or that is to be deleted, is waited for as a throttle is",
+        "spout/test_scripted_source.py a_key_that_is_disabled | spout/test_batch_read.py a_batch_waits_for_a_key "
+        "| spout/planner/tip/test_tip_probe.py a_key_that_stays",
     ),
     (
         "several-streams.md",

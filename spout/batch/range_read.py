@@ -262,11 +262,32 @@ class _RangeRead:
             return
         first = arrival_at(records, 0) if records.num_rows else 0
         now = replace(self._info, server_time=page.server_time)
-        if is_past_retention(self._known, now) and not 0 < first <= self._known:
+        if (
+            is_past_retention(self._known, now)
+            and not 0 < first <= self._known
+            and not self._is_all_kept(position)
+        ):
             what = describe_expired_in_batch(now, self.part.shard, position, self._known)
+            if self._info.retention_hours > now.retention_hours:
+                what = (
+                    f"{what}; the retention was raised to {self._info.retention_hours} h since it was loaded"
+                )
             self._losses.report(what, f"{self.part.stream}/{self.part.shard}")
         last = arrival_at(records, -1) if records.num_rows else 0
         self._known = max(self._known, page.server_time if page.behind_ms == 0 else last)
+
+    def _is_all_kept(self, position: Position) -> bool:
+        """Return whether nothing behind a position has expired, and note a retention that was raised since the load.
+
+        What is older than the record before a position expires earlier.
+        """
+        assert self._info is not None
+        part = self.part
+        hours = self._kinesis.describe(part.stream).retention_hours
+        self._info = replace(self._info, retention_hours=max(hours, self._info.retention_hours))
+        return isinstance(position, After) and bool(
+            is_still_there(self._kinesis, part.stream, part.shard, position.record)
+        )
 
     def _is_another(self, position: Position, age: float) -> bool:
         """Return whether the stream was deleted and created again since the batch was loaded.

@@ -209,6 +209,28 @@ def test_the_first_hour_of_a_full_stream_is_no_loss_nor_is_a_young_stream(server
     assert len(full.rows()) == 23
 
 
+def raise_retention(server: ScriptedKinesis, hours: int) -> None:
+    server.client().increase_stream_retention_period(StreamName="orders", RetentionPeriodHours=hours)
+
+
+def test_a_retention_that_is_raised_beneath_a_slow_reader_loses_nothing(server: ScriptedKinesis) -> None:
+    fill(server)
+    frame = Frame(server, startingPosition=at(server.now - int(22.5 * HOUR * 1000)), maxRecordsPerFetch="5")
+    task = frame.act().task(0)
+    rows = [next(task)]
+    raise_retention(server, 96)
+    server.advance(30 * HOUR)
+    assert numbers([*rows, *task]) == list(range(2, 24))
+    # Once it has noticed the new one, that holds.
+    task = frame.act().task(0)
+    with pytest.raises(
+        DataLossError, match=r"keeps only 24 h.* raised to 96 h since it was loaded. Load the frame"
+    ):
+        next(task)
+    again = Frame(server, startingPosition=at(server.now - int(60 * HOUR * 1000)), maxRecordsPerFetch="5")
+    assert numbers(again.rows()) == list(range(1, 24))
+
+
 def test_a_start_by_a_number_that_has_expired_is_data_loss(server: ScriptedKinesis) -> None:
     sequences = [server.put("orders", A, str(number).encode()) for number in range(3)]
     for kind, count in (("AT", 2), ("AFTER", 1)):
