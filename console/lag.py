@@ -145,7 +145,10 @@ def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) 
         input_rate=input_rate,
         unread=round(lag_ms / 1000 * input_rate) if lag_ms is not None and input_rate is not None else None,
         seen_at=min((at for at in seen if at is not None), default=None) if None not in seen else None,
-        retention_left_ms=min((ms for ms in left if ms is not None), default=None),
+        # Where one is unknown the least of the others would be a comfort; findings look at each shard.
+        retention_left_ms=min((ms for ms in left if ms is not None), default=None)
+        if None not in left
+        else None,
         inflight=retrying + exhausted + unacked + sum(snapshot.pins[shard].fresh for shard in pinned),
         retrying=retrying,
         exhausted=exhausted,

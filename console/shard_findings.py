@@ -234,14 +234,19 @@ def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         return
     waiting: dict[str, list[str]] = {}
     for child, lineage in snapshot.shards.items():
-        # Nobody has looked at it: it is read after its parents.
-        if child not in snapshot.checkpoints and lineage.listed and status.sight_of(child).seen is None:
+        tip = snapshot.checkpoints.get(child)
+        is_begun = tip is not None and (tip.txid > 0 or tip.checkpoint is not None)
+        # No run says that it has looked at it: it is read after its parents.
+        if not is_begun and lineage.listed and status.sight_of(child).seen is None:
             for parent in lineage.parents:
                 node, at = snapshot.shards.get(parent), snapshot.checkpoints.get(parent)
                 sight = status.sight_of(parent)
                 # An empty answer of a closed shard is no tip: more may come behind it.
-                is_read = sight.arrival is None and sight.refused is None and not (at and at.behind_ms)
-                if node is not None and node.state == "closed" and is_read:
+                has_nothing = sight.arrival is None and sight.refused is None and not (at and at.behind_ms)
+                held = snapshot.inflight.get(parent)
+                # One that is blocked, or of a stream that is not read, is asked for nothing: no fault of Kinesis.
+                asks = is_read(snapshot, parent) and not (held is not None and held.blocked)
+                if node is not None and node.state == "closed" and has_nothing and asks:
                     waiting.setdefault(parent, []).append(child)
     for parent, children in sorted(waiting.items()):
         since = now - min(snapshot.shards[child].listed for child in children)

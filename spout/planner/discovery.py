@@ -24,6 +24,9 @@ _AGAIN = 1.0
 _BLOCKED_EVERY = 2.0
 """Seconds between two looks at a blocked shard in which nothing new was seen yet."""
 
+_WAITING_EVERY = 3_600.0
+"""Seconds between two looks at a shard that waits for its parents, or is blocked at its end: neither is a loss."""
+
 _ALL_EVERY = 60.0
 """Seconds between two listings of all shards; those in between list only new ones."""
 
@@ -166,15 +169,23 @@ class Listings:
             self.describe(0)
             self._state.keeper.check_retention(self._state.shards)
 
-    def choose_blocked(self) -> dict[str, Position]:
-        """Return now and then the blocked shards whose next record was not seen yet: its age is the lag."""
-        waiting = {}
-        now, shards = self._clock(), self._state.shards
-        for shard, position in shards.positions.items():
-            if shards.states[shard].blocked:
+    def choose_standing(self) -> dict[str, Position]:
+        """Return now and then the shards that are not read and whose next record was not seen yet: its age is the lag.
+
+        Those are blocked, or wait for their parents.
+        """
+        now, shards, due, again = self._clock(), self._state.shards, {}, {}
+        for shard, state in shards.active.items():
+            may_be_read = shard in shards.positions
+            if state.blocked if may_be_read else shards.is_waiting(shard):
                 look = self._probe.looks.get(shard)
-                known = look is not None and look.position == position and look.more
-                if not known and now >= self._look_again.get(shard, now):
-                    self._look_again[shard] = now + _BLOCKED_EVERY
-                    waiting[shard] = position
-        return waiting
+                here = look if look is not None and look.position == state.position else None
+                has_ended = here is not None and here.is_end
+                every = _BLOCKED_EVERY if may_be_read and not has_ended else _WAITING_EVERY
+                again[shard] = self._look_again.get(shard, now if may_be_read else now + every)
+                known = here is not None and here.more and not has_ended
+                if not known and now >= again[shard]:
+                    again[shard] = now + every
+                    due[shard] = state.position
+        self._look_again = again
+        return due

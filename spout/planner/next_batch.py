@@ -225,9 +225,9 @@ class BatchPlanner:
         """
         now = self._steady_ms()
         try:
-            blocked = self._listings.choose_blocked()
-            if blocked:
-                self._look(blocked)
+            standing = self._listings.choose_standing()
+            if standing:
+                self._look(standing)
             before = dict(self._probe.looks)
             read = self._find_shards_with_more(now)
             self._listings.check_standstill(before)

@@ -68,8 +68,13 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> Status
         for shard, node in state.shards.active.items()
         if shard not in drained
     }
-    seen: dict[str, int | None] = {}
+    # A look at one that waits for its parents does not say that it is read.
+    waiting = set(filter(state.shards.is_waiting, sights))
+    sights |= {shard: msgspec.structs.replace(sights[shard], seen=None) for shard in waiting}
+    seen: dict[str, int | None] = dict.fromkeys(waiting)
     for shard, sight in sights.items():
+        if shard in waiting:
+            continue
         node = state.shards.active[shard].checkpoint
         stored = node.seen if node is not None and not node.behind_ms else None
         seen[shard] = None if sight.arrival is not None or sight.refused else sight.seen or stored

@@ -202,11 +202,6 @@ def test_a_shard_whose_reads_are_refused_for_longer_than_retention_is_a_loss_and
         world.goes_on(2)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=DataLossError,
-    reason="Nobody looks at a shard that waits for its parents, so an empty one is taken for a loss after retention.",
-)
 def test_an_empty_child_that_waits_a_day_for_its_blocked_parent_has_lost_nothing(time: FakeTime) -> None:
     world = waiting_for_its_parent(time)
     world.goes_on(26)

@@ -69,6 +69,12 @@ class Shards:
             if shard not in self.parked
         }
 
+    def is_waiting(self, shard: str) -> bool:
+        """Return whether a shard is listed and may not be read yet: its parents come first."""
+        return (
+            shard in self.lineage and self.lineage[shard].state != "drained" and shard not in self.positions
+        )
+
     @cached_property
     def childless(self) -> frozenset[str]:
         """Return the shards that were read to their end and whose children were not listed yet."""

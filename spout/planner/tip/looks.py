@@ -87,6 +87,11 @@ class Look:
         """The position of the look."""
         return self.cursor.position
 
+    @property
+    def is_end(self) -> bool:
+        """Return whether the shard was seen to end here: there is nothing to read but that."""
+        return bool(self.more) and self.arrival is None
+
     def move_to(self, position: Position, now: int) -> Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
         if self.position == position:

@@ -181,7 +181,8 @@ class TipNotes:
         found = {}
         for shard, look in looks.items():
             state = shards.states.get(shard)
-            if state is None or look.more is not False or state.position != look.position:
+            has_nothing = look.more is False or look.is_end
+            if state is None or not has_nothing or state.position != look.position:
                 continue
             node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
             if look.at <= (node.seen or 0):
