@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import threading
 from typing import Any
 
 from playground import AVAILABLE_NOW, Place, arguments, place_of
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kinesis_trident import Outcomes, read_dead_letters, reliable, stop
+from kinesis_trident import Outcomes, await_termination, read_dead_letters, reliable
 
 FLAKY_FAILURES = 2
 ORDERS = (
@@ -84,21 +82,6 @@ def refused(place: Place) -> list[tuple[str, int, str]]:
     return [((one.data or b"").decode(), one.attempts, one.reasons[-1].reason) for one in letters]
 
 
-def take_signals() -> threading.Event:
-    """Return what SIGTERM and Ctrl-C set from now on, in place of an end at once."""
-    asked_to_end = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked_to_end.set())
-    return asked_to_end
-
-
-def run_until(asked_to_end: threading.Event, query: StreamingQuery) -> None:
-    """Wait for a request to end, then end the query after its current batch."""
-    while query.isActive and not asked_to_end.wait(0.5):
-        pass
-    stop(query)
-
-
 def main() -> None:
     """Run until asked to stop; on servers of its own, until each order is written or a dead letter."""
     parser = arguments(__doc__, "orders", "orders-demo")
@@ -107,9 +90,7 @@ def main() -> None:
     options = {"maxRecordsPerTrigger": str(asked.records_per_batch)} if asked.records_per_batch else {}
     with place_of(asked) as place:
         if not place.kinesis:
-            # Before the query begins: it may have done all that there is when `start` returns.
-            asked_to_end = take_signals()
-            run_until(asked_to_end, start(place, **options))
+            await_termination(start(place, **options))
             return
         place.put((str(number), text) for number, text in enumerate(ORDERS))
         start(place, AVAILABLE_NOW, **options).awaitTermination()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, wraps
@@ -24,6 +26,7 @@ except ImportError:
     SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
 
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.private_names import PLANNING_PROCESS
 from kinesis_trident.common.prompt_sockets import acknowledge_at_once
 
 if TYPE_CHECKING:
@@ -169,6 +172,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from kinesis_trident.spout.engines import ENGINES, find_protocol
         from kinesis_trident.spout.planner.run import SourceRun
 
+        _exit_on_termination()
         return ENGINES[find_protocol()](
             lambda offsets: SourceRun.open(self._options, on_replaced=_end_process, offsets=offsets),
             begins_anew=not self._options.fail_on_data_loss,
@@ -251,6 +255,17 @@ def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordB
     except KinesisTridentError as error:
         log.debug("%s", error, exc_info=True)
         raise error.with_traceback(None) from None
+
+
+def _exit_on_termination() -> None:
+    """Have SIGTERM end a process of Spark's planning as an exit does: the run is ended, and says so.
+
+    A JVM that a signal ends sends it to the planning process, as its last step. By itself Python dies of it at once,
+    and such an end looks like one by SIGKILL. In any other process signals are the user's.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name == PLANNING_PROCESS:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _end_process() -> None:

@@ -39,7 +39,7 @@ FLOORS = {
         "planner reader",
         "batch engines",
         "graceful_stop query_by_hand sink",
-        "source",
+        "source termination",
     ],
     "bolt": [
         "errors",

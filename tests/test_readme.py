@@ -69,7 +69,7 @@ def eventually(look: Callable[[], Any], wanted: object) -> None:
 
 
 CODES = {
-    "main": MAIN.replace("query.awaitTermination()", ""),
+    "main": MAIN[: MAIN.rindex("await_termination(query)")],
     "plain": HEAD + PLAIN,
     "batch": HEAD + BATCH,
     "pandas": HEAD + PANDAS,
@@ -149,7 +149,7 @@ def test_the_main_job_has_about_twenty_lines() -> None:
 
 
 def test_the_main_job_writes_what_is_good_and_dead_letters_the_rest(folders: dict[str, Path]) -> None:
-    assert MAIN.rstrip().endswith("query.awaitTermination()")
+    assert MAIN.rstrip().splitlines()[-1].startswith("await_termination(query)")
     folder = folders["main"]
     good = sorted([*GOOD.items(), ("negative", -1.0)])
     eventually(lambda: delta(folder / "orders", "order_id", "amount"), good)

@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 WAITING_FOR_TRIGGER = "Waiting for next trigger"
 """A query's status between two triggers. With another text `stop()` goes by `isTriggerActive` alone."""
 
+PLANNING_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+"""The module that Spark runs to plan. With another name a run that a signal ends is told as one that was killed."""
+
 WORKER_EXITED = "Python worker exited unexpectedly"
 """In the error of a task whose worker has ended. With another text the query ends with that error, and its batch comes
 again: the record that ends workers is not looked for."""
