@@ -27,7 +27,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import now_ms
-from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
+from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 
@@ -36,7 +36,7 @@ class Change:
     """The new nodes of shards of one home, and what is done in words; `lineage` is that of all, empty for no change.
 
     `made_from`: the copy of the home that it takes for its present state. `used`: the epoch and the txid that later
-    ones must be above.
+    ones must be above. `accepts`: what is missing afterwards counts as lost, and does not stop a start any more.
     """
 
     made_from: BackupNode
@@ -45,6 +45,7 @@ class Change:
     inflight: Mapping[str, InflightNode]
     lineage: Mapping[str, ShardLineage] = field(default_factory=dict)
     used: PastNode | None = None
+    accepts: bool = False
 
 
 def copy_of(store: SourceStore) -> BackupNode:
@@ -132,20 +133,63 @@ def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what:
         )
         for shard in some
     }
+    checkpoints = {
+        shard: msgspec.structs.replace(
+            saved.checkpoints[shard], txid=inflight[shard].txid, held=inflight[shard].size
+        )
+        for shard in some
+    }
+    lineage = _lineage_of_copy(copy, saved, some)
+    is_whole = len(some) == len(saved.checkpoints)
+    if is_whole:
+        for shard, (checkpoint, held) in _mend_newer(copy, saved, lineage or copy.lineage).items():
+            checkpoints[shard], inflight[shard] = checkpoint, held
+            now = (lineage or copy.lineage)[shard]
+            if now.state == "drained" and not checkpoint.position.startswith(str(ShardEnd())):
+                lineage = {**(lineage or copy.lineage), shard: msgspec.structs.replace(now, state="closed")}
     return Change(
         copy,
         what,
-        {
-            shard: msgspec.structs.replace(
-                saved.checkpoints[shard], txid=inflight[shard].txid, held=inflight[shard].size
-            )
-            for shard in some
-        },
+        checkpoints,
         inflight,
-        _lineage_of_copy(copy, saved, some),
+        lineage,
         # A sink may know batches of a home that was removed since: none of them comes twice.
         used=saved.used or PastNode(epoch=0, txid=saved.settled, lost_upto=0),
+        accepts=is_whole,
     )
+
+
+def _mend_newer(
+    copy: BackupNode, saved: BackupNode, lineage: Mapping[str, ShardLineage]
+) -> dict[str, tuple[CheckpointNode, InflightNode]]:
+    """Return the nodes of shards that are newer than a saved copy, where what is left of them does not fit.
+
+    Such a shard is read again: from its safe checkpoint, or from where it began if that is gone.
+    """
+    mended = {}
+    for shard in lineage.keys() - saved.checkpoints.keys():
+        node = copy.checkpoints.get(shard)
+        held = copy.inflight.get(shard, InflightNode(txid=0, waiting=()))
+        txid = min(node.txid if node is not None else 0, copy.settled)
+        if node is not None and node.held <= held.size:
+            if txid < node.txid:
+                mended[shard] = msgspec.structs.replace(node, txid=txid), held
+        elif node is not None or held.size:
+            done = position_of(node) if node is not None else None
+            mended[shard] = (
+                CheckpointNode(
+                    checkpoint=done.sequence if done else None,
+                    sub=done.sub if done else -1,
+                    txid=txid,
+                    position=str(After(done)) if done else lineage[shard].start,
+                    read=node.read if node is not None else 0,
+                ),
+                InflightNode(txid=txid, waiting=()),
+            )
+        elif lineage[shard].state == "drained":
+            # It may have been read before the copy was made, and done.
+            mended[shard] = CheckpointNode(checkpoint=None, sub=-1, txid=0, position=str(ShardEnd())), held
+    return mended
 
 
 def _lineage_of_copy(copy: BackupNode, saved: BackupNode, shards: Sequence[str]) -> dict[str, ShardLineage]:
@@ -188,7 +232,9 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
         inflight={shard: node for shard, node in whole.inflight.items() if shard in change.checkpoints},
     )
     lineage = ShardsNode(shards=dict(change.lineage)) if change.lineage else None
-    backup = store.changes.overwrite(before, change.checkpoints, change.inflight, epoch, lineage)
+    backup = store.changes.overwrite(
+        before, change.checkpoints, change.inflight, epoch, lineage, accepts=change.accepts
+    )
     note_change(store, change.what, backup, epoch)
     return backup
 

@@ -20,6 +20,9 @@ from kinesis_trident.checkpoint.model.nodes import (
 
 _NAMED = 3
 
+_DONE_FROM_THE_START = "SHARD_END"
+"""The position at which a shard begins that is never read, and has no checkpoint: `startingPosition` says so."""
+
 
 def find_lost_lineage(
     layout: Layout, settled: SettledNode | None, lineage: ShardsNode | None, streams: StreamsNode | None
@@ -90,7 +93,9 @@ def _find_untold(
 ) -> str:
     """Return what other nodes of a shard tell of and is not there."""
     drained = sorted(
-        shard for shard, node in lineage.items() if node.state == "drained" and shard not in checkpoints
+        shard
+        for shard, node in lineage.items()
+        if node.state == "drained" and node.start != _DONE_FROM_THE_START and shard not in checkpoints
     )
     if drained:
         return f"{layout.checkpoint_of(drained[0])} does not exist, but {layout.shards} says that it was read"

@@ -18,6 +18,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     DeadLettersNode,
     InflightNode,
     Node,
+    SettledNode,
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, NodeT, Stored, StorePart, delete_left_parts
@@ -106,11 +107,14 @@ class ChangeStore(StorePart):
         epoch: int,
         lineage: ShardsNode | None = None,
         letters: Mapping[str, DeadLettersNode] | None = None,
+        *,
+        accepts: bool = False,
     ) -> str:
         """Keep `before`, then write these nodes of shards, each shard in one multi, wherever they stood.
 
         A lineage is written first: it alone says where shards begin that have no checkpoint yet. A node that cannot be
-        read is replaced too, and `before` keeps its bytes: what people write is what repairs it.
+        read is replaced too, and `before` keeps its bytes: what people write is what repairs it. `accepts`: checkpoints
+        that are missing afterwards are no longer counted.
 
         Returns:
             The name of the backup.
@@ -126,6 +130,9 @@ class ChangeStore(StorePart):
             if letters and shard in letters:
                 nodes[self._layout.deadletters_of(shard)] = letters[shard]
             changes.append(nodes)
+        settled = self._nodes.get(self._layout.settled, SettledNode) if accepts else None
+        if settled is not None and settled.begun:
+            changes.append({self._layout.settled: msgspec.structs.replace(settled, stamped=0, begun=0)})
         unreadable: dict[str, bytes] = {}
         for nodes in changes:
             for path, node in nodes.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -55,7 +56,7 @@ def lived(lives: Lives, kinesis: MemoryKinesis) -> tuple[Query, dict[str, bytes]
 
 
 DELETED = {
-    f"inflight/{A}": rf"inflight/{A} does not exist.*2 runs of records",
+    f"inflight/{A}": rf"inflight/{A} does not exist.*2 groups of neighbouring records",
     "inflight": r"inflight does not exist, with all that was in it",
     f"checkpoints/{A}": rf"counts 2 checkpoints, and 1 are there: look for .*checkpoints/{A}",
     "checkpoints": r"checkpoints does not exist, with all that was in it",
@@ -139,3 +140,61 @@ def test_a_shard_that_retention_removes_is_not_missed(
     assert (after.txid, after.plan, after.begun, after.stamped) == (before.txid, before.plan, 1, 1)
     assert re.search(B, str(sorted(store.shards.checkpoints()))) is None
     lives.begin(kinesis, query.checkpoint).end()
+
+
+RESHARDED = (
+    "inflight/{child}",
+    "checkpoints/{child}",
+    f"checkpoints/{A}",
+    "checkpoints",
+    "inflight",
+    "settled",
+    "shards",
+)
+
+
+@pytest.mark.parametrize("node", RESHARDED)
+def test_a_copy_that_is_older_than_a_shard_lets_reading_go_on(
+    lives: Lives, client: KazooClient, node: str
+) -> None:
+    """What failed in the shard that the copy lacks comes again, and what it has left fits what the copy has."""
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    query = lives.begin(kinesis)
+    kinesis.put(A, b"1")
+    query.batch()
+    query.plan()
+    query.end()
+    layout = query.run.layout
+    saved = copy_of(SourceStore(client, layout))
+    child, other = kinesis.split(A)
+    kinesis.put(child, b"2")
+    kinesis.put(other, b"3")
+    query = lives.begin(kinesis, query.checkpoint)
+    while query.plan() is not None:
+        query.batch(failing={2})
+    query.end()
+
+    client.delete(f"{layout.base}/{node.format(child=child)}", recursive=True)
+    with pytest.raises(StateMissingError):
+        lives.begin(kinesis, query.checkpoint)
+    store = SourceStore(client, layout)
+    change = restore(copy_of(store), saved, sorted(saved.checkpoints), what="mend")
+    carry_out(store, change, yes=True, force=False)
+    later = lives.begin(
+        kinesis, query.checkpoint, onCheckpointMismatch="continue", retryBackoff="1ms..1ms x1"
+    )
+    assert 2 in numbers(later.drain())
+
+
+def test_a_shard_that_is_done_from_the_start_has_no_checkpoint(make_lives: Callable[..., Lives]) -> None:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    kinesis.put(A, b"1")
+    children = kinesis.split(A)
+    start = json.dumps({"orders": dict.fromkeys(children, "TRIM_HORIZON")})
+    lives, checkpoint = make_lives(startingPosition=start), None
+    for number in (2, 3):
+        kinesis.put(children[0], str(number).encode())
+        query = lives.begin(kinesis, checkpoint)
+        assert numbers(query.drain()) == [number]
+        query.end()
+        checkpoint = query.checkpoint
