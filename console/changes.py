@@ -105,7 +105,9 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
         read=old.read if old else 0,
         held=kept.size,
     )
-    return Change(copy, what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=())})
+    return Change(
+        copy, what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=(), counted=True)}
+    )
 
 
 def _stamp_of(copy: BackupNode, shard: str) -> int:
@@ -129,7 +131,9 @@ def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what:
         raise ConsoleError(msg)
     inflight = {
         shard: msgspec.structs.replace(
-            saved.inflight.get(shard, InflightNode(txid=0, waiting=())), txid=_stamp_of(copy, shard)
+            saved.inflight.get(shard, InflightNode(txid=0, waiting=())),
+            txid=_stamp_of(copy, shard),
+            counted=True,
         )
         for shard in some
     }
@@ -184,7 +188,7 @@ def _mend_newer(
                     position=str(After(done)) if done else lineage[shard].start,
                     read=node.read if node is not None else 0,
                 ),
-                InflightNode(txid=txid, waiting=()),
+                InflightNode(txid=txid, waiting=(), counted=True),
             )
         elif lineage[shard].state == "drained":
             # It may have been read before the copy was made, and done.

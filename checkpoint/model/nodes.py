@@ -202,7 +202,8 @@ class InflightNode(Node, frozen=True, kw_only=True):
 
     `waiting`: failed, due again at `Run.due`. `dead`: exhausted or expired, to be dead-lettered by the next plan.
     Runs at or below the checkpoint come from a requested replay. `pending`: delivered, and with `ackMode=explicit`
-    not acked yet. `turns`: the batches whose pins hold the positions of all these, and are kept for that.
+    not acked yet. `turns`: the batches whose pins hold the positions of all these, and are kept for that. `counted`:
+    its writer knows `CheckpointNode.held`; one that does not leaves an older number there.
     """
 
     txid: Ordinal
@@ -211,6 +212,7 @@ class InflightNode(Node, frozen=True, kw_only=True):
     blocked: str = ""
     pending: tuple[PendingRun, ...] = ()
     turns: tuple[Ordinal, ...] = ()
+    counted: bool = False
 
     @property
     def is_empty(self) -> bool:

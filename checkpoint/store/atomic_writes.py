@@ -243,7 +243,7 @@ def _changes(old: Node | None, new: Node) -> bool:
             return not new.is_empty
         case InflightNode(), InflightNode():
             # The stamp alone is not a change: the checkpoint carries it.
-            return msgspec.structs.replace(old, txid=new.txid) != new
+            return msgspec.structs.replace(old, txid=new.txid, counted=new.counted) != new
         case SettledNode(), SettledNode():
             return new.txid > old.txid
     return old != new

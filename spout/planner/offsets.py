@@ -153,7 +153,7 @@ def adopt_nodes(
             waiting = [run for run in waiting if run.last_position < position.record]
             dead = tuple(run for run in dead if run.last_position < position.record)
         safe = _find_safe_below(position, [*waiting, *dead], known)
-        inflight = InflightNode(txid=settled, waiting=tuple(waiting), dead=dead)
+        inflight = InflightNode(txid=settled, waiting=tuple(waiting), dead=dead, counted=True)
         updates[shard] = (
             CheckpointNode(
                 checkpoint=safe.sequence if safe else None,

@@ -94,6 +94,7 @@ class InflightRules:
             blocked=self.explain_block(len(dead) + len(waiting), held),
             pending=tracker.explicit.pending,
             turns=tuple(sorted(turns)) if turns else (),
+            counted=True,
         )
 
     def explain_block(self, retrying: int, held: int) -> str:
@@ -193,7 +194,7 @@ def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) ->
     is_drained = pin is not None and pin.closed
     if pin is not None and pin.last is not None and _leaves_nothing_in_flight(state, turn, rules):
         node = _checkpoint_after(turn, state.checkpoint, RecordPosition.parse(pin.last))
-        return SettledShard(node, InflightNode(txid=plan.txid, waiting=()), drained=is_drained)
+        return SettledShard(node, InflightNode(txid=plan.txid, waiting=(), counted=True), drained=is_drained)
     tracker = rules.tracker_of(state)
     buried = _settle_records(tracker, turn, pin, rules) if pin is not None else ()
     failures = {run.last: run.failures for run in state.dead}

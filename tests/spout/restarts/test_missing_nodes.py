@@ -9,8 +9,10 @@ from collections.abc import Callable
 import pytest
 from by_hand import Lives, Query, numbers
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.errors import StateMissingError
+from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import carry_out, copy_of, restore
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -103,7 +105,7 @@ def test_nodes_that_were_put_back_as_they_were_two_batches_ago_stop_a_start(
         # None failed in the first batch, so there was no node then.
         assert not chosen
         for shard in (A, B):
-            client.set(layout.inflight_of(shard), b'{"v":1,"txid":1,"waiting":[]}')
+            client.set(layout.inflight_of(shard), b'{"v":1,"txid":1,"waiting":[],"counted":true}')
     with pytest.raises(StateMissingError, match=r"older copy|names 0 runs"):
         lives.begin(kinesis, query.checkpoint)
     # As the operator accepts it.
@@ -198,3 +200,24 @@ def test_a_shard_that_is_done_from_the_start_has_no_checkpoint(make_lives: Calla
         assert numbers(query.drain()) == [number]
         query.end()
         checkpoint = query.checkpoint
+
+
+def test_what_a_release_without_counts_does_in_between_is_no_loss(
+    lives: Lives, kinesis: MemoryKinesis, client: KazooClient
+) -> None:
+    """Acked records leave its `inflight` and not our number; a shard that it forgets leaves `settled` as it was."""
+    query, _ = lived(lives, kinesis)
+    store = SourceStore(client, query.run.layout)
+    held = store.shards.inflight()[A]
+    assert held.size == 2
+    client.set(store.layout.inflight_of(A), encode(replace(held, waiting=held.waiting[:1], counted=False)))
+    lineage = store.shards.lineage()
+    assert lineage is not None
+    client.set(store.layout.shards, encode(replace(lineage, shards={A: lineage.shards[A]})))
+    for path in (store.layout.checkpoint_of(B), store.layout.inflight_of(B)):
+        client.delete(path)
+    kinesis.close(B)
+    kinesis.forget(B)
+    later = lives.begin(kinesis, query.checkpoint)
+    kinesis.put(A, b"30")
+    assert numbers(later.batch()) == [30]
