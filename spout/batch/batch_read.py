@@ -254,4 +254,7 @@ def _ranges(
 
 
 def _is_over(end: Position, at: int) -> bool:
-    return isinstance(end, TrimHorizon) or (isinstance(end, AtTimestamp) and end.time <= at)
+    """Return whether a shard that a listing of this time has as open was open at the end of a range."""
+    return isinstance(end, TrimHorizon) or (
+        isinstance(end, AtTimestamp) and end.time <= at - LISTED_WITHIN_MS
+    )

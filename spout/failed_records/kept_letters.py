@@ -42,7 +42,7 @@ class KeptLetters:
         All files of the stream are read: their names do not tell of which records they are.
         """
         key, picker = self._layout.key_of(shard), Picker(runs)
-        below = f"{escape(self._layout.application)}/{escape(key.stream)}"
+        below = f"{escape(self._layout.identity)}/{escape(key.stream)}"
         ends = [run.last_position for run in runs]
         rows: list[dict[str, object]] = []
         try:

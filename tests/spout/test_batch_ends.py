@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import UTC, datetime
 from unittest.mock import patch
 
@@ -41,6 +42,11 @@ def numbers(rows: list[bytes]) -> list[int]:
 
 def at(milliseconds: int) -> str:
     return f"AT_TIMESTAMP {datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()}"
+
+
+def later_by(seconds: float) -> Callable[[], float]:
+    clock = time.time
+    return lambda: clock() + seconds
 
 
 # What a split moves.
@@ -120,6 +126,25 @@ def test_children_that_a_listing_lacks_are_listed_again(server: ScriptedKinesis)
     # The plan has the closed parent alone; later one child, and neither.
     with patch.object(BotoKinesis, "list_shards", lagging):
         assert numbers(Frame(server).rows()) == [1, 2, 3]
+
+
+def test_a_listing_that_still_has_the_parent_open_loses_nothing(server: ScriptedKinesis) -> None:
+    """The frame is planned long after it was loaded, from a listing that is older than the split."""
+    put(server, A, 1)
+    frame = Frame(server)
+    left, _ = server.split("orders", A)
+    with server._lock:
+        held = server._stream("orders")
+        held.put(held.shard(left), b"2", "key", held.shard(A).records[-1].arrival)
+    server.advance(2)
+    whole, stale = BotoKinesis.list_shards, [True]
+
+    def lagging(self: BotoKinesis, *asked: object) -> list[Shard]:
+        listed = whole(self, *asked)  # type: ignore[arg-type]
+        return [replace(listed[0], closed=False)] if stale and stale.pop() else listed
+
+    with patch.object(BotoKinesis, "list_shards", lagging), patch.object(time, "time", later_by(5)):
+        assert numbers(frame.rows()) == [1, 2]
 
 
 def test_children_that_are_never_listed_are_an_error(server: ScriptedKinesis) -> None:

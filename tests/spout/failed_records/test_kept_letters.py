@@ -10,6 +10,8 @@ import pytest
 from by_hand import Lives, Query, numbers
 
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.store.application_names import rename_application
+from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.testing import MemoryKinesis
 
@@ -86,3 +88,17 @@ def test_a_folder_without_the_letter_leaves_it_expired(lives: Lives, folder: Pat
     query.plan()
     query.batch()
     assert letters_in(folder) == [(b"", 1)]
+
+
+def test_the_letters_of_a_renamed_application_are_found(lives: Lives, app: str) -> None:
+    """They are in the folder of its first name, and so are those that it writes later."""
+    kinesis, sequences, query = begun(lives)
+    kinesis.trim(A, sequences[-1])
+    for name in (f"{app}-later", f"{app}-last"):
+        rename_application(Session(query.store.client, 10), query.run.layout, name)
+        query.end()
+        query = lives.begin(kinesis, query.checkpoint, applicationName=name)
+        again = ExternalNode(op="replay", records=(str(sequences[1]),), again=True)
+        query.store.external.add(A, again)
+        assert numbers(query.batch()) == [1]
+        query.plan()
