@@ -26,7 +26,7 @@ NEW_FIELDS: dict[str, str] = {
     "EpochNode.tool": "an older release takes a console's epoch for that of a query that was killed",
     "EpochNode.last": "it goes with EpochNode.tool",
     "CheckpointNode.held": "an older release does not find out that failed records were lost",
-    "InflightNode.counted": "an older release drops it, and so shows that it has left the number of CheckpointNode.held",
+    "InflightNode.counted": "an older release drops it, which shows that it has left CheckpointNode.held as it was",
     "SettledNode.begun": "an older release does not find out that checkpoints were lost, and drops the number",
     "SettledNode.stamped": "an older release does not find out that checkpoints are old, and drops the number",
     "BackupNode.unreadable": "an older release has nothing to do with bytes that nobody can read",
