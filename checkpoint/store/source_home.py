@@ -222,7 +222,8 @@ def _adopt_shards(home: SourceStore, epoch: int, alone: SourceStore) -> None:
     if lineage is None:
         return
     ours = home.batches.settled()
-    settled = ours or theirs or SettledNode(txid=0, plan="")
+    # One that was begun, and settled nothing, leaves nothing to go on from.
+    settled = (ours if ours is not None and ours.txid else theirs) or ours or SettledNode(txid=0, plan="")
     names = {
         shard: _name_in(home, alone, shard)
         for shard in {*lineage.shards, *alone.shards.checkpoints(), *inflight}

@@ -99,6 +99,24 @@ def test_a_stream_read_alone_takes_its_state_along_to_the_others(start: Start) -
     assert min(row[3] for row in rows) == 2
 
 
+@pytest.mark.parametrize("idle", ["alpha", "zulu"])
+def test_a_stream_that_was_only_begun_takes_nothing_from_the_checkpoint_of_another(
+    start: Start, idle: str
+) -> None:
+    """In whatever order the two join."""
+    kinesis = MemoryStreams("orders", idle)
+    kinesis.put("orders", 1)
+    query = start(kinesis, "orders")
+    query.batch(failing=[1])
+    query.plan()
+    query.end()
+    start(kinesis, idle).end()
+    kinesis.put("orders", 2)
+    kinesis.put(idle, 3)
+    together = start(kinesis, f"{idle},orders", query.checkpoint)
+    assert said(together.drain()) == sorted([("orders", 1, 2), ("orders", 2, 1), (idle, 3, 1)])
+
+
 @pytest.mark.parametrize("order", ["b,a", "a,b"])
 def test_streams_that_were_read_alone_go_on_above_all_their_txids_and_epochs(
     start: Start, order: str
