@@ -86,14 +86,13 @@ class InflightRules:
         few = Few("shard")
         dead, waiting = few.limit(tracker.dead), few.limit(tracker.waiting)
         held = tracker.held if self.max_inflight is not None else 0
-        turns = tracker.explicit.turns_in_use
         return InflightNode(
             txid=txid,
             dead=dead,
             waiting=waiting,
             blocked=self.explain_block(len(dead) + len(waiting), held),
             pending=tracker.explicit.pending,
-            turns=tuple(sorted(turns)) if turns else (),
+            turns=tuple(sorted(tracker.explicit.turns_in_use)),
             counted=True,
         )
 
