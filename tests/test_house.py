@@ -43,7 +43,7 @@ FLOORS = {
     ],
     "bolt": [
         "errors",
-        "cancelling mark moves names partitions steps",
+        "cancelling mark moves names partitions steps tagged",
         "calls failed_share outcomes",
         "decoders registry sinks tracking",
         "foreach_batch",

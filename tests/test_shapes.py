@@ -38,6 +38,19 @@ def names_of(tree: ast.AST, name: str) -> Iterator[ast.Name]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name)
 
 
+def modules_with(*texts: str) -> set[str]:
+    """Return the modules of bolts and Trident with a text that has one of these in it."""
+    return {
+        path
+        for folder in ("bolt", "trident")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and any(text in node.value for text in texts)
+    }
+
+
 def lines_of(folder: str) -> int:
     """Return the number of lines of a folder of the product."""
     return sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
@@ -106,17 +119,14 @@ def test_one_memory_says_that_a_batch_comes_again() -> None:
     assert comparing - others == {"bolt/tracking/batch_run.py"}
 
 
+def test_one_module_lays_several_streams_side_by_side() -> None:
+    """For the streams of a bolt, several spouts, the consumers of one stream in Trident and `multi_reduce`."""
+    assert modules_with("__stream", "__of") == {"bolt/tagged.py"}
+
+
 def test_one_module_says_which_names_are_valid() -> None:
     """Of fields, components and streams; the schemas of `reliable().map` have a rule of their own."""
-    says = {
-        path
-        for folder in ("bolt", "trident")
-        for path, tree in trees(folder).items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and any(words in node.value for words in ("begins with '__'", "is named twice", "name is not valid"))
-    }
+    says = modules_with("begins with '__'", "is named twice", "name is not valid")
     assert says - {"bolt/steps/kinds.py"} <= {"bolt/names.py"}
 
 

@@ -26,6 +26,7 @@ from kinesis_trident.bolt.storm.collector import TaskCollector
 from kinesis_trident.bolt.storm.received import Given, HeldTuple, tick_tuple
 from kinesis_trident.bolt.storm.redelivery import Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of
+from kinesis_trident.bolt.tagged import Tagged
 from kinesis_trident.bolt.tracking.operators import Tag, send
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
@@ -67,6 +68,7 @@ class BoltOperator:
     context: TopologyContext | None = None
     tick: float | None = None
     deliveries: Deliveries | None = None
+    tagged: Tagged | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that the bolt emits."""
@@ -84,6 +86,7 @@ class BoltOperator:
                 of_source=self.of_source,
                 deliveries=self.deliveries,
                 watch=self.tag.watch if self.tag is not None else None,
+                tagged=self.tagged,
             )
             yield from self._run(chain([] if first is None else [first], given), task_of(first), collector)
         if self.tag is not None:

@@ -25,6 +25,7 @@ from kinesis_trident.bolt.storm.received import Given, HeldTuple
 from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries
 from kinesis_trident.bolt.storm.streams import StreamOutput, columns_of
 from kinesis_trident.bolt.storm.unsupported import StormNames
+from kinesis_trident.bolt.tagged import Tagged
 from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger, add_failures
 from kinesis_trident.common.arrow_columns import numbers
@@ -109,8 +110,10 @@ class TaskCollector(StormNames):
         of_source: bool,
         deliveries: Deliveries | None = None,
         watch: Watch | None = None,
+        tagged: Tagged | None = None,
     ) -> None:
         self._component = component
+        self._tagged = tagged
         self._watch = watch
         self._ledger = ledger
         self._ledgers = ledgers
@@ -333,7 +336,7 @@ class TaskCollector(StormNames):
             with self._lock:
                 output.pack()
             while (part := output.next_part()) is not None:
-                columns = columns_of(part.rows, self._taken, stream, part.tasks)
+                columns = columns_of(part.rows, self._taken, stream, part.tasks, self._tagged)
                 # Spark takes columns by their place: the anchors are the last.
                 if part.marks is not None:
                     columns[DELIVERY] = numbers(part.marks)

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from kinesis_trident.bolt.names import quoted
 from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
-from kinesis_trident.bolt.storm.streams import STREAM, column_of
+from kinesis_trident.bolt.tagged import STREAM, Tagged
 from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 
@@ -44,18 +44,22 @@ def select_as(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 @singledispatch
 def rows_of_stream(frame: DataFrame, number: int) -> DataFrame:
-    """Return the rows of one stream, by its number in `__stream`."""
+    """Return the rows of one stream, by its number in `STREAM`."""
     return frame.where(F.col(STREAM) == number)
 
 
-def unite(frames: Mapping[str, DataFrame]) -> DataFrame:
+def unite(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the rows of several DataFrames as those of several streams in one."""
+    tagged = Tagged.of(frame.schema for frame in frames)
     made = [
         frame.select(
-            *(F.col(quoted(name)).alias(column_of(number, name)) for name in frame.columns),
             F.lit(number).alias(STREAM),
+            *(
+                F.col(quoted(name)).alias(column)
+                for name, column in zip(frame.columns, tagged.columns_of(number), strict=True)
+            ),
         )
-        for number, frame in enumerate(frames.values())
+        for number, frame in enumerate(frames)
     ]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), made)
 

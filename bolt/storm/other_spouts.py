@@ -86,8 +86,8 @@ def frame_parts(spouts: Mapping[str, DataFrameSpout]) -> dict[str, SpoutPart]:
 
 def rows_of_spouts(spouts: Mapping[str, DataFrameSpout]) -> DataFrame:
     """Return the rows of all spouts in one DataFrame."""
-    frames = {name: spout.frame for name, spout in spouts.items()}
-    return unite(frames) if len(frames) > 1 else next(iter(frames.values()))
+    frames = [spout.frame for spout in spouts.values()]
+    return unite(frames) if len(frames) > 1 else frames[0]
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -15,11 +14,9 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.unsupported import StormNames
-from kinesis_trident.common import arrow_columns
+from kinesis_trident.bolt.tagged import Tagged
+from kinesis_trident.common.arrow_columns import column_of
 from kinesis_trident.common.arrow_schemas import arrow_schema
-
-STREAM = "__stream"
-"""The column with the number of a row's stream, where a bolt's task emits several."""
 
 TARGET = "__target"
 """The column with the task to which a row was emitted directly."""
@@ -112,6 +109,11 @@ def _parse_fields(bolt: str, stream: str, given: str) -> StructType:
     return fields
 
 
+def tagged_of(streams: Mapping[str, Declared]) -> Tagged | None:
+    """Return the columns of several streams; None if there is one, whose tuples have its fields."""
+    return Tagged.of(one.fields for one in streams.values()) if len(streams) > 1 else None
+
+
 def operator_of(component: str, stream: str, taken: Sequence[str]) -> str:
     """Return the name under which a bolt reports a stream; the first that is taken has the bolt's own."""
     return component if stream in taken[:1] else f"{component} (stream {stream})"
@@ -120,40 +122,30 @@ def operator_of(component: str, stream: str, taken: Sequence[str]) -> str:
 def schema_of(streams: Mapping[str, Declared]) -> StructType:
     """Return the columns of a bolt's task that emits these streams, which other components take."""
     target = [StructField(TARGET, IntegerType())] if any(one.direct for one in streams.values()) else []
-    if len(streams) == 1:
-        return StructType([*next(iter(streams.values())).fields.fields, *target])
-    wide = [
-        StructField(column_of(number, one.name), one.dataType)
-        for number, declared in enumerate(streams.values())
-        for one in declared.fields
-    ]
-    return StructType([*wide, *target, StructField(STREAM, IntegerType())])
+    tagged = tagged_of(streams)
+    fields = next(iter(streams.values())).fields if tagged is None else tagged.schema
+    return StructType([*fields, *target])
 
 
 def columns_of(
-    rows: pa.RecordBatch, outputs: Mapping[str, StreamOutput], stream: str, tasks: Sequence[int | None]
+    rows: pa.RecordBatch,
+    outputs: Mapping[str, StreamOutput],
+    stream: str,
+    tasks: Sequence[int | None],
+    tagged: Tagged | None,
 ) -> dict[str, pa.Array]:
     """Return the columns of tuples of one stream, as `schema_of` has them; `outputs` are taken."""
     count = rows.num_rows
-    columns: dict[str, pa.Array] = {}
-    for number, (name, output) in enumerate(outputs.items()):
-        for one in output.schema:
-            here = column_of(number, one.name) if len(outputs) > 1 else one.name
-            columns[here] = rows.column(one.name) if name == stream else pa.nulls(count, one.type)
+    if tagged is not None:
+        rows = tagged.tag([*outputs].index(stream), count, rows.columns)
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     if any(output.direct for output in outputs.values()):
-        columns[TARGET] = arrow_columns.column_of(tasks, pa.int32()) if tasks else pa.nulls(count, pa.int32())
-    if len(outputs) > 1:
-        columns[STREAM] = arrow_columns.numbers(np.full(count, [*outputs].index(stream), np.int32))
+        columns[TARGET] = column_of(tasks, pa.int32()) if tasks else pa.nulls(count, pa.int32())
     return columns
 
 
-def places_of(streams: Mapping[str, Declared], stream: str) -> tuple[int, dict[str, str]]:
-    """Return the number of a stream in the column `__stream`, and the name of each of its columns."""
+def places_of(tagged: Tagged, streams: Mapping[str, Declared], stream: str) -> tuple[int, dict[str, str]]:
+    """Return the number of a stream in the column `STREAM`, and the name of each of its columns."""
     number, declared = [*streams].index(stream), streams[stream]
-    columns = {column_of(number, one): one for one in declared.fields.fieldNames()}
+    columns = dict(zip(tagged.columns_of(number), declared.fields.fieldNames(), strict=True))
     return number, columns | ({TARGET: TARGET} if declared.direct else {})
-
-
-def column_of(number: int, field: str) -> str:
-    """Return the column of a field among those of several streams."""
-    return f"__{number}_{field}"

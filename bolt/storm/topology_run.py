@@ -38,7 +38,7 @@ from kinesis_trident.bolt.storm.frames import (
     select_as,
 )
 from kinesis_trident.bolt.storm.redelivery import DELIVERY, Deliveries, Delivery, Holds, MarkDeliveries
-from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of, places_of, schema_of
+from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of, places_of, schema_of, tagged_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.batch_run import BatchRun, BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
@@ -320,7 +320,8 @@ class _Frames:
         if marked:
             schema.add(DELIVERY, IntegerType())
         made = self._put(name, tuples, operator, schema, anchored=True)
-        if len(taken) == 1:
+        tagged = tagged_of(taken)
+        if tagged is None:
             self._keep(name, made, *taken)
             return
         made = self._share(made)
@@ -328,7 +329,7 @@ class _Frames:
         if marked:
             ours[DELIVERY] = DELIVERY
         for stream in taken:
-            number, columns = places_of(taken, stream)
+            number, columns = places_of(tagged, taken, stream)
             frame = select_as(rows_of_stream(made.frame, number), columns | ours)
             kept = made.on(frame)
             if tracking is not None:
@@ -375,6 +376,7 @@ class _Frames:
             context=context,
             tick=tick,
             deliveries=deliveries,
+            tagged=tagged_of({stream: one for stream, one in part.streams.items() if outputs[stream].taken}),
         )
 
     def _target_tasks(self, name: str, stream: str) -> int | None:
@@ -434,7 +436,7 @@ def _is_spread(one: Input, loose: set[str]) -> bool:
 
 def _of_spout(name: str, part: SpoutPart, source: Tracked) -> Tracked:
     """Return the tuples of a spout, from the rows of a batch."""
-    if part.spouts:
-        number, columns = places_of(part.spouts, name)
+    if (tagged := tagged_of(part.spouts)) is not None:
+        number, columns = places_of(tagged, part.spouts, name)
         return source.on(select_as(rows_of_stream(source.frame, number), columns))
     return source.on(add_scheme(source.frame, part.scheme)) if part.scheme else source

@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from kinesis_trident.bolt.storm import frames
 from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
-from kinesis_trident.bolt.storm.streams import STREAM
+from kinesis_trident.bolt.tagged import STREAM
 from kinesis_trident.bolt.testing.hashing import partitions_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame
 from kinesis_trident.common.arrow_schemas import arrow_schema

@@ -23,7 +23,7 @@ from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.names import check_fields
 from kinesis_trident.bolt.steps.border import column
-from kinesis_trident.common.arrow_columns import numbers
+from kinesis_trident.bolt.tagged import Tagged
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.own_copies import fresh_all
 from kinesis_trident.trident.aggregators import Aggregator, GroupedMultiReducer, MultiReducer
@@ -132,10 +132,6 @@ def _several_spouts(what: str) -> str:
     )
 
 
-_STREAM = "__stream"
-"""The field with the number of a tuple's stream."""
-
-
 def multi_reduce_node(
     parts: Sequence[tuple[TopologyNode, tuple[str, ...], tuple[str, ...]]],
     reducer: MultiReducer[Any] | GroupedMultiReducer[Any],
@@ -155,51 +151,38 @@ def multi_reduce_node(
         msg = f"{name}: a GroupedMultiReducer reduces groups. Call group_by on each stream, or give a MultiReducer"
         raise TopologyError(msg)
     kept = StructType([node.schema[key] for key in keys])
-    # In the columns of the other streams' tuples all fields are null, also those that are never null in a stream.
-    read = [
-        StructType([StructField(field, one.schema[field].dataType) for field in fields])
-        for one, _, fields in parts
-    ]
-    whole = StructType([StructField(f"__tuple{number}", one) for number, one in enumerate(read)])
-    added = StructType([*kept, StructField(_STREAM, IntegerType()), *whole])
+    read = Tagged.of(StructType([one.schema[field] for field in fields]) for one, _, fields in parts)
+    added = StructType([*kept, *read.schema])
     tagged: list[TopologyNode] = []
     for number, (one, theirs, fields) in enumerate(parts):
         if [one.schema[key].dataType for key in theirs] != [field.dataType for field in kept]:
             msg = f"{name}: the streams are grouped by fields of other types, or by other numbers of them. Convert them"
             raise TopologyError(msg)
-        tag = _Tag(number, len(theirs), added)
+        tag = _Tag(read, number, kept.names)
         tagged.append(function_node(one, name, tag, (*theirs, *fields), added, StructType()))
     # All are parts of one operation.
     merged = merge_node(tagged, name)
-    inputs = [_STREAM, *whole.names, *keys]
+    inputs = [*read.schema.names, *keys]
     several = _Several(reducer, read, keys)
     return aggregate_node(merged, keys, several, new, inputs, "multi_reduce")
 
 
 class _Tag(ArrowFunction):
-    """Returns the group fields, the number of the stream, and the tuple as a struct beside nulls for all others."""
+    """Returns the group fields, and the others in the columns of all streams."""
 
-    def __init__(self, number: int, keys: int, fields: StructType) -> None:
+    def __init__(self, read: Tagged, number: int, keys: Sequence[str]) -> None:
+        self._read = read
         self._number = number
         self._keys = keys
-        self._schema = arrow_schema(fields)
+        self._fields = arrow_schema(read.streams[number])
 
     def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return the columns."""
-        count = batch.num_rows
-        columns = [*batch.columns[: self._keys], numbers(np.full(count, self._number, np.int32))]
-        for number, kind in enumerate(self._schema.types[self._keys + 1 :]):
-            ours = number == self._number
-            if ours and not kind.num_fields:
-                # An array of no columns would have no length.
-                columns.append(pa.StructArray.from_buffers(kind, count, [None]))
-            elif ours:
-                parts = zip(batch.columns[self._keys :], kind, strict=True)
-                inner = [column(part, field)[0] for part, field in parts]
-                columns.append(pa.StructArray.from_arrays(inner, fields=list(kind)))
-            else:
-                columns.append(pa.nulls(count, kind))
-        return pa.RecordBatch.from_arrays(columns, self._schema.names), np.arange(count)
+        count, first = batch.num_rows, len(self._keys)
+        parts = zip(batch.columns[first:], self._fields, strict=True)
+        tagged = self._read.tag(self._number, count, (column(part, field)[0] for part, field in parts))
+        columns = [*batch.columns[:first], *tagged.columns]
+        return pa.RecordBatch.from_arrays(columns, [*self._keys, *tagged.schema.names]), np.arange(count)
 
 
 class _Several(Aggregator):
@@ -208,11 +191,11 @@ class _Several(Aggregator):
     def __init__(
         self,
         reducer: MultiReducer[Any] | GroupedMultiReducer[Any],
-        read: Sequence[StructType],
+        read: Tagged,
         keys: Sequence[str],
     ) -> None:
         self._reducer = reducer if isinstance(reducer, GroupedMultiReducer) else _OfAnyGroup(reducer)
-        self._read = [one.names for one in read]
+        self._read = read
         self._keys = keys
         self.__name__ = name_of(reducer)
 
@@ -225,8 +208,7 @@ class _Several(Aggregator):
             value = self._reducer.init(collector, self._tuple_of(group)), group
         made, group = value
         number = tup[0]
-        names = self._read[number]
-        given = TridentTuple(names, [tup[number + 1][name] for name in names])
+        given = TridentTuple(self._read.streams[number].names, self._read.values_of(number, tup.values))
         returned: object = self._reducer.execute(made, number, self._tuple_of(group), given, collector)  # type: ignore[func-returns-value]
         if returned is not None:
             refuse_returned(f"multi_reduce({self.__name__}): execute()", returned, OperationError)

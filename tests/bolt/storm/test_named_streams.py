@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from heard import Heard
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kinesis_trident import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
-from kinesis_trident.bolt.storm.streams import STREAM, TARGET, StreamOutput
+from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput
+from kinesis_trident.bolt.tagged import STREAM, Tagged
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE, find_uncovered
 from kinesis_trident.bolt.tracking.operators import Tag
@@ -58,7 +60,11 @@ def run(
     }
     schema = next(iter(outputs.values())).schema
     tag = Tag("parse", 7, heard) if tracked else None
-    operator = BoltOperator("parse", 7, bolt, {"lines": ["line"]}, schema, tag, outputs=outputs)
+    kept = [from_arrow_schema(one.schema) for one in outputs.values() if one.taken]
+    tagged = Tagged.of(kept) if len(kept) > 1 else None
+    operator = BoltOperator(
+        "parse", 7, bolt, {"lines": ["line"]}, schema, tag, outputs=outputs, tagged=tagged
+    )
     return list(operator(iter([batch if tracked else batch.select(["line"])]))), heard
 
 
@@ -70,12 +76,12 @@ def test_each_stream_that_is_taken_has_its_columns_and_its_report() -> None:
     table = pa.Table.from_batches(out).to_pylist()
     rows = [{name: row[name] for name in row if row[name] is not None and name != ANCHORS} for row in table]
     assert rows == [
-        {STREAM: 0, "__0_number": 1},
-        {STREAM: 0, "__0_number": 23},
-        {STREAM: 1, "__1_line": "x", "__1_number": "none"},
-        {STREAM: 1, "__1_line": "y", "__1_number": "none"},
-        {STREAM: 2, "__2_number": 1, TARGET: 1},
-        {STREAM: 2, "__2_number": 23, TARGET: 3},
+        {STREAM: 0, "__1": 1},
+        {STREAM: 0, "__1": 23},
+        {STREAM: 1, "__2": "x", "__3": "none"},
+        {STREAM: 1, "__2": "y", "__3": "none"},
+        {STREAM: 2, "__4": 1, TARGET: 1},
+        {STREAM: 2, "__4": 23, TARGET: 3},
     ]
     # "5" has no task, so the record failed, and what it had emitted before was dropped.
     assert list(heard.failed) == [3, 4]

@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, LongType, StructType
 from thorough import examples
 
 from kinesis_trident.bolt.moves import Move
+from kinesis_trident.bolt.tagged import STREAM
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
 from kinesis_trident.trident.build.nodes import AggregateNode, TopologyNode
@@ -129,7 +130,7 @@ def test_several_consumers_get_what_each_would_get_alone(monkeypatch: pytest.Mon
         out = list(together(given_as(rows, schema, size)))
         assert all(batch.schema == arrow_schema(together.fields) for batch in out)
         for i, step in enumerate(alone):
-            own = [batch for batch in out if set(batch.column("__of").to_pylist()) == {i}]
+            own = [batch for batch in out if set(batch.column(STREAM).to_pylist()) == {i}]
             mine = [*together.groups(own, i)]
             assert all(batch.schema.names == step.schema.names for batch in mine)
             expected = list(step(given_as(rows, schema, size)))
