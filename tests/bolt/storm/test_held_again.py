@@ -7,9 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from kinesis_trident import ArrowBolt, BasicBolt, Bolt, KinesisSpout, TopologyBuilder
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.names import check_name
 from kinesis_trident.bolt.storm.redelivery import Holds
+from kinesis_trident.bolt.storm.streams import operator_of
 from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.testing import Batches, run_topology
@@ -181,3 +185,47 @@ def test_after_a_new_start_everything_runs_again() -> None:
     for _ in range(2):
         run_topology(made, {"s": Batches(["x"], ["y"])}, attempts=1)
     assert RAN["audit"] == 4
+
+
+def is_valid(name: str) -> bool:
+    try:
+        check_name("a bolt", name)
+    except TopologyError:
+        return False
+    return True
+
+
+PLAIN = {"s", "parse", "audit", "sink"}
+NAMES = (
+    st.sampled_from(
+        ["split", "split stream odd", "in x", "HELD", "bolt", "x, y", "a#2", "x" * 100, "é: b", "x@1"]
+    )
+    | st.text("ab (stream)#:", min_size=1, max_size=8)
+    | st.text(min_size=1, max_size=100)
+).filter(is_valid)
+
+
+@given(st.lists(st.tuples(NAMES, st.just("default") | NAMES), min_size=2, max_size=4, unique=True))
+def test_streams_report_under_one_name_if_and_only_if_they_are_one(streams: list[tuple[str, str]]) -> None:
+    first = {"first"}
+    names = {operator_of(bolt, stream, [*first, stream]) for bolt, stream in streams}
+    # A bolt's first stream has its own name.
+    names |= {operator_of(bolt, "first", ["first", stream]) for bolt, stream in streams}
+    assert len(names) == len(streams) + len({bolt for bolt, _ in streams})
+
+
+def counts(audit: str, join: str, sink: str) -> list[int]:
+    """Return how often each bolt of a topology runs in which records are held, under these names."""
+    RAN.clear()
+    made = builder(messageTimeout="8s")
+    made.set_bolt(audit, Pass("audit"), 2).shuffle_grouping("parse")
+    made.set_bolt(join, Hold(), 1).global_grouping("parse")
+    made.set_bolt(sink, Pass("sink")).shuffle_grouping(join)
+    run_topology(made, {"s": Batches(["x", "y"], ["X"])}, attempts=1)
+    return [RAN["parse"], RAN["audit"], RAN["sink"], RAN[join]]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(NAMES.filter(lambda name: name not in PLAIN), min_size=3, max_size=3, unique=True))
+def test_what_runs_again_does_not_depend_on_names(names: list[str]) -> None:
+    assert counts(*names) == counts("a", "j", "k")
