@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +71,7 @@ class Acks:
             self.close()
             raise
 
-    def ack(self, message_ids: Iterable[str], *, attempt: int | None = None) -> int:
+    def ack(self, message_ids: Iterable[str], *, attempt: SupportsIndex | None = None) -> int:
         """Mark records as done: they no longer hold the checkpoint back, and are not delivered again.
 
         A record that waits for a retry is done too; it is not delivered again if the query processes the ack before the
@@ -90,15 +91,20 @@ class Acks:
         """
         return self._tell(message_ids, "ack", "", attempt)
 
-    def fail(self, message_ids: Iterable[str], reason: str, *, attempt: int | None = None) -> int:
+    def fail(
+        self, message_ids: Iterable[str], reason: str | BaseException, *, attempt: SupportsIndex | None = None
+    ) -> int:
         """Mark records as failed: a later micro-batch delivers them again, or they go to the dead letter.
 
-        Works as `ack` does. At most 256 characters of `reason` are stored. Records that are done or failed stay so.
+        Works as `ack` does. At most 256 characters of `reason`, a text or an exception, are stored. Records that
+        are done or failed stay so.
         """
+        if isinstance(reason, BaseException):
+            reason = f"{type(reason).__name__}: {reason}"
         failure = Failure.said(reason or "failed by Acks.fail")
         return self._tell(message_ids, "fail", text_of(failure), attempt)
 
-    def reset_timeout(self, message_ids: Iterable[str], *, attempt: int | None = None) -> int:
+    def reset_timeout(self, message_ids: Iterable[str], *, attempt: SupportsIndex | None = None) -> int:
         """Restart the `messageTimeout` of records, from the moment the query processes this call.
 
         Works as `ack` does. Records that are done or failed stay so.
@@ -122,11 +128,9 @@ class Acks:
         message_ids: Iterable[str],
         op: Literal["ack", "fail", "reset"],
         reason: str,
-        attempt: int | None,
+        attempt: SupportsIndex | None,
     ) -> int:
-        if attempt is not None and (not isinstance(attempt, int) or attempt < 1):
-            msg = f"attempt={attempt!r} is not an attempt. Pass the value of the rows' column attempt, from 1"
-            raise AckError(msg)
+        attempt = _check_attempt(attempt)
         named = dict(_group_by_shard(_array(message_ids)))
         self._check(list(named))
         for (stream, shard), keys in named.items():
@@ -188,6 +192,20 @@ class Acks:
         for store in sorted(stores, key=lambda one: (one.layout.several, one.layout.created)):
             home = _Home.of(store)
             self._homes |= dict.fromkeys(home.created, home)
+
+
+def _check_attempt(attempt: SupportsIndex | None) -> int | None:
+    """Return the value of the column `attempt`, also as numpy and pandas give it."""
+    if attempt is None:
+        return None
+    try:
+        found = 0 if isinstance(attempt, bool | np.bool_) else operator.index(attempt)
+    except TypeError:
+        found = 0
+    if not 0 < found < 2**31:
+        msg = f"attempt={attempt!r} is not an attempt. Pass the value of the rows' column attempt, from 1"
+        raise AckError(msg)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

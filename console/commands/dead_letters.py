@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -427,7 +428,11 @@ def _write(lines: list[str], file: Path | None) -> None:
         sys.stdout.write(text)
         return
     try:
-        file.write_text(text, encoding="utf-8")
+        # It holds payloads: a new one is for this user alone.
+        with os.fdopen(
+            os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as out:
+            out.write(text)
     except OSError as error:
         msg = f"cannot write {file}: {error.strerror}. Give another file with --to"
         raise ConsoleError(msg) from None

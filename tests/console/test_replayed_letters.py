@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,6 +269,21 @@ def test_since_takes_the_time_that_a_letter_gives(
     time = iso_time(min(row["time_at"] for row in shown))
     assert command("dead-letters", app, "replay", "--since", time)[0] == 0
     assert again(query) == [1, 3]
+
+
+def test_an_exported_file_is_for_its_user_alone(
+    query: Query, command: Command, app: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.jsonl"
+    asked = ("dead-letters", app, "export", "--from", str(tmp_path / "letters"), "--to", str(file))
+    assert command(*asked)[0] == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    written = file.read_bytes()
+    # One that is there says itself who may read it, and is replaced whole.
+    file.chmod(0o640)
+    file.write_bytes(written * 2)
+    assert command(*asked)[0] == 0
+    assert (stat.S_IMODE(file.stat().st_mode), file.read_bytes()) == (0o640, written)
 
 
 def test_many_are_asked_about_with_their_number(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from by_hand import Query, Row, SparkCheckpoint, numbers
@@ -152,9 +153,10 @@ def test_what_is_said_late_of_an_earlier_attempt_is_ignored(job: Job) -> None:
         acks.reset_timeout(ids(first, 1), attempt=1)
         until(query, unacked=2)
         assert query.run.report()["acks"]["failed"] == 2
-        with pytest.raises(AckError, match="attempt=0 is not an attempt"):
-            acks.ack(ids(first, 0), attempt=0)
-        acks.ack(ids(again), attempt=2)
+        for attempt in (0, True, np.True_, 2**31, 2**70, "1", 1.0):
+            with pytest.raises(AckError, match="is not an attempt"):
+                acks.ack(ids(first, 0), attempt=attempt)  # type: ignore[arg-type]
+        acks.ack(ids(again), attempt=np.int32(2))
     until(query, inflight=0)
     assert query.run.report()["acks"]["acked"] == 4
 
@@ -227,6 +229,15 @@ def test_a_reason_that_is_a_word_of_ours_is_a_reason(job: Job, word: str) -> Non
     assert query.plan() is None
     (run,) = (run for node in query.store.shards.inflight().values() for run in node.waiting)
     assert [(failure.reason, run.is_held, run.attempt) for failure in run.failures] == [(word, False, 1)]
+
+
+def test_an_exception_is_a_reason(job: Job) -> None:
+    job.put(range(1))
+    query = job.start(retryBackoff="1h..1h x1")
+    job.acks().fail(ids(query.batch()), ValueError("no such account"))
+    until(query, retrying=1)
+    (node,) = query.store.shards.inflight().values()
+    assert [one.reason for run in node.waiting for one in run.failures] == ["ValueError: no such account"]
 
 
 def test_a_record_whose_timeout_is_reset_is_acked_and_one_without_has_failed(job: Job) -> None:
