@@ -141,11 +141,19 @@ class FencedNodes:
             since = datetime.fromtimestamp(by.since / 1000, UTC).isoformat(timespec="seconds")
         except (ValueError, OverflowError, OSError):
             since = f"{by.since} ms"
+        at = f"epoch {found.stat.version}, host {by.host}, pid {by.pid}, since {since}"
+        if by.tool:
+            return FencedError(
+                f"kinesis-trident has changed the state of application {self.layout.application!r} on "
+                f"{self.layout.what} and taken over from this run, of epoch {epoch}: {by.tool!r} ({at}; {path}). Start "
+                "the query again: it goes on from what was changed",
+                epoch,
+                found.stat.version,
+            )
         return FencedError(
-            f"a newer run of application {self.layout.application!r} on {self.layout.what} has taken over: epoch "
-            f"{found.stat.version}, host {by.host}, pid {by.pid}, since {since}; this run has epoch {epoch} and "
-            f"stops ({path}). If both are meant to run (two queries, or two load() of one query), give each its "
-            "own applicationName; if this is the older one, do nothing",
+            f"a newer run of application {self.layout.application!r} on {self.layout.what} has taken over: {at}; "
+            f"this run has epoch {epoch} and stops ({path}). If both are meant to run (two queries, or two load() of "
+            "one query), give each its own applicationName; if this is the older one, do nothing",
             epoch,
             found.stat.version,
         )

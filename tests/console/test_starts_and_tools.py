@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from by_hand import Lives
@@ -11,6 +12,7 @@ from kazoo.client import KazooClient
 from situations import scripted_options
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.spout.kinesis import StreamMissingError
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
@@ -35,6 +37,50 @@ def test_a_tools_own_epoch_is_not_taken_for_the_query_s(
     assert "AccessDeniedError: not authorized" in text
     assert f": set shard {A} of {app}" in text
     assert "ended without a word" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("set", "TRIM_HORIZON", "--shard", A), f"set shard {A}"),
+        (("import", "exported.json"), "write back 1 checkpoint"),
+        (("abandon-batch",), "abandon"),
+    ],
+    ids=["set", "import", "abandon-batch"],
+)
+def test_a_run_that_a_tool_has_fenced_is_told_which(
+    make_lives: Callable[..., Lives],
+    command: Command,
+    app: str,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    what: str,
+) -> None:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    kinesis.put(A, b"1")
+    lives = make_lives()
+    query = lives.begin(kinesis)
+    query.batch()
+    kinesis.put(A, b"2")
+    query.planned()
+    exported = tmp_path / "exported.json"
+    assert command("checkpoints", app, "export", str(exported))[0] == 0
+    if words[0] == "abandon-batch":
+        query.rows()
+    else:
+        query.batch()
+        query.plan()
+    given = [str(exported) if one.endswith(".json") else one for one in words]
+    code, _, error = command("checkpoints", app, *given, "--yes", "--force")
+    assert code == 0, error
+    if query.in_hand is not None:
+        query.commit()
+    with pytest.raises(FencedError, match="Start the query again") as raised:
+        query.plan()
+    text = str(raised.value)
+    assert what in text
+    assert "newer run" not in text
+    assert "applicationName" not in text
 
 
 def test_a_start_that_fails_is_noted_until_one_succeeds(

@@ -9,6 +9,8 @@ import samples
 from expired_sessions import expire
 from harness import eventually
 from kazoo.client import KazooClient
+from model.session import Session
+from model.zookeeper import MemoryZooKeeper
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError, StateMissingError, TakeoverRefusedError
@@ -269,6 +271,21 @@ def test_old_takeovers_do_not_count_and_are_cleaned_up(
     store.epochs.raise_epoch("gamma", 33, NOW)
     assert client.get_children(store.layout.fenced) == []
     assert TAKEOVER_WINDOW_MS == 300_000
+
+
+@pytest.mark.parametrize("ahead", [86_400_000, -86_400_000])
+def test_takeovers_under_a_clock_of_zookeeper_that_was_wrong_refuse_nothing_for_longer(
+    store: SourceStore, ahead: int
+) -> None:
+    now = [NOW + ahead]
+    store = SourceStore(Session(MemoryZooKeeper(lambda: now[0])), store.layout)  # type: ignore[arg-type]
+    replaced(store, TAKEOVERS)
+    with pytest.raises(TakeoverRefusedError):
+        store.epochs.raise_epoch("gamma", 33, NOW)
+    now[0] = NOW
+    for _ in range(2):
+        store.epochs.raise_epoch("gamma", 33, NOW)
+    assert store.epochs.takeovers() == []
 
 
 def test_the_owner_comes_back_with_a_new_session(
