@@ -36,6 +36,7 @@ _REFUSALS: dict[str, tuple[Code, str, str]] = {
         "other readers of the stream use up its limits: stop them, or give this query consumerMode=efo, more shards, "
         "or a lower maxFetchRate",
     ),
+    "unreadable": ("unavailable", "answers that are none of Kinesis come to", _UNAVAILABLE[2]),
     "unusableKey": (
         "unusable-key",
         "AWS KMS refuses the stream's key for",

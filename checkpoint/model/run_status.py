@@ -31,7 +31,7 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
     record, if one was seen. `refused`: since when Kinesis has refused each look, for the reason `why`: `throttled`,
-    `unavailable` or `unusableKey`.
+    `unavailable`, `unusableKey`, or `unreadable` where an answer came that is none of Kinesis.
     """
 
     seen: Time | None = None

@@ -202,7 +202,8 @@ def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
                 readings.set(
                     "retention_left_seconds", in_seconds(max(0, left - age) if lag else left), *labels
                 )
-        for reason in ("throttled", "unavailable", "unusableKey") if fresh else ():
+        reasons = ("throttled", "unavailable", "unreadable", "unusableKey")
+        for reason in reasons if fresh else ():
             readings.set("refused_seconds", in_seconds(shard.get(f"{reason}Ms")), *labels, reason)
         readings.set("shard_blocked", "blocked" in shard, *labels)
         readings.set("in_flight_records", shard["unacked"] + shard["retrying"] + shard["dead"], *labels)

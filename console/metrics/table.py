@@ -103,7 +103,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "refused_seconds",
         (*_SHARD, "reason"),
-        "Since when Kinesis refuses the looks of the run, but for short breaks: throttled, unavailable, unusableKey.",
+        "Since when Kinesis refuses the looks of the run, but for short breaks: throttled, unavailable, unreadable, "
+        "unusableKey.",
     ),
     _gauge(
         "shard_blocked", _SHARD, "1 while the shard reads nothing new because too much has failed, else 0."

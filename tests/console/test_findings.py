@@ -208,6 +208,11 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
             "does not answer",
         ),
         (
+            with_status(shards={CHILD: Sight(refused=NOW - HOUR, why="unreadable")}),
+            {"unavailable": Level.CRITICAL},
+            f"Answers that are none of Kinesis come to the reads of shard {CHILD}",
+        ),
+        (
             with_status(shards={CHILD: Sight(NOW, NOW - 13 * HOUR)}),
             {"retention": Level.WARNING},
             "expires in 11h 00m",

@@ -63,7 +63,7 @@ class Look:
         refused: since when looks at the shard are refused, by the same clock; None if the last one was answered.
         anew: since when each of them was.
         before: `refused` of those before, how long each of them was refused, and when one was answered.
-        why: it was refused: `throttled`, `unavailable` or `unusableKey`; `said` is the text of the last refusal.
+        why: it was refused: `throttled`, `unavailable`, `unreadable` or `unusableKey`; `said`: the text of it.
         alike: since when each of them was for this reason.
         following: behind the last record of that answer.
     """

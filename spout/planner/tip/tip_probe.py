@@ -230,9 +230,15 @@ class TipProbe:
             return self._refuse(shard, look, error)
 
     def _refuse(self, shard: str, look: Look, error: KinesisError) -> Look:
-        why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
-        if isinstance(error, KeyAwayError):
-            why = "unusableKey"
+        match error:
+            case ThrottledError():
+                why = "throttled"
+            case UnreadableAnswerError():
+                why = "unreadable"
+            case KeyAwayError():
+                why = "unusableKey"
+            case _:
+                why = "unavailable"
         refused, now = look.refuse(why, self._wall(), str(error)), self._wall()
         lasted = (now - (refused.refused or now)) / 1000
         if isinstance(error, UnreadableAnswerError) and lasted >= self._readable_within:
