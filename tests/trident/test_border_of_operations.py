@@ -51,6 +51,14 @@ def test_what_has_names_is_emitted_by_name(value: Any) -> None:
     assert next(iter(result.emitted.values())) == [(1, 2)]
 
 
+def test_the_types_of_fields_may_be_within_others_of_any_depth() -> None:
+    topology, stream = texts()
+    stream.map(lambda tup: [{"a": [1]}, 1], "m map<string,array<bigint>>, n bigint")
+    result = run_topology(topology, {"texts": Batches(["x"])})
+    [(found, number)] = next(iter(result.emitted.values()))
+    assert (dict(found), number) == ({"a": [1]}, 1)
+
+
 @pytest.mark.parametrize("value", [{"a": 1, "d": 2}, Row(a=1, d=2), "ab"])
 def test_a_misspelt_name_fails_the_record(value: Any) -> None:
     topology, stream = texts()

@@ -127,7 +127,14 @@ def _is_key(kind: DataType) -> bool:
 
 
 def _split(fields: str | Sequence[str]) -> list[str]:
-    """Split a text at commas, but not within brackets: `decimal(10,2)`."""
+    """Split a text at commas, but not within brackets of any depth: `decimal(10,2)`, `map<string,array<int>>`."""
     if not isinstance(fields, str):
         return [item.strip() for item in fields]
-    return [item.strip() for item in re.split(r",(?![^(<]*[)>])", fields) if item.strip()]
+    items, depth = [""], 0
+    for letter in fields:
+        depth += (letter in "(<") - (letter in ")>")
+        if letter == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += letter
+    return [item.strip() for item in items if item.strip()]
