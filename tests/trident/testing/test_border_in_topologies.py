@@ -1,20 +1,26 @@
-"""Drawn types and values pass a topology: each comes back equal, or its record fails alone."""
+"""Drawn types and values pass a topology: each comes back equal, or its record fails alone, without Spark and on it."""
 
 from __future__ import annotations
 
 import pickle
 import re
+import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from border_paths import texts
 from border_values import STRAY, TYPES, Drawn, equal
+from drawn_topologies import run_on_spark
 from hypothesis import HealthCheck, given, settings, strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from thorough import examples
 
-from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, Tuple, string_scheme
+from kinesis_trident import BasicBolt, DataFrameSpout, KinesisSpout, TopologyBuilder, Tuple, string_scheme
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import Function, TridentTopology
 
@@ -153,3 +159,48 @@ def _with_spout() -> TopologyBuilder:
     )
     builder.set_spout("texts", spout)
     return builder
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Let Spark's workers get the classes and functions of this module."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def check_on_spark(spark: SparkSession, given_: list[Case], folder: Path) -> None:
+    """Check that Spark gives what a run without it gives, for bolts in one job, and for Trident in one batch."""
+    here, of_bolts, of_trident = (folder / uuid.uuid4().hex for _ in range(3))
+    for one in (here, of_bolts, of_trident):
+        one.mkdir()
+    local = run_topology(trident(given_, here), {"texts": lines_of(given_)})
+    expected, failed = kept_in(here), reasons(local.failed)
+    check(given_, expected, failed)
+    rows = spark.createDataFrame([(line,) for line in lines_of(given_)], "text string")
+    builder = TopologyBuilder(spark)
+    builder.set_spout("texts", DataFrameSpout(rows))
+    bolts(builder, given_, of_bolts).run_batch()
+    there = run_on_spark(
+        spark, cast(Any, SimpleNamespace(topology=trident(given_, of_trident))), lines_of(given_)
+    )
+    assert reasons(there) == failed
+    for found in (kept_in(of_bolts), kept_in(of_trident)):
+        check(given_, found, failed)
+
+
+@pytest.mark.usefixtures("by_value")
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases(5, 4))
+def test_drawn_values_come_back_on_spark(spark: SparkSession, tmp_path: Path, given_: list[Case]) -> None:
+    check_on_spark(spark, given_, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("by_value")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases(5, 4))
+def test_many_drawn_values_come_back_on_spark(
+    spark: SparkSession, tmp_path: Path, given_: list[Case]
+) -> None:
+    check_on_spark(spark, given_, tmp_path)
