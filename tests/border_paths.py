@@ -41,10 +41,18 @@ def schema_of(of: DataType) -> pa.Schema:
 
 
 def _answer(judged: Judged, name: str = "x") -> tuple[dict[int, Any], dict[int, str]]:
-    values = judged.rows.column(name).to_pylist(maps_as_pydicts="strict")
+    values = _values_of(judged.rows.column(name))
     return dict(zip(judged.source.tolist(), values, strict=True)), {
         row: failure.reason for row, failure in judged.failed.items()
     }
+
+
+def _values_of(column: pa.Array) -> list[Any]:
+    kind = column.type
+    # No dict has structs or arrays as keys.
+    is_dict = not (pa.types.is_map(kind) and pa.types.is_nested(kind.key_type))
+    values: list[Any] = column.to_pylist(maps_as_pydicts="strict" if is_dict else None)
+    return values
 
 
 def row_function(
@@ -166,7 +174,7 @@ def bolt(
         emitted.append(row)
     out.pack()
     part = out.next_part()
-    found = [] if part is None else part.rows.column("x").to_pylist(maps_as_pydicts="strict")
+    found = [] if part is None else _values_of(part.rows.column("x"))
     return dict(zip([row for row in emitted if row not in failed], found, strict=True)), failed
 
 

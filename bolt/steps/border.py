@@ -3,7 +3,8 @@
 Functions of records and of batches, bolts and Trident's operations all pass here, so one rule holds for all of them:
 
 - What Python cannot have (invalid UTF-8, a time outside the calendar) fails its record alone.
-- Times with a zone are in the session's, on every path. Maps are dicts.
+- Times with a zone are in the session's, on every path; in UTC where the calendar of the session's has ended. Maps are
+  dicts, unless their keys are structs or arrays: then they are lists of pairs.
 - What does not fit a field's type, whole (`bolt.steps.fits`), fails its record alone.
 """
 
@@ -69,9 +70,22 @@ def find_unreadable(columns: Mapping[str, pa.Array]) -> Unfit:
 
 def _read(column: pa.Array, zone: str | None = None) -> list[Any]:
     # Arrow has maps as lists of pairs: its own way to dicts is ten times as slow.
-    made: list[Any] = in_zone(column, zone).to_pylist()
+    made: list[Any]
+    there = in_zone(column, zone)
+    try:
+        made = there.to_pylist()
+    except OverflowError:
+        # In its own zone the end of the calendar, which many write for "never", may be of the year 10000.
+        made = [*map(_in_calendar, there, in_zone(column, "UTC"))]
     convert = _to_dicts(column.type)
     return made if convert is None else list(map(convert, made))
+
+
+def _in_calendar(there: pa.Scalar, in_utc: pa.Scalar) -> Any:
+    try:
+        return there.as_py()
+    except OverflowError:
+        return in_utc.as_py()
 
 
 @lru_cache(256)
@@ -79,6 +93,9 @@ def _to_dicts(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """Return the function that makes dicts of the maps in a value of a type; None if it has none."""
     if pa.types.is_map(kind):
         item = _to_dicts(kind.item_type)
+        if pa.types.is_nested(kind.key_type):
+            # No dict has dicts or lists as keys.
+            return item and (lambda value: value and [(key, item(one)) for key, one in value])
         if item is None:
             return lambda value: None if value is None else dict(value)
         return lambda value: None if value is None else {key: item(one) for key, one in value}

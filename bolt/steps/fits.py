@@ -58,10 +58,10 @@ def _of_values(given: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
         return build(given, kind, name, classes)
     if family == "whole" and not classes <= {int, NoneType}:
         given = [_whole(value, kind, name) for value in given]
-    if family == "time":
+    if family in ("time", "length"):
         for value in given:
             # Those of pandas are more exact than a column.
-            if getattr(value, "nanosecond", 0):
+            if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
                 raise refusal_of(name, kind, str(value))
     try:
         made = pa.array(given, type=kind)
@@ -148,11 +148,17 @@ def _entries(given: Sequence[Any], kind: pa.DataType, name: str) -> tuple[list[A
     pairs = list(chain.from_iterable(one for one in entries if one is not None))
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
         raise refusal_of(name, kind, "no map")
-    if any(
-        not isinstance(one, Mapping | NoneType) and len({key for key, _ in one}) < len(one) for one in given
-    ):
+    if any(not isinstance(one, Mapping | NoneType) and _has_twice([key for key, _ in one]) for one in given):
         raise refusal_of(name, kind, "a map with one key twice")
     return [key for key, _ in pairs], [value for _, value in pairs]
+
+
+def _has_twice(keys: Sequence[Any]) -> bool:
+    try:
+        return len({*keys}) < len(keys)
+    except TypeError:
+        # Structs and arrays are of classes that no set has.
+        return any(key in keys[:at] for at, key in enumerate(keys))
 
 
 def _structs(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type]) -> pa.Array:

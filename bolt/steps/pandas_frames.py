@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kinesis_trident.bolt.steps.border import read
 from kinesis_trident.bolt.steps.time_zones import in_zone
+from kinesis_trident.common.instants import find_outside_calendar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +22,9 @@ def to_frame(batch: pa.RecordBatch) -> pd.DataFrame:
     """Return a batch as a DataFrame: integers beside nulls are exact, maps are dicts, times are in the zone."""
     columns = {name: in_zone(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     exact = {name: column for name, column in columns.items() if _would_lose(column)}
-    frame: pd.DataFrame = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)).to_pandas(
+    # What pandas would lose, it may not even take.
+    there = [pa.nulls(batch.num_rows) if name in exact else column for name, column in columns.items()]
+    frame: pd.DataFrame = pa.RecordBatch.from_arrays(there, names=list(columns)).to_pandas(
         maps_as_pydicts="lossy"
     )
     if exact:
@@ -48,6 +52,11 @@ def _nullable(pandas: Any) -> dict[pa.DataType, Any]:
 def _would_lose(column: pa.Array) -> bool:
     """Return whether pandas' own conversion of a column would not give its values as they are."""
     kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # pandas takes times of the year 10000 in their zone, and whoever reads one ends the process.
+        ends = pc.min_max(column)
+        there = pa.array([pc.local_timestamp(ends[end]) for end in ("min", "max")])
+        return find_outside_calendar(there) is not None
     if not pa.types.is_nested(kind):
         return bool(pa.types.is_integer(kind) and column.null_count)
     if pa.types.is_list(kind):

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 Values = TypeVar("Values", bound=Sequence[Any])
@@ -22,4 +22,8 @@ def fresh(value: T) -> T:
 
 def fresh_all(values: Values) -> Values:
     """Return copies of values; themselves, if nobody can change them."""
-    return values if _ATOMS.issuperset(map(type, values)) else copy.deepcopy(values)
+    if _ATOMS.issuperset(map(type, values)):
+        return values
+    # One by one: what stands there twice becomes two, of which each may be changed.
+    copies = [fresh(value) for value in values]
+    return cast(Values, tuple(copies) if isinstance(values, tuple) else copies)

@@ -26,6 +26,7 @@ from kinesis_trident.trident import (
 from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.operations import SnapshotGet, TupleCollectionGet
 from kinesis_trident.trident.run.state_updates import Combined, Reduced, StateUpdate, Work
+from kinesis_trident.trident.state import ValueUpdater
 from kinesis_trident.trident.steps.emitting_steps import FunctionStep
 from kinesis_trident.trident.steps.tuple_steps import Pipeline
 from kinesis_trident.trident.stores import MapStateFactory, StateType
@@ -164,6 +165,31 @@ def test_an_updater_that_changes_what_it_has_read_put_and_been_told() -> None:
         numbers.partition_persist(state, ["k", "xs"], Changes())
         result = run_topology(topology, {"lines": GIVEN})
         assert list(result.states.values()) == [{("a",): [1, 2, 4, 5], ("b",): [3, 6, 7]}]
+
+
+class Appends(ValueUpdater[list[int]]):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def update(self, stored: list[int] | None) -> list[int]:
+        stored = [] if stored is None else stored
+        stored.append(self.number)
+        return stored
+
+
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_keys_that_were_put_with_one_value_have_one_each(kind: StateType, hold: bool) -> None:
+    factory = MemoryMapState.opaque() if kind is StateType.OPAQUE else MemoryMapState.transactional()
+    state = factory.make_state({}, 0, 1)
+    keys, first = [("a",), ("b",)], [0]
+    state.begin_commit(1)
+    if hold:
+        state.hold_writes()
+    state.multi_put(keys, [first, first])
+    told = state.multi_update(keys, [Appends(1), Appends(2)])
+    state.commit(1)
+    assert told == state.multi_get(keys) == [[0, 1], [0, 2]]
 
 
 class Takes(Aggregator):

@@ -361,6 +361,29 @@ def test_a_json_number_is_no_time_and_its_record_fails_alone(
     }
 
 
+@pytest.mark.parametrize("beside", ["share double", "share double, price decimal(9,2)"])
+def test_fields_that_a_document_leaves_out_are_null_at_any_depth(
+    monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    known = uuid.uuid4()
+    definition = json.dumps({"type": "object", "properties": {name: {} for name in ("to", "share", "price")}})
+    glue = Counting({str(known): {"DataFormat": "JSON", "SchemaDefinition": definition}})
+    judged = decode_of(
+        SchemaRegistry(glue, lambda: 0.0),
+        monkeypatch,
+        f"to struct<street:string,zips:array<struct<a:bigint,b:double>>>, {beside}",
+        framed(known.bytes, b'{"to": {"zips": [{"a": 1}, {"b": 0.5}]}, "share": 1.5}'),
+        framed(known.bytes, b'{"to": null}'),
+        framed(known.bytes, b'{"share": 1e400}'),
+        framed(known.bytes, b'{"to": {"zips": [{"a": 1e999999999}]}}'),
+    )
+    zips = [{"a": 1, "b": None}, {"a": None, "b": 0.5}]
+    rows = [(row["to"], row["share"]) for row in judged.rows.to_pylist()]
+    assert rows == [({"street": None, "zips": zips}, 1.5), (None, None)]
+    assert list(judged.failed) == [2, 3]
+    assert all("out of the range" in text for text in texts_of(judged).values())
+
+
 def test_a_registry_that_does_not_answer_fails_no_record() -> None:
     record = framed(uuid.uuid4().bytes, b"")
     decoder = GlueDecoder(region=REGION, endpoint_url="http://127.0.0.1:9")

@@ -115,6 +115,37 @@ def test_a_time_has_the_zone_of_the_session_on_each_path(path: Path) -> None:
         ZONE.name = "UTC"
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "+03:00", "-03:00"])
+@pytest.mark.parametrize("path", READS)
+def test_a_time_that_the_sessions_zone_has_no_more_is_given_in_utc(path: str, zone: str) -> None:
+    times = [datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)]
+    times.append(datetime(2026, 7, 1, tzinfo=UTC))
+    within = [{"at": [one]} for one in times]
+    try:
+        for of, values in (
+            (parse_type("timestamp"), times),
+            (parse_type("struct<at:array<timestamp>>"), within),
+        ):
+            given_, _ = column([*values, None], schema_of(of).field("x"))
+            [batch] = in_session(zone, [pa.RecordBatch.from_arrays([given_], ["x"])])
+            assert READS[path](of, batch.column(0), None, []) == (dict(enumerate([*values, None])), {})
+    finally:
+        ZONE.name = "UTC"
+
+
+@pytest.mark.parametrize("path", READS)
+def test_a_map_with_keys_that_no_dict_has_is_a_list_of_pairs(path: str) -> None:
+    for name, keys in {"struct<a:bigint>": [{"a": 1}, {"a": 2}], "array<bigint>": [[1], [2]]}.items():
+        of, seen = parse_type(f"map<{name},bigint>"), list[Any]()
+        pairs = [(key, number) for number, key in enumerate(keys)]
+        made = pa.array([pairs, [], None], schema_of(of).field("x").type)
+        assert READS[path](of, made, None, seen) == ({0: pairs, 1: [], 2: None}, {})
+        twice = [(keys[0], 1), (keys[0], 2)]
+        found, failed = READS[path](of, made.slice(0, 1), [twice], [])
+        assert found == {}
+        assert "a map with one key twice" in failed[0]
+
+
 @pytest.mark.parametrize("path", READS)
 def test_a_time_as_a_date_is_its_day_in_its_own_zone(path: str) -> None:
     late = datetime(2026, 1, 1, 20, tzinfo=ZoneInfo("America/New_York"))
