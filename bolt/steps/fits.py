@@ -79,7 +79,12 @@ def _of_values(given: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
 def _whole(value: Any, kind: pa.DataType, name: str) -> Any:
     if not isinstance(value, FRACTIONAL):
         return value
-    if value % 1 != 0:
+    try:
+        is_whole = value % 1 == 0
+    except ArithmeticError:
+        # Of an infinity, or of more digits than Python's decimals have.
+        is_whole = False
+    if not is_whole:
         raise refusal_of(name, kind, short_repr(value))
     return int(value)
 

@@ -172,6 +172,14 @@ def test_integers_beside_a_null_keep_their_last_digits_through_pandas() -> None:
         assert READS["pandas"](of, given_, None, []) == (dict(enumerate(whole)), {})
 
 
+@pytest.mark.parametrize("text", ["Infinity", "NaN", "sNaN", "1E+999999"])
+def test_a_decimal_that_is_no_integer_is_refused_by_its_value(text: str) -> None:
+    whole = pa.field("x", pa.int64())
+    assert column([Decimal(text)], whole)[1] == {
+        0: f"the field 'x' is bigint, but a value is Decimal('{text}')"
+    }
+
+
 Point = namedtuple("Point", "b a")
 
 
