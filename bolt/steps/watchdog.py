@@ -104,7 +104,7 @@ class Watchdog:
             self._watch = None
         elif watch.limit is not None:
             self._limit()
-        elif not self._is_ticking:
+        elif not self._is_ticking or signal.getsignal(signal.SIGALRM) != self._look:
             self._tick(watch)
         self.next_call()
 
@@ -135,6 +135,13 @@ class Watchdog:
             self._is_limiting, self._is_ticking = True, False
 
     def _tick(self, watch: Watch) -> None:
+        if signal.getsignal(signal.SIGALRM) not in (signal.SIG_DFL, self._look):
+            # A function that ends its own calls by this signal needs it, and would take ours for the end of its time.
+            if self._is_ticking:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self._is_ticking = False
+            self._watch = None
+            return
         faulthandler.unregister(signal.SIGALRM)
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, watch.noted_after, watch.noted_after)

@@ -205,6 +205,44 @@ def test_a_call_that_does_not_end_is_noted_until_it_ends(small_process: Executor
     assert (out, failed) == (20, {})
 
 
+def end_itself(record: Record) -> tuple[int]:
+    number = int(record.sequenceNumber)
+    # Nobody else's time runs.
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    if number == 13:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        signal.pause()
+    return (number,)
+
+
+def time_out(_signal: int, _frame: object) -> None:
+    raise TimeoutError
+
+
+def own_timer(*, is_watched: bool) -> tuple[int, dict[int, str]]:
+    heard = Heard()
+    watch = Watch(KEPT, operator="map", noted_after=3600.0)
+    if is_watched:
+        list(StepOperator(Tag("map", 7, Heard(), watch), (RowStep(parse, NUMBERS),))(iter([rows(3, 3)])))
+        assert signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
+    before = signal.signal(signal.SIGALRM, time_out)
+    try:
+        operator = StepOperator(Tag("map", 7, heard, watch), (RowStep(end_itself, NUMBERS),))
+        out = list(operator(iter([rows(20, 3)])))
+        return sum(batch.num_rows for batch in out), heard.failed
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_function_that_ends_its_own_calls_keeps_its_timer(
+    small_process: Executor, is_watched: bool
+) -> None:
+    out, failed = small_process.submit(own_timer, is_watched=is_watched).result()
+    assert (out, list(failed.values())) == (19, ["TimeoutError"])
+
+
 def beside() -> tuple[int, object]:
     """Run an operator with a limit in a thread of a process."""
     tag = Tag("split", 7, Heard(), Watch(limit=LIMIT, operator="split"))
