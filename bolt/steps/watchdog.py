@@ -14,9 +14,10 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from types import FrameType
@@ -88,7 +89,9 @@ class Watchdog:
         """Begin anew, in a new process: it inherits no timer."""
         self._watch: Watch | None = None
         self._hand: tuple[Rooted, Sequence[int]] | None = None
-        self._calls, self._seen, self._seen_at = 0, -1, 0
+        self._calls, self._seen, self._seen_at = count(), -1, 0
+        # A call of a function may take no longer than this one, which is written in C.
+        self.next_call: Callable[[], object] = self._calls.__next__
         self._note: tuple[Notes, str] | None = None
         self._is_ticking = self._is_limiting = False
 
@@ -106,11 +109,12 @@ class Watchdog:
             self._limit()
         elif not self._is_ticking or signal.getsignal(signal.SIGALRM) != self._look:
             self._tick(watch)
-        self.next_call()
+        self.next_call = self._next_call if watch.limit is not None else self._calls.__next__
+        self._next_call()
 
-    def next_call(self) -> None:
-        """Begin the next call for tuples of the same batch."""
-        self._calls += 1
+    def _next_call(self) -> None:
+        """Begin the next call for tuples of the same batch, with a limit of its own, or behind one that was noted."""
+        next(self._calls)
         if self._watch is not None:
             if self._watch.limit is not None:
                 signal.setitimer(signal.ITIMER_REAL, self._watch.limit)
@@ -149,19 +153,21 @@ class Watchdog:
 
     def _look(self, _signal: int, frame: FrameType | None) -> None:
         """Note the current call if it was the current one at the last look too."""
-        watch, calls = self._watch, self._calls
+        watch, calls = self._watch, next(self._calls)
         if watch is None:
             # The worker waits for its next task, or for rows.
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._is_ticking = False
-        elif calls != self._seen:
-            self._seen, self._seen_at = calls, int(time.time() * 1000)
+        elif calls != self._seen + 1:
+            self._seen_at = int(time.time() * 1000)
         elif self._note is None and watch.notes is not None:
             call = SlowCall(watch.operator, _called(_frames_of(frame)), self._seen_at, self._shards())
             writer = Thread(target=self._write, args=(watch.notes, call), daemon=True)
             writer.start()
             # A regular expression lets it run only here.
             writer.join(_LONGEST_NOTE)
+            self.next_call = self._next_call
+        self._seen = calls
 
     def _write(self, notes: Notes, call: SlowCall) -> None:
         log.warning(
@@ -176,6 +182,8 @@ class Watchdog:
     def _take_back(self) -> None:
         assert self._note is not None
         (notes, name), self._note = self._note, None
+        if self._watch is None or self._watch.limit is None:
+            self.next_call = self._calls.__next__
         with suppress(Exception):
             notes.remove(name)
 

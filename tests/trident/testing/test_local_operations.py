@@ -20,7 +20,7 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
 from kinesis_trident.trident.build.merge_and_join import join_node
-from kinesis_trident.trident.build.nodes import SpoutNode
+from kinesis_trident.trident.build.nodes import AggregateNode, SpoutNode
 from kinesis_trident.trident.run import frames as trident
 from kinesis_trident.trident.run.frames import aggregate_in_spark, join_frames
 
@@ -60,9 +60,9 @@ def joined(on: str, how: str) -> Make:
 def aggregated(aggregator: CombinerAggregator, read: str, *keys: str) -> Make:
     kind = aggregator.result(StructType([FIELDS[read]]))
     assert kind is not None
-    return lambda frame, _: aggregate_in_spark(
-        frame, keys, (read,), aggregator, StructType([StructField("value", kind)])
-    )
+    added = StructType([StructField("value", kind)])
+    node = AggregateNode("aggregate", added, (), Move.of_groups(keys), (read,), aggregator, added)
+    return lambda frame, _: aggregate_in_spark(frame, node)
 
 
 def of_tasks(change: Callable[[Any], Any]) -> Make:
