@@ -94,13 +94,13 @@ def zone_of(frame: DataFrame) -> str:
 
 
 def in_session(zone: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a task, in known zones; functions get all times in the session's from now on.
+    """Return the batches of a task, in known zones; the calling thread's functions get all times in the session's zone.
 
     A step gives its times to the next one in UTC, so without that a step more would change a time's zone.
     """
+    # Not with the first batch: another thread may read these ahead.
     ZONE.name = zone
-    for batch in batches:
-        yield in_known_zones(batch)
+    return map(in_known_zones, batches)
 
 
 def in_zone(column: pa.Array, zone: str | None = None) -> pa.Array:

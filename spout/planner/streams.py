@@ -106,6 +106,11 @@ class Streams:
 
         listed = self._kinesis.list_shards(stream, since)
         self.digits[stream] = max(map(find_digits, listed), default=self.digits.get(stream, 0))
+        if since is None:
+            # Retention removes shards.
+            self.firsts = {
+                one: at for one, at in self.firsts.items() if self._layout.key_of(one).stream != stream
+            }
         self.firsts |= {named(shard.id): shard.sequences[0] for shard in listed if shard.sequences}
         return [Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed) for shard in listed]
 

@@ -69,7 +69,7 @@ def test_a_key_that_is_no_text_fails_its_record_before_the_state_is_updated(
     run(stage, topology)
     found = counts.make_state({}, 0, 1).multi_get([("a",), ("b",), ("c",)])
     assert found == ([3, 1, 1] if isinstance(aggregator, Count) else ["aaa", "b", "c"])
-    assert reasons(stage) == [NO_TEXT]
+    assert reasons(stage) == [f"{NO_TEXT} (in new_stream(texts))"]
 
 
 class Balance(MultiReducer[dict[str, Any]]):

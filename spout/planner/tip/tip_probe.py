@@ -231,12 +231,12 @@ class TipProbe:
 
     def _refuse(self, shard: str, look: Look, error: KinesisError) -> Look:
         match error:
+            case KeyAwayError():
+                why = "unusableKey"
             case ThrottledError():
                 why = "throttled"
             case UnreadableAnswerError():
                 why = "unreadable"
-            case KeyAwayError():
-                why = "unusableKey"
             case _:
                 why = "unavailable"
         refused, now = look.refuse(why, self._wall(), str(error)), self._wall()
