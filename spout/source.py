@@ -258,14 +258,22 @@ def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordB
 
 
 def _exit_on_termination() -> None:
-    """Have SIGTERM end a process of Spark's planning as an exit does: the run is ended, and says so.
+    """Have a signal end a process of Spark's planning as an exit does: the run is ended, and says so.
 
-    A JVM that a signal ends sends it to the planning process, as its last step. By itself Python dies of it at once,
-    and such an end looks like one by SIGKILL. In any other process signals are the user's.
+    A JVM that a signal ends sends SIGTERM to the planning process, as its last step, and a terminal sends Ctrl-C to all
+    processes of a job. By itself Python dies of the first at once, and such an end looks like one by SIGKILL; of both
+    the second would break off the note of the end. In any other process signals are the user's.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name == PLANNING_PROCESS:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, _frame: object) -> None:
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _end_process() -> None:

@@ -22,6 +22,7 @@ from stage import Stage, Taken, ended, start_available_now
 from thorough import cases
 
 from kinesis_trident.spout.batch.batch_read import KinesisBatchReader
+from kinesis_trident.spout.batch.range_read import Loaded
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.tip.look_pace import WARM_GAP_MS, WARM_MS
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
@@ -143,7 +144,7 @@ def test_a_worker_that_has_read_does_not_collect_what_it_has_loaded(stage: Stage
             return "telling"
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return Batch(SourceOptions.parse_batch(dict(self.options)), int(time.time() * 1000))
+            return Batch(SourceOptions.parse_batch(dict(self.options)), Loaded(int(time.time() * 1000)))
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return Stream(SourceOptions.parse(dict(self.options)))
