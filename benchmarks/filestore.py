@@ -99,6 +99,9 @@ class FileRun(SourceRun):
     def _load_used_before(self) -> PastNode:
         return _NOTHING
 
+    def _close_left_homes(self, epoch: int) -> None:
+        """Nobody asks for anything here."""
+
 
 class NoClient:
     """Stands where a run has its client of ZooKeeper."""

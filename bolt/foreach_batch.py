@@ -356,7 +356,6 @@ def start_query(
     Raises:
         OperatorError: the trigger runs no micro-batches; or Python does not know the session's time zone.
     """
-    known_zone(str(stream.sparkSession.conf.get(SETTING)))
     for mode in ("realTime", "continuous"):
         if (trigger or {}).get(mode) is not None:
             msg = (
@@ -365,6 +364,7 @@ def start_query(
                 "soon as there are records"
             )
             raise OperatorError(msg)
+    known_zone(str(stream.sparkSession.conf.get(SETTING)))
     writer = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
     if queryName is not None:
         writer = writer.queryName(queryName)

@@ -43,8 +43,8 @@ def about_nodes(snapshot: Snapshot) -> Iterator[Finding]:
             Level.CRITICAL,
             "corrupt-node",
             f"a node cannot be read: {problem.partition('. Nothing was changed')[0]}",
-            "restore it from a backup of ZooKeeper, or read it with the release that wrote it; delete it only if "
-            "you accept to lose its content",
+            "restore it from a backup of ZooKeeper, or read it with the release that wrote it; or write a copy "
+            f"back: {snapshot.command('checkpoints', 'backups')} lists them",
         )
 
 

@@ -178,7 +178,7 @@ def test_a_pandas_function_fails_single_rows(folders: dict[str, Path]) -> None:
     bad = {
         (RECORDS[5].encode(), "JSONDecodeError"),
         (RECORDS[6].encode(), "KeyError"),
-        (RECORDS[7].encode(), "negative amount"),
+        (RECORDS[7].encode(), "negative amount (in map(parse_many))"),
     }
     eventually(lambda: letters(folder), bad)
 

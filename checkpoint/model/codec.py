@@ -80,7 +80,7 @@ _version_decoder = msgspec.json.Decoder(_Version)
 _FIRST = b'{"v":%d,' % VERSION
 
 _WHAT_TO_DO = (
-    "Nothing was changed. Restore the node from a backup; delete it only if you accept to lose its content"
+    "Nothing was changed. Restore the node from a backup, or from a copy that `checkpoints APP backups` lists"
 )
 
 _WHAT_TO_DO_THEN = (

@@ -221,7 +221,7 @@ class FencedNodes:
                 return whole
         msg = (
             f"{asked[0]} is stored in parts, and {torn} is missing. Nothing was changed. Restore it from a "
-            f"backup, or delete {asked[0]} if you accept to lose its content"
+            "backup, or from a copy that `checkpoints APP backups` lists"
         )
         self.report_corrupt(CorruptNodeError(msg))
         return whole | dict.fromkeys(asked)

@@ -164,6 +164,12 @@ class SourceRun:
         """Return what was used in the homes from which this one takes over its streams."""
         return past_of(self._store, self._created)
 
+    def _close_left_homes(self, epoch: int) -> None:
+        for stream, left in close_left_homes(self._store, self._created, epoch).items():
+            log.warning(
+                "stream %s was created again: %d requests for its old records are removed", stream, left
+            )
+
     def _take_over(self, offsets: Sequence[Plan], relieved: int | None = None) -> None:
         """Raise the epoch above all that `offsets` and ZooKeeper name, and load the state.
 
@@ -189,10 +195,7 @@ class SourceRun:
             )
             self._state = SourceState(options, store, self._streams, epoch, around.rng, self._now)
             self._state.load()
-            for stream, left in close_left_homes(store, created, epoch).items():
-                log.warning(
-                    "stream %s was created again: %d requests for its old records are removed", stream, left
-                )
+            self._close_left_homes(epoch)
             self._state.keeper.check_retention(self._state.shards)
             past = store.epochs.past()
             # What was read while a newer run moved it on does not belong together.

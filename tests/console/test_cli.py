@@ -221,7 +221,7 @@ def test_named_records_are_asked_for_again(command: Command, store: SourceStore,
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("dead-letters", "list, show"), ("retries", "reasons, list"), ("checkpoints", "show, set")],
+    [("checkpoints", "show, set")],
 )
 def test_an_action_before_the_application_is_told_where_it_stands(
     command: Command, name: str, words: str

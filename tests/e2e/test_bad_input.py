@@ -68,7 +68,7 @@ def test_what_only_a_stream_needs_is_missed_when_it_starts(stage: Stage, missing
 
 
 def test_a_stream_without_application_is_told_so_whatever_a_batch_lacks(stage: Stage) -> None:
-    given = stage.options(startingPosition="LATEST")
+    given = stage.options(maxRecordsPerTrigger=5)
     del given["applicationName"]
     assert "as a stream (readStream): option applicationName is required" in error_of_load(stage, given)
 

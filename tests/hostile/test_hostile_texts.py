@@ -65,7 +65,9 @@ def packed(data: bytes) -> None:
 
 def console_position(data: bytes) -> None:
     text = text_of(data)
-    found = read_bounded(lambda: _position(text, SHARD), len(data), ConsoleError, "is not a position")
+    found = read_bounded(
+        lambda: _position(text, SHARD, lambda: 0), len(data), ConsoleError, "is not a position"
+    )
     if found is not None:
         check(str(found))
         assert parse_position(str(found)) == found

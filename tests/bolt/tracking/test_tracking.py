@@ -158,7 +158,7 @@ def test_rows_that_were_not_read_at_all_leave_the_batch_undecided(
     tracking = Tracking(rows.where("shardId like '%1'"), batch, carrier)
     tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     with pytest.raises(
-        NotCoveredError, match=f"The operator __source did not see every record of {SHARDS[0]}"
+        NotCoveredError, match=f"the operator __source did not see every record of {SHARDS[0]}"
     ):
         tracking.not_done()
 

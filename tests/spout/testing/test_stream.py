@@ -124,9 +124,5 @@ def test_the_number_of_another_shard_is_refused_as_aws_does() -> None:
     record = stream.put(one, b"x", "k", 0)
     stream.put(other, b"y", "k", 0)
     assert stream.cursor_at(one, record.sequence).start == record.sequence
-    with pytest.raises(
-        KinesisError, match=f"It encodes {one.name}, while it was used in a call to a shard with"
-    ):
+    with pytest.raises(KinesisError, match="is invalid because it did not come from this stream"):
         stream.cursor_at(other, record.sequence)
-    # Between two numbers of others, as behind the last record that was read.
-    assert stream.cursor_at(other, record.sequence + 1).start == record.sequence + 1
