@@ -51,17 +51,17 @@ class Running(QueryByHand):
         return super().publish(rows, reason)
 
     def go_on(self) -> None:
-        self._ended = threading.Event()
+        self._paused = threading.Event()
         self._thread = threading.Thread(target=self._go_on, daemon=True)
         self._thread.start()
 
     def _go_on(self) -> None:
-        while not self._ended.is_set():
+        while not self._paused.is_set():
             if self.in_hand is not None or self.plan() is not None:
                 self.batch(lambda row: bool(why(row)))
 
     def pause(self) -> None:
-        self._ended.set()
+        self._paused.set()
         self._thread.join()
 
 
