@@ -258,21 +258,21 @@ def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordB
 
 
 def _exit_on_termination() -> None:
-    """Have a signal end a process of Spark's planning as an exit does: the run is ended, and says so.
+    """Have SIGTERM end a process of Spark's planning as an exit does: the run is ended, and says so.
 
-    A JVM that a signal ends sends SIGTERM to the planning process, as its last step, and a terminal sends Ctrl-C to all
-    processes of a job. By itself Python dies of the first at once, and such an end looks like one by SIGKILL; of both
-    the second would break off the note of the end. In any other process signals are the user's.
+    A JVM that a signal ends sends it to the planning process, as its last step. By itself Python dies of it at once,
+    and such an end looks like one by SIGKILL. Ctrl-C, which a terminal sends to all processes of a job, is the driver's
+    to take: it may still have a batch planned and settled. In any other process signals are the user's.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name == PLANNING_PROCESS:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _exit)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _exit)
 
 
 def _exit(number: int, _frame: object) -> None:
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)
+    # Another one would break off the note of the end.
+    signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
