@@ -55,12 +55,8 @@ def changes_of_dms(document: Row, table: str | None) -> Iterator[Row]:
         case {"metadata": {"record-type": "data", **metadata}, "data": dict(data)}:
             name = f"{metadata.get('schema-name')}.{metadata.get('table-name')}"
             if table is None or table == name:
-                others = {name: value for name, value in document.items() if name != "data"}
-                yield (
-                    others | data
-                    if "metadata" not in data
-                    else others | data | {"metadata": others["metadata"]}
-                )
+                # A column of the table may have the name of a member of the record.
+                yield data | {name: value for name, value in document.items() if name != "data"}
         case _:
             msg = "it has no metadata with the record-type data or control: it is not of AWS DMS"
             raise ValueError(msg)

@@ -147,6 +147,13 @@ class HeldStream:
         Raises:
             KinesisError: the shard never had this sequence number, or another one has it.
         """
+        for other in self.shards.values():
+            if other is not shard and other.has(sequence):
+                msg = (
+                    f"Invalid StartingSequenceNumber. It encodes {other.name}, while it was used in a call to a shard "
+                    f"with {shard.name}"
+                )
+                raise KinesisError(msg)
         last = self._latest(shard.name) if shard.last is None else shard.last
         is_own = sequence // _OF_SHARD % _MOST_SHARDS == _index(shard.name)
         if not self.digits and not (is_own and shard.first <= sequence <= last):
@@ -155,13 +162,6 @@ class HeldStream:
                 f"{self.name} under account 123456789012 is invalid because it did not come from this stream"
             )
             raise KinesisError(msg)
-        for other in self.shards.values():
-            if other is not shard and other.has(sequence):
-                msg = (
-                    f"Invalid StartingSequenceNumber. It encodes {other.name}, while it was used in a call to a shard "
-                    f"with {shard.name}"
-                )
-                raise KinesisError(msg)
         return Cursor(sequence)
 
     def split(self, name: str, now: int, at: int | None = None) -> tuple[str, str]:

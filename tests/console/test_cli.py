@@ -221,12 +221,13 @@ def test_named_records_are_asked_for_again(command: Command, store: SourceStore,
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("checkpoints", "show, set")],
+    [("dead-letters", "list, show"), ("retries", "reasons, list"), ("checkpoints", "show, set")],
 )
-def test_an_action_before_the_application_is_told_where_it_stands(
+def test_an_action_that_a_command_does_not_have_is_told_where_one_stands(
     command: Command, name: str, words: str
 ) -> None:
-    code, _, err = command(name, "list", "orders")
+    """One that it has may stand before the application, too: tests/console/test_words.py."""
+    code, _, err = command(name, "look", "orders")
     assert code == 2
     said = " ".join(err.split())
     assert f"'orders' is not one of {words}" in said

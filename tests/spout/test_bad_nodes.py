@@ -134,7 +134,8 @@ def test_very_many_are_put_aside_in_few_requests_and_lines(
         until_taken_in(query, [])
     assert query.run._store.requests - before < 200
     assert len(client.get_children(layout.rejected)) == 100
-    assert len(caplog.records) <= 22
+    # A slow machine may warn of its own.
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) <= 21
     assert "1980 more such requests were not applied" in caplog.text
 
 

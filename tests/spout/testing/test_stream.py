@@ -124,5 +124,10 @@ def test_the_number_of_another_shard_is_refused_as_aws_does() -> None:
     record = stream.put(one, b"x", "k", 0)
     stream.put(other, b"y", "k", 0)
     assert stream.cursor_at(one, record.sequence).start == record.sequence
-    with pytest.raises(KinesisError, match="is invalid because it did not come from this stream"):
+    with pytest.raises(
+        KinesisError, match=f"It encodes {one.name}, while it was used in a call to a shard with"
+    ):
         stream.cursor_at(other, record.sequence)
+    # No record has the next one, but it is of the same shard.
+    with pytest.raises(KinesisError, match="is invalid because it did not come from this stream"):
+        stream.cursor_at(other, record.sequence + 1)
