@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.decoders.aws import Row, change_of_dynamodb, changes_of_dms, log_events
 from kinesis_trident.bolt.decoders.documents import objects_of
-from kinesis_trident.bolt.errors import FailedException, OperatorError
+from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import Record
-from kinesis_trident.bolt.steps.functions import RowStep
+from kinesis_trident.bolt.steps.functions import RowStep, refuse_stray
 from kinesis_trident.bolt.steps.json_values import differs, from_json
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
@@ -40,13 +40,7 @@ class ObjectDecoder(ABC):
         Raises:
             OperatorError: a name in `defaults` or `keep` is no column of the schema.
         """
-        stray = [name for name in (*self.defaults, *self.keep) if name not in schema.names]
-        if stray:
-            msg = (
-                f"{type(self).__name__} names {', '.join(map(repr, stray))} in defaults or keep, but the schema has "
-                f"only {', '.join(schema.names)}. Add the column, or remove the name"
-            )
-            raise OperatorError(msg)
+        refuse_stray(self, (*self.defaults, *self.keep), schema)
         return RowStep(_Decoding(self, schema, any(map(differs, schema.types))), schema)
 
     @abstractmethod

@@ -26,7 +26,7 @@ from kinesis_trident.bolt.registry.formats import (
 from kinesis_trident.bolt.registry.framing import HEADER_BYTES, Frames, frames_of, name_of, split_frame
 from kinesis_trident.bolt.steps.border import fitting
 from kinesis_trident.bolt.steps.columns import Record
-from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts
+from kinesis_trident.bolt.steps.functions import Judged, RowStep, join_parts, refuse_stray
 from kinesis_trident.bolt.steps.json_values import differs, from_json
 from kinesis_trident.common.arrow_columns import column_of, numbers
 from kinesis_trident.common.per_process import PerProcess
@@ -246,13 +246,7 @@ class GlueDecoder:
         Raises:
             OperatorError: a name in `defaults` or `keep` is no column of the schema.
         """
-        stray = [name for name in (*self.defaults, *self.keep) if name not in schema.names]
-        if stray:
-            msg = (
-                f"GlueDecoder names {', '.join(map(repr, stray))} in defaults or keep, but the schema has only "
-                f"{', '.join(schema.names)}. Add the column, or remove the name"
-            )
-            raise OperatorError(msg)
+        refuse_stray(self, (*self.defaults, *self.keep), schema)
         return GlueStep(self, schema, connection)
 
 

@@ -86,6 +86,21 @@ class Decodes(Protocol):
         ...
 
 
+def refuse_stray(decoder: object, names: Iterable[str], schema: pa.Schema) -> None:
+    """Refuse names that are given to a decoder for columns, and are none of the schema.
+
+    Raises:
+        OperatorError: there is one.
+    """
+    stray = [name for name in names if name not in schema.names]
+    if stray:
+        msg = (
+            f"{type(decoder).__name__} names {', '.join(map(repr, stray))} in defaults or keep, but the schema has "
+            f"only {', '.join(schema.names)}. Add the column, or remove the name"
+        )
+        raise OperatorError(msg)
+
+
 def join_parts(parts: Iterable[Judged]) -> Judged:
     """Return all parts of a batch as one."""
     found = list(parts)
