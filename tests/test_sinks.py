@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 from deltalake import DeltaTable
-from lives import PATIENCE, eventually
+from lives import PATIENCE, eventually, remove
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from server_fixtures import empty_database
@@ -761,7 +761,7 @@ def test_an_application_whose_zookeeper_was_wiped_replaces_no_rows(
     put(stream, ["y"])
     run = begin(sink)
     run.finish()
-    run.store.client.delete(f"/kinesis-trident/{app}", recursive=True)
+    remove(run.store.client, f"/kinesis-trident/{app}")
     run.end()
     for error in (FencedError, StaleBatchError, StaleBatchError):
         with pytest.raises(error, match="use a new applicationName"):

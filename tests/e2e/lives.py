@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError, NotEmptyError
 from processes import alive
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
@@ -27,6 +29,7 @@ __all__ = [
     "eventually",
     "kill_tree",
     "parent_of",
+    "remove",
     "workers_of",
 ]
 
@@ -52,6 +55,17 @@ def eventually(look: Callable[[], T], what: str, patience: float = PATIENCE) -> 
     except RetryError:
         msg = f"not within {patience:g} s: {what}"
         raise AssertionError(msg) from None
+
+
+def remove(client: KazooClient, path: str) -> None:
+    """Delete a node and all below it, also while a thread of a query adds to it."""
+
+    def removed() -> bool:
+        with suppress(NotEmptyError, NoNodeError):
+            client.delete(path, recursive=True)
+        return not client.exists(path)
+
+    eventually(removed, f"{path} is deleted")
 
 
 def command_of(process: psutil.Process) -> list[str]:

@@ -15,6 +15,7 @@ from batch_in_hand import segment
 from by_hand import Lives, numbers
 from command_line import Command
 from kazoo.client import KazooClient
+from lives import remove
 from night import Night, entry
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -136,7 +137,7 @@ def test_zookeeper_s_data_replaced_by_an_older_copy(
     query.batch()
     query.plan()
     base = query.run.layout.base
-    client.delete(base, recursive=True)
+    remove(client, base)
     put(kinesis, 4)
     with night.raises(StateMissingError):
         query.planned()
