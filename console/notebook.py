@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.console.finding import Level
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.status import Document, lines_of, status_of
 from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.options.source import zookeeper_options
-
-_COLORS = {
-    "critical": "#c62828",
-    "unknown": "#6a1b9a",
-    "warning": "#ef6c00",
-    "note": "#1565c0",
-    "ok": "#2e7d32",
-}
 
 
 def status(application: str, options: Mapping[str, str], *, stream: str | None = None) -> ApplicationStatus:
@@ -80,12 +73,11 @@ class ApplicationStatus:
 def _table(part: Document, now: int) -> str:
     rows = [f"<tr><th>{_text(label)}</th><td>{_text(text)}</td></tr>" for label, text in lines_of(part, now)]
     for one in part["findings"]:
-        color = _COLORS[one["level"]]
         rows.append(
-            f'<tr><th style="color:{color}">{_text(one["level"])}</th>'
+            f'<tr><th style="color:{Level(one["level"]).color}">{_text(one["level"])}</th>'
             f"<td>{_text(one['sentence'])}<br><i>{_text(one['remedy'])}</i></td></tr>"
         )
-    border = _COLORS[part["level"]]
+    border = Level(part["level"]).color
     return f'<table style="border-left:4px solid {border};text-align:left"><tbody>{"".join(rows)}</tbody></table>'
 
 

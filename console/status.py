@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 
-from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.finding import Finding, Limits, worst
 from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, about_share, phase
 from kinesis_trident.console.shard_findings import about_limits, about_records, about_shards
@@ -32,15 +32,7 @@ def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Fin
     found = [
         replace(one, sentence=one.sentence[:1].upper() + one.sentence[1:]) for part in parts for one in part
     ]
-    rank = {Level.CRITICAL: 0, Level.UNKNOWN: 1, Level.WARNING: 2, Level.NOTE: 3}
-    return sorted(found, key=lambda one: rank[one.level])
-
-
-def worst(findings: Sequence[Finding]) -> Level:
-    """Return the level of all findings together: what is critical outweighs what is unknown."""
-    levels = {one.level for one in findings}
-    order = (Level.CRITICAL, Level.UNKNOWN, Level.WARNING)
-    return next((level for level in order if level in levels), Level.NOTE)
+    return sorted(found, key=lambda one: one.level.rank)
 
 
 Document = dict[str, Any]
@@ -68,7 +60,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
         "application": snapshot.layout.application,
         "streams": list(snapshot.streams),
         "home": snapshot.layout.base,
-        "level": _word(worst(findings)),
+        "level": worst(one.level for one in findings).value,
         "run": None
         if run is None
         else {
@@ -83,7 +75,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
         "settled": snapshot.settled.txid if snapshot.settled else None,
         "shards": len(snapshot.shard_ids),
         **asdict(totals(snapshot, now)),
-        "findings": [_finding(one) for one in findings],
+        "findings": [asdict(one) | {"level": one.level.value} for one in findings],
     }
 
 
@@ -188,11 +180,3 @@ def _records(status: Document) -> str:
         if status[key] or key in ("inflight", "retrying", "dead_lettered"):
             parts.append(f"{status[key]:,} {what}")
     return ", ".join(parts)
-
-
-def _finding(one: Finding) -> Document:
-    return asdict(one) | {"level": "note" if one.level is Level.NOTE else one.level.name.lower()}
-
-
-def _word(level: Level) -> str:
-    return "ok" if level is Level.NOTE else level.name.lower()

@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands.application_options import add_command
-from kinesis_trident.console.finding import Level, Limits
+from kinesis_trident.console.finding import Level, Limits, worst
 from kinesis_trident.console.render import json_line, repeat, screen, to_json, to_table
 from kinesis_trident.console.scope import open_scope, scope_of
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
@@ -29,9 +29,6 @@ from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds
 
 commands = typer.Typer()
-
-_WORST_FIRST = ("critical", "unknown", "warning", "ok")
-_STYLES = {"critical": "bold red", "unknown": "magenta", "warning": "yellow", "note": "cyan"}
 
 
 @add_command(commands, "apps", short_help="List the applications.")
@@ -123,12 +120,10 @@ def check(
             if as_json
             else f"UNKNOWN - {target.application}: {text}"
         )
-        raise typer.Exit(Level.UNKNOWN) from None
+        raise typer.Exit(Level.UNKNOWN.exit_code) from None
     for one in found:
         print(json_line(one) if as_json else make_visible(summary_of(one)))
-    levels = {one["level"] for one in found}
-    worst = next((word for word in ("critical", "unknown", "warning") if word in levels), "note")
-    raise typer.Exit(Level[worst.upper()])
+    raise typer.Exit(worst(Level(one["level"]) for one in found).exit_code)
 
 
 @add_command(commands, "owner", short_help="Show who runs an application, and who did.")
@@ -196,7 +191,7 @@ def _look(
     now = now_ms()
     found = [status_of(one, now, limits) for one in snapshots]
     # Monitoring plugins show the first line.
-    return sorted(found, key=lambda one: _WORST_FIRST.index(one["level"]))
+    return sorted(found, key=lambda one: Level(one["level"]).rank)
 
 
 def _screen(status: Document) -> RenderableType:
@@ -208,12 +203,12 @@ def _screen(status: Document) -> RenderableType:
         grid.add_row(label, Text(make_visible(text), style="bold" if label == "application" else ""))
     wrong = [one for one in status["findings"] if one["level"] != "note"]
     if not wrong:
-        grid.add_row("wrong", Text("nothing", style="green"))
+        grid.add_row("wrong", Text("nothing", style=Level.OK.style))
     for one in status["findings"]:
-        style = _STYLES[one["level"]]
+        level = Level(one["level"])
         grid.add_row("")
-        grid.add_row(Text(one["level"], style=style), Text(make_visible(one["sentence"]), style=style))
-        grid.add_row("do" if one["level"] != "note" else "see", Text(make_visible(one["remedy"])))
+        grid.add_row(Text(level, style=level.style), Text(make_visible(one["sentence"]), style=level.style))
+        grid.add_row("see" if level is Level.NOTE else "do", Text(make_visible(one["remedy"])))
     grid.add_row("")
     return grid
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kinesis_trident.console.finding import Level
 from kinesis_trident.console.lag import shard_lags, sight_of
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import count_noun, duration
@@ -34,8 +35,7 @@ def list_values(looks: Mapping[str, ApplicationView]) -> list[Row]:
             row = part.status | {"wrong": wrong[0] if wrong else "", "more": len(wrong) - 1}
             # What was seen before says nothing of an application that cannot be read any more.
             rows.append(row | ({"level": "unknown", "wrong": look.problem} if look.problem else {}))
-    order = {"critical": 0, "unknown": 1, "warning": 2}
-    rows.sort(key=lambda row: (order.get(row["level"], 3), row["application"]))
+    rows.sort(key=lambda row: (Level(row["level"]).rank, row["application"]))
     return rows
 
 

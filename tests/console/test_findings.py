@@ -21,11 +21,11 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
 )
 from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, lag_growth
-from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.finding import Finding, Level, Limits, worst
 from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import find, lines_of, status_of, summary_of, worst
+from kinesis_trident.console.status import find, lines_of, status_of, summary_of
 from kinesis_trident.tracker.records import Noted
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -355,19 +355,19 @@ def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:
 @pytest.mark.parametrize(
     ("snapshot", "limits", "level"),
     [
-        (HEALTHY, {"lag_ms": 0}, Level.NOTE),
+        (HEALTHY, {"lag_ms": 0}, Level.OK),
         (with_status(seen=NOW - HOUR), {"lag_ms": HOUR}, Level.UNKNOWN),
         (with_status(shards={CHILD: Sight(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 5 * MINUTE}, Level.CRITICAL),
-        (with_status(shards={CHILD: Sight(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 7 * MINUTE}, Level.NOTE),
+        (with_status(shards={CHILD: Sight(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 7 * MINUTE}, Level.OK),
         (replace(HEALTHY, owner=None), {"lag_ms": HOUR}, Level.CRITICAL),
         (with_inflight(waiting=(WAITING,)), {"retrying": 0}, Level.CRITICAL),
-        (with_inflight(waiting=(WAITING,)), {"retrying": 1}, Level.NOTE),
+        (with_inflight(waiting=(WAITING,)), {"retrying": 1}, Level.OK),
         (replace(HEALTHY, dead_letters=SNAPSHOT.dead_letters), {"dead": 4}, Level.CRITICAL),
         (replace(HEALTHY, dead_letters=SNAPSHOT.dead_letters), {"dead": 5}, Level.WARNING),
     ],
 )
 def test_limits_decide_the_exit_code(snapshot: Snapshot, limits: dict[str, int], level: Level) -> None:
-    assert worst(find(snapshot, NOW, Limits(**limits))) is level
+    assert worst(one.level for one in find(snapshot, NOW, Limits(**limits))) is level
 
 
 def test_a_batch_that_moved_a_shard_on_outdates_what_was_seen_of_it() -> None:
@@ -383,7 +383,7 @@ def test_a_stream_that_is_left_out_lags_nobody() -> None:
 
 def test_the_worst_comes_first_and_critical_outweighs_unknown() -> None:
     some = [Finding(level, level.name, "", "") for level in (Level.NOTE, Level.UNKNOWN, Level.CRITICAL)]
-    assert worst(some) is Level.CRITICAL
+    assert worst(one.level for one in some) is Level.CRITICAL
     stopped = replace(with_inflight(waiting=(WAITING,)), owner=None)
     levels = [one.level for one in find(stopped, NOW, Limits(lag_ms=1))]
     assert levels == [Level.CRITICAL, Level.UNKNOWN, Level.NOTE]
