@@ -21,6 +21,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
     ShardsNode,
 )
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_home import highest_used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -316,7 +317,7 @@ def refuse_running(store: SourceStore, besides: str = "") -> None:
     owner = store.epochs.owner()
     if owner is not None:
         msg = (
-            f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "
+            f"application {store.layout.application!r} is running ({run_name(owner.host, owner.pid)}, "
             f"{store.layout.owner}). Stop its query and its Spark application first{besides}"
         )
         raise ConsoleError(msg)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 Code = Literal[
     "all-fail",
@@ -40,10 +40,11 @@ Code = Literal[
 """The names of findings; docs/runbook.md has an entry for each."""
 
 
-class Level(enum.StrEnum):
-    """The severity of a finding, or of all together: its word; the worst first, what is critical before the unknown.
+class Level(enum.Enum):
+    """The severity of a finding, or of all together; the worst first, what is critical before the unknown.
 
     Attributes:
+        word: its name in JSON, on the page and in metrics.
         exit_code: of monitoring plugins.
         style: on a terminal.
         color: in a notebook.
@@ -55,16 +56,16 @@ class Level(enum.StrEnum):
     NOTE = "note", 0, "cyan", "#1565c0"
     OK = "ok", 0, "green", "#2e7d32"
 
-    exit_code: int
-    style: str
-    color: str
+    def __init__(self, word: str, exit_code: int, style: str, color: str) -> None:
+        self.word = word
+        self.exit_code = exit_code
+        self.style = style
+        self.color = color
 
-    def __new__(cls, word: str, exit_code: int = 0, style: str = "", color: str = "") -> Self:
-        """Make a level of its word."""
-        level = str.__new__(cls, word)
-        level._value_ = word
-        level.exit_code, level.style, level.color = exit_code, style, color
-        return level
+    @classmethod
+    def of(cls, word: str) -> Level:
+        """Return the level with this word."""
+        return cls[word.upper()]
 
     @property
     def rank(self) -> int:

@@ -74,10 +74,10 @@ def _table(part: Document, now: int) -> str:
     rows = [f"<tr><th>{_text(label)}</th><td>{_text(text)}</td></tr>" for label, text in lines_of(part, now)]
     for one in part["findings"]:
         rows.append(
-            f'<tr><th style="color:{Level(one["level"]).color}">{_text(one["level"])}</th>'
+            f'<tr><th style="color:{Level.of(one["level"]).color}">{_text(one["level"])}</th>'
             f"<td>{_text(one['sentence'])}<br><i>{_text(one['remedy'])}</i></td></tr>"
         )
-    border = Level(part["level"]).color
+    border = Level.of(part["level"]).color
     return f'<table style="border-left:4px solid {border};text-align:left"><tbody>{"".join(rows)}</tbody></table>'
 
 

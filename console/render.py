@@ -18,11 +18,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.target import ConsoleError, Target
-from kinesis_trident.console.text import duration, iso_time, now_ms, short
+from kinesis_trident.console.text import duration, now_ms, short
 from kinesis_trident.console.views import View
 
 _CONTROLS = re.compile("[\x7f-\x9f]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.console.finding import Finding, Level
 from kinesis_trident.console.snapshot import ASKED_MS, Snapshot
 from kinesis_trident.console.text import count_noun, duration
@@ -58,8 +59,8 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         yield Finding(
             Level.CRITICAL if many else Level.WARNING,
             "takeover",
-            f"{count_noun(len(recent), 'run')} had to stop for a newer one in the last 5 minutes, the last for epoch "
-            f"{newest.by_epoch} on {newest.by_host}, pid {newest.by_pid}",
+            f"{count_noun(len(recent), 'run')} had to stop for a newer one in the last 5 minutes, the last for "
+            f"{run_name(newest.by_host, newest.by_pid, newest.by_epoch)}",
             f"if that was no restart, two queries (or two load() of one) use the applicationName {app!r}: give each "
             "its own",
         )
@@ -70,7 +71,7 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             "start-fails",
             f"the query does not start: {count_noun(starts.count, 'start')} failed since "
             f"{duration(max(0, now - starts.since))} ago, the last {duration(max(0, now - starts.at))} ago on "
-            f"{starts.host}, pid {starts.pid}: {starts.why}",
+            f"{run_name(starts.host, starts.pid)}: {starts.why}",
             "look the error up in docs/runbook.md, and do what it says: the next start that succeeds ends this",
         )
     if snapshot.run is None or not snapshot.last_epoch:
@@ -84,9 +85,8 @@ def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     run = snapshot.run
     end = snapshot.end(now)
     named = end if end is not None and run.tool else run
-    where = f"epoch {snapshot.last_epoch}" + (
-        f" on {named.host}, pid {named.pid}" if end or not run.tool else ""
-    )
+    epoch = snapshot.last_epoch
+    where = run_name(named.host, named.pid, epoch) if end or not run.tool else f"epoch {epoch}"
     # A tool that has changed the state since is no run that has ended.
     after = f". {run.tool}: that was {duration(max(0, now - run.since))} ago" if run.tool else ""
     if end is not None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.run_status import run_name
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.finding import Finding, Limits, worst
 from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, about_share, phase
 from kinesis_trident.console.shard_findings import about_limits, about_records, about_shards
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import count_noun, duration, iso_time
+from kinesis_trident.console.text import count_noun, duration
 
 
 def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Finding]:
@@ -60,7 +62,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
         "application": snapshot.layout.application,
         "streams": list(snapshot.streams),
         "home": snapshot.layout.base,
-        "level": worst(one.level for one in findings).value,
+        "level": worst(one.level for one in findings).word,
         "run": None
         if run is None
         else {
@@ -75,7 +77,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Doc
         "settled": snapshot.settled.txid if snapshot.settled else None,
         "shards": len(snapshot.shard_ids),
         **asdict(totals(snapshot, now)),
-        "findings": [asdict(one) | {"level": one.level.value} for one in findings],
+        "findings": [asdict(one) | {"level": one.level.word} for one in findings],
     }
 
 
@@ -86,10 +88,10 @@ def lines_of(status: Document, now: int) -> list[tuple[str, str]]:
         runs = "never started"
     elif status["connected"]:
         held = duration(max(0, now - run["since_at"]))
-        runs = f"epoch {run['epoch']} on {run['host']}, pid {run['pid']}, for {held}"
+        runs = f"{_name(run)}, for {held}"
     else:
         how = f"; it {_ENDED[run['ended']]}" if run["ended"] else ""
-        runs = f"none; the last was epoch {run['epoch']} on {run['host']}, pid {run['pid']}{how}"
+        runs = f"none; the last was {_name(run)}{how}"
     # Of a query that has stopped nothing takes longer and longer.
     lasts = batch["since_at"] is not None and status["connected"]
     since = f", for {duration(max(0, now - batch['since_at']))}" if lasts else ""
@@ -104,6 +106,10 @@ def lines_of(status: Document, now: int) -> list[tuple[str, str]]:
         *([("rates", _rates(status))] if status["read_rate"] is not None else []),
         *(("before", _end(end)) for end in _earlier(status)),
     ]
+
+
+def _name(run: Document) -> str:
+    return run_name(run["host"], run["pid"], run["epoch"])
 
 
 def _rates(status: Document) -> str:
@@ -123,10 +129,7 @@ def _earlier(status: Document) -> list[Document]:
 
 def _end(end: Document) -> str:
     why = f": {end['why']}" if end.get("why") else ""
-    return (
-        f"epoch {end['epoch']} on {end['host']}, pid {end['pid']}, from {iso_time(end['since'])} to "
-        f"{iso_time(end['at'])}, {_ENDED[end['how']]}{why}"
-    )
+    return f"{_name(end)}, from {iso_time(end['since'])} to {iso_time(end['at'])}, {_ENDED[end['how']]}{why}"
 
 
 def summary_of(status: Document) -> str:

@@ -23,9 +23,9 @@ from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConf
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.times import timestamp
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.text import some_of
-from kinesis_trident.spout.options.times import timestamp
 
 
 @dataclass(frozen=True, slots=True)

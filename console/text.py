@@ -1,13 +1,12 @@
-"""Formats times and positions for people, and tells the time."""
+"""Formats numbers, positions and lists for people, and tells the time."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
-from kinesis_trident.spout.options.times import timestamp
+from kinesis_trident.common.times import timestamp
 
 _NAMED = 10
 _LONG_NUMBER = re.compile(r"\d{21,}")
@@ -24,14 +23,6 @@ def epoch_ms(text: str) -> int:
         return timestamp(text)
     except ValueError:
         return 0
-
-
-def iso_time(milliseconds: int) -> str:
-    """Format epoch milliseconds as UTC, to the second; a value out of the range of dates stays a number."""
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{milliseconds} ms"
 
 
 def duration(milliseconds: int) -> str:

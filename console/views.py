@@ -11,11 +11,11 @@ from typing import Any
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
-from kinesis_trident.checkpoint.model.run_status import Lag
+from kinesis_trident.checkpoint.model.run_status import Lag, run_name
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.dead_letter_replay import replay_of
 from kinesis_trident.console.lag import retention_left, shard_lags, totals
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import iso_time
 from kinesis_trident.tracker.records import PendingRun, Run
 
 Row = dict[str, Any]
@@ -275,11 +275,10 @@ def _progress(snapshot: Snapshot) -> str:
             yield "never started"
         elif snapshot.owner is None:
             run = snapshot.run
-            yield f"no run is connected, the last was epoch {snapshot.epoch}, {run.host} pid {run.pid}"
+            yield f"no run is connected, the last was {run_name(run.host, run.pid, snapshot.epoch)}"
         else:
             owner = snapshot.owner
-            since = iso_time(owner.since)
-            yield f"run: epoch {owner.epoch}, {owner.host} pid {owner.pid}, since {since}"
+            yield f"run: {run_name(owner.host, owner.pid, owner.epoch)}, since {iso_time(owner.since)}"
 
     return "; ".join(parts())
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.spout.positions import Position
@@ -95,7 +95,7 @@ def describe_expired_start(info: StreamInfo, shard: str, position: Position) -> 
     """Describe the loss in a shard whose starting record is no longer in the stream."""
     seen = (
         f"stream {info.name!r}, shard {shard}: reading is to go on from {position}, but the stream does not hold that "
-        f"record at {_time(info.server_time)}"
+        f"record at {iso_time(info.server_time)}"
     )
     if not may_have_expired(info):
         return f"{seen}; {_young(info)}: no record of the shard has that number, or the server has dropped it"
@@ -114,7 +114,7 @@ def describe_gone_unread(
     seen = f"stream {info.name!r}: shard {shard} is no longer listed and was read only to {position}, {read}"
     if not may_have_expired(info):
         return f"{seen}; {_young(info)}: {_DROPPED}"
-    return f"{seen}; what came after is past the retention of {info.retention_hours} h at {_time(info.server_time)}"
+    return f"{seen}; what came after is past the retention of {info.retention_hours} h at {iso_time(info.server_time)}"
 
 
 def describe_gone_before_read(info: StreamInfo, shard: str, start: str, txid: int) -> str:
@@ -122,11 +122,11 @@ def describe_gone_before_read(info: StreamInfo, shard: str, start: str, txid: in
     if not may_have_expired(info):
         return (
             f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is no longer listed "
-            f"at {_time(info.server_time)}; {_young(info)}: {_DROPPED}"
+            f"at {iso_time(info.server_time)}; {_young(info)}: {_DROPPED}"
         )
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
-        f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what came after is lost"
+        f"{info.retention_hours} h and no longer listed at {iso_time(info.server_time)}: what came after is lost"
     )
 
 
@@ -135,11 +135,11 @@ def describe_gone_in_batch(info: StreamInfo, shard: str, position: str, end: str
     if not may_have_expired(info):
         return (
             f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is no longer listed at "
-            f"{_time(info.server_time)}; {_young(info)}: {_DROPPED}"
+            f"{iso_time(info.server_time)}; {_young(info)}: {_DROPPED}"
         )
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
-        f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what was left of it is lost"
+        f"{info.retention_hours} h and no longer listed at {iso_time(info.server_time)}: what was left of it is lost"
     )
 
 
@@ -151,7 +151,7 @@ def describe_expired_in_batch(info: StreamInfo, shard: str, position: Position, 
     horizon = info.server_time - info.retention_hours * HOUR_MS
     return (
         f"stream {info.name!r}, shard {shard}: reading has come to {position}, but the stream keeps only "
-        f"{info.retention_hours} h: what arrived from {_time(known)} to {_time(horizon)} may have expired unread"
+        f"{info.retention_hours} h: what arrived from {iso_time(known)} to {iso_time(horizon)} may have expired unread"
     )
 
 
@@ -167,7 +167,8 @@ def describe_unlisted(info: StreamInfo, option: str, shard: str, place: str) -> 
     past = f"past the retention of {info.retention_hours} h, or " if may_have_expired(info) else ""
     return (
         f"stream {info.name!r}: {option} names shard {shard} at {place}, which is not listed at "
-        f"{_time(info.server_time)}: it is {past}of another stream than this one, created at {_time(info.created)}"
+        f"{iso_time(info.server_time)}: it is {past}of another stream than this one, created at "
+        f"{iso_time(info.created)}"
     )
 
 
@@ -179,8 +180,8 @@ def describe_deleted(stream: str, positions: Mapping[str, str]) -> str:
 def describe_recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
     """Describe the loss of a stream that was deleted and recreated; `positions` are those its shards were read to."""
     return (
-        f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
-        f"one there now at {_time(now)}; what was unread of the first is lost{_format_positions(positions)}"
+        f"stream {stream!r} was deleted and created again: the one that was read was created at {iso_time(before)}, "
+        f"the one there now at {iso_time(now)}; what was unread of the first is lost{_format_positions(positions)}"
     )
 
 
@@ -193,11 +194,7 @@ def _format_positions(positions: Mapping[str, str]) -> str:
 
 
 def _ago(info: StreamInfo, then: int) -> str:
-    return f"{(info.server_time - then) / 3_600_000:.1f} h ago ({_time(then)})"
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+    return f"{(info.server_time - then) / 3_600_000:.1f} h ago ({iso_time(then)})"
 
 
 def recreated_error(what: str, layout: Layout) -> StreamRecreatedError:

@@ -20,7 +20,7 @@ FLOORS = {
     "common": [
         "arrow_columns arrow_schemas arrow_streams errors own_copies per_process prompt_sockets release visible_text "
         "worker_garbage",
-        "instants private_names redaction",
+        "instants private_names redaction times",
         "database folder lazy_names",
     ],
     "tracker": [

@@ -285,6 +285,48 @@ def test_message_ids_are_made_and_read_in_one_place() -> None:
     assert found == []
 
 
+def test_one_sentence_names_a_run() -> None:
+    """`run_name` does, with its epoch, its host and its process."""
+    form = re.compile("pid [{%]")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for folder in ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".html")
+        for line in path.read_text().splitlines()
+        if form.search(line)
+    ]
+    assert len(found) == 1, found
+
+
+def test_times_are_read_and_written_for_people_in_one_place() -> None:
+    """Stored letters, logs and requests to AWS have forms of their own; nobody else makes a text of a time."""
+    others = {
+        "bolt/sinks/delta.py",
+        "spout/failed_records/letter_writer.py",
+        "spout/failed_records/kept_letters.py",
+        "spout/log_lines.py",
+        "spout/kinesis/remedies.py",
+        "spout/kinesis/wire/signing.py",
+    }
+    found = {
+        use.partition(":")[0]
+        for folder in (
+            "bolt",
+            "checkpoint",
+            "console",
+            "kinesis_trident/common",
+            "spout",
+            "tracker",
+            "trident",
+        )
+        for name in ("fromisoformat", "isoformat", "strftime", "strptime")
+        for use in names_in(folder, name)
+    }
+    ours = {one for one in found - others if not one.startswith("spout/testing/")}
+    assert ours == {"kinesis_trident/common/times.py"}
+
+
 def test_no_handler_around_a_users_function_lists_what_it_catches() -> None:
     """All but `KeyboardInterrupt` fails the record: a list would lack the errors of some library."""
     caught = [

@@ -26,6 +26,12 @@ _LEAST_PASSED = 0.01
 Refusal = Annotated[str, msgspec.Meta(max_length=32)]
 
 
+def run_name(host: str, pid: int, epoch: int | None = None) -> str:
+    """Return the name of a run for people: where its process is, with its epoch if it has one."""
+    process = f"{host}, pid {pid}"
+    return process if epoch is None else f"epoch {epoch} on {process}"
+
+
 class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last that a run saw of one shard. Times are epoch milliseconds by the run's clock.
 

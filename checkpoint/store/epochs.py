@@ -19,6 +19,7 @@ from kinesis_trident.checkpoint.errors import (
 )
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import EpochNode, FencedNode, OwnerNode, PastNode
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.access import close_home
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, Stored, StorePart
 from kinesis_trident.checkpoint.zookeeper.node_watch import NodeWatch
@@ -303,7 +304,7 @@ class Epochs(StorePart):
             recent = sorted(path for path, ctime in taken.items() if _is_recent(ctime, now))
             if len(recent) >= TAKEOVERS:
                 newest = self.newest_run()
-                by = f"epoch {newest[0]}, host {newest[1].host}, pid {newest[1].pid}" if newest else "unknown"
+                by = run_name(newest[1].host, newest[1].pid, newest[0]) if newest else "unknown"
                 msg = (
                     f"application {self._layout.application!r} on {self._layout.what} was taken "
                     f"over {len(recent)} times in the last 5 minutes while it ran ({self._layout.fenced}); "

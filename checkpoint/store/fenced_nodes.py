@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -32,6 +31,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     ShardsNode,
 )
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.model.split_nodes import (
     PART_SIZE,
     WHOLE,
@@ -55,6 +55,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     pack_writes,
 )
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.times import iso_time
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -137,11 +138,7 @@ class FencedNodes:
                 "then"
             )
         by = decode(path, found.data, EpochNode)
-        try:
-            since = datetime.fromtimestamp(by.since / 1000, UTC).isoformat(timespec="seconds")
-        except (ValueError, OverflowError, OSError):
-            since = f"{by.since} ms"
-        at = f"epoch {found.stat.version}, host {by.host}, pid {by.pid}, since {since}"
+        at = f"{run_name(by.host, by.pid, found.stat.version)}, since {iso_time(by.since)}"
         if by.tool:
             return FencedError(
                 f"kinesis-trident has changed the state of application {self.layout.application!r} on "

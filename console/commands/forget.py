@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +14,14 @@ from kinesis_trident.checkpoint.store.application_names import forget_names
 from kinesis_trident.checkpoint.store.failed_starts import forget_failed_starts
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.changes import take_over
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.checkpoints import write_copies
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.target import AsJson, ConsoleError, Target, Yes
+from kinesis_trident.console.text import now_ms
 
 commands = typer.Typer()
 
@@ -43,9 +45,8 @@ def forget(
     with open_scope(target) as scope:
         for store in scope.stores:
             scope.check_whole(store, "forget")
-        file = backup or Path(
-            f"{escape(target.application)}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl"
-        )
+        at = re.sub("[-:]", "", iso_time(now_ms()))
+        file = backup or Path(f"{escape(target.application)}-{at}.jsonl")
         if file.exists():
             msg = f"{file} exists. Give a new file with --backup"
             raise ConsoleError(msg)

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.source_store import find_applications, find_layouts
 from kinesis_trident.checkpoint.zookeeper.client import connected
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.finding import Level, Limits, worst
@@ -24,7 +26,7 @@ from kinesis_trident.console.scope import open_scope, scope_of
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch, stores_of
-from kinesis_trident.console.text import iso_time, now_ms
+from kinesis_trident.console.text import now_ms
 from kinesis_trident.console.views import View
 from kinesis_trident.spout.options.parsers import duration as seconds
 
@@ -123,7 +125,7 @@ def check(
         raise typer.Exit(Level.UNKNOWN.exit_code) from None
     for one in found:
         print(json_line(one) if as_json else make_visible(summary_of(one)))
-    raise typer.Exit(worst(Level(one["level"]) for one in found).exit_code)
+    raise typer.Exit(worst(Level.of(one["level"]) for one in found).exit_code)
 
 
 @add_command(commands, "owner", short_help="Show who runs an application, and who did.")
@@ -163,7 +165,7 @@ def _owner_view(snapshot: Snapshot) -> View:
         {
             "epoch": note.epoch,
             "stopped_at": at,
-            "for": f"epoch {note.by_epoch} on {note.by_host}, pid {note.by_pid}",
+            "for": run_name(note.by_host, note.by_pid, note.by_epoch),
         }
         for at, note in reversed(snapshot.takeovers)
     ]
@@ -179,7 +181,7 @@ def _owner_view(snapshot: Snapshot) -> View:
         note = "no query has started here yet"
     else:
         state = "connected" if snapshot.owner is not None else "not connected any more"
-        note = f"epoch {snapshot.epoch} on {run.host}, pid {run.pid}, since {iso_time(run.since)}: {state}"
+        note = f"{run_name(run.host, run.pid, snapshot.epoch)}, since {iso_time(run.since)}: {state}"
     title = f"runs of {snapshot.layout.application} that stopped for a newer one"
     return View(title, note, ("epoch", "stopped_at", "for"), tuple(rows), snapshot.problems, facts)
 
@@ -191,7 +193,7 @@ def _look(
     now = now_ms()
     found = [status_of(one, now, limits) for one in snapshots]
     # Monitoring plugins show the first line.
-    return sorted(found, key=lambda one: Level(one["level"]).rank)
+    return sorted(found, key=lambda one: Level.of(one["level"]).rank)
 
 
 def _screen(status: Document) -> RenderableType:
@@ -205,9 +207,11 @@ def _screen(status: Document) -> RenderableType:
     if not wrong:
         grid.add_row("wrong", Text("nothing", style=Level.OK.style))
     for one in status["findings"]:
-        level = Level(one["level"])
+        level = Level.of(one["level"])
         grid.add_row("")
-        grid.add_row(Text(level, style=level.style), Text(make_visible(one["sentence"]), style=level.style))
+        grid.add_row(
+            Text(level.word, style=level.style), Text(make_visible(one["sentence"]), style=level.style)
+        )
         grid.add_row("see" if level is Level.NOTE else "do", Text(make_visible(one["remedy"])))
     grid.add_row("")
     return grid

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kinesis_trident.common.times import timestamp
 from kinesis_trident.console.moving.foreign import System
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.spout.options.times import timestamp
 
 STORM = (System.KINESIS_STORM_SPOUT, System.STORM_KINESIS)
 

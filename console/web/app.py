@@ -22,8 +22,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.dead_letter_replay import (
     message_id_of,
@@ -33,7 +35,7 @@ from kinesis_trident.console.dead_letter_replay import (
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import count_noun, duration, iso_time, short
+from kinesis_trident.console.text import count_noun, duration, short
 from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
@@ -74,7 +76,7 @@ def _templates() -> Environment:
         "address": lambda name: f"/app?name={quote(name, safe='')}",
         "quoted": lambda name: quote(name, safe=""),
     }
-    environment.globals["count_noun"] = count_noun
+    environment.globals |= {"count_noun": count_noun, "run_name": run_name}
     return environment
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from kinesis_trident.common.times import timestamp
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.effects import Unused
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.options.table import Option
-from kinesis_trident.spout.options.times import timestamp
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
 log = logging.getLogger(__name__)

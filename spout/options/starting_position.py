@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.times import timestamp
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import OptionsError
-from kinesis_trident.spout.options.times import timestamp
 from kinesis_trident.spout.positions import (
     TRIM_HORIZON,
     After,

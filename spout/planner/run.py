@@ -20,7 +20,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, PlanConflictError
 from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
-from kinesis_trident.checkpoint.model.run_status import How
+from kinesis_trident.checkpoint.model.run_status import How, run_name
 from kinesis_trident.checkpoint.store.application_names import layout_of
 from kinesis_trident.checkpoint.store.failed_starts import forget_failed_starts, note_failed_start
 from kinesis_trident.checkpoint.store.source_home import (
@@ -148,10 +148,8 @@ class SourceRun:
             ended = has_ended(before)
             log.log(
                 logging.INFO if ended else logging.WARNING,
-                "it takes over from epoch %d on %s, pid %d, which %s",
-                before.epoch,
-                before.host,
-                before.pid,
+                "it takes over from %s, which %s",
+                run_name(before.host, before.pid, before.epoch),
                 "has ended" if ended else "is still connected",
             )
 

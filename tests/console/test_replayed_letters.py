@@ -27,10 +27,11 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.redelivery import find_requests
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
-from kinesis_trident.console.text import iso_time, now_ms
+from kinesis_trident.console.text import now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.console.web.watcher import Watcher

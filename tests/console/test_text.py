@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
+from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.target import time_of_option
-from kinesis_trident.console.text import duration, epoch_ms, iso_time, short
+from kinesis_trident.console.text import duration, epoch_ms, short
 
 
 @pytest.mark.parametrize(

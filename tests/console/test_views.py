@@ -71,13 +71,13 @@ def test_a_blocked_shard_gets_a_column_that_says_why() -> None:
 def test_the_batch_under_way_is_said(pins: dict[str, object], finished: bool, says: str) -> None:
     snapshot = replace(SNAPSHOT, pins=pins, finished=finished)
     assert checkpoints(snapshot, NOW).note == (
-        f"settled: txid 7; {says}; run: epoch 3, worker-7 pid 4711, since 2023-11-14T22:13:20Z"
+        f"settled: txid 7; {says}; run: epoch 3 on worker-7, pid 4711, since 2023-11-14T22:13:20Z"
     )
 
 
 def test_without_a_connected_run_the_last_one_is_named() -> None:
     note = checkpoints(replace(SNAPSHOT, owner=None, batch=None), NOW).note
-    assert note == "settled: txid 7; no run is connected, the last was epoch 3, worker-7 pid 4711"
+    assert note == "settled: txid 7; no run is connected, the last was epoch 3 on worker-7, pid 4711"
 
 
 def test_inflight_lists_runs_and_turns() -> None:

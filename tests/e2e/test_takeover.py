@@ -59,7 +59,7 @@ def test_the_newer_of_two_queries_wins(stage: Stage) -> None:
     epoch, run = newest
     assert "FencedError" in said
     assert f"a newer run of application '{stage.app}' on stream '{stage.stream}' has taken over" in said
-    assert f"epoch {epoch}, host {run.host}, pid {run.pid}" in said
+    assert f"epoch {epoch} on {run.host}, pid {run.pid}" in said
     stage.queries.remove(first)
     # To stop the one that has lost does nothing to the one that has won.
     with pytest.raises(StreamingQueryException, match="FencedError"):

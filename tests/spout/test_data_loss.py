@@ -27,7 +27,7 @@ from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
 HOUR = 3600
 FIRST = "shardId-000000000000"
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 DROPPED = r"stream is \d+\.\d min old and keeps 24 h, so this is not its retention: the server has dropped the shard"
 SEQUENCE = r"AFTER_SEQUENCE_NUMBER \d{56}"
 

@@ -156,7 +156,7 @@ def test_a_paused_older_run_can_write_nothing(
     assert tree(client, store.layout.base) == before
     assert (caught.value.epoch, caught.value.by_epoch) == (epoch, newer)
     for word in (
-        "epoch 2, host beta, pid 22",
+        "epoch 2 on beta, pid 22",
         "since 2023-11-14T22:13:20",
         "this run has epoch 1",
         "applicationName",
@@ -240,7 +240,7 @@ def test_runs_that_keep_taking_over_are_refused(store: SourceStore, client: Kazo
     epoch = replaced(store, TAKEOVERS)
     with pytest.raises(TakeoverRefusedError, match="3 times in the last 5 minutes") as caught:
         store.epochs.raise_epoch("gamma", 33, NOW)
-    for word in ("applicationName", "fence each other", "epoch 4, host beta, pid 22", store.layout.fenced):
+    for word in ("applicationName", "fence each other", "epoch 4 on beta, pid 22", store.layout.fenced):
         assert word in str(caught.value)
     store.epochs.check_epoch(epoch)
     assert all(name.isdigit() for name in client.get_children(store.layout.fenced))

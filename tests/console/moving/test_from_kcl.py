@@ -358,7 +358,7 @@ def test_a_run_that_is_connected_is_left_alone_unless_it_is_to_stop(
     epoch = store.epochs.raise_epoch("worker-7", 4711, 1)
     code, _, err = from_kcl(source)
     assert code == 1
-    assert "is running (worker-7 pid 4711" in err
+    assert "is running (worker-7, pid 4711" in err
     store.epochs.check_epoch(epoch)
     code, out, _ = from_kcl(source, "--force")
     assert (code, out) == (0, f"{FIRST} begins after 5:0\n")

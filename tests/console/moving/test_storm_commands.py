@@ -83,7 +83,7 @@ def test_an_application_that_has_read_is_left_alone(
 
     code, _, err = command("import", app, *storm("storm-kinesis", app), *source.options)
     assert code == 1
-    assert "is running (worker-7 pid 4711" in err
+    assert "is running (worker-7, pid 4711" in err
 
     node = CheckpointNode(checkpoint="99", txid=1, position="AFTER_SEQUENCE_NUMBER 99")
     store.shards.settle({SHARD: (node, None)}, {}, None, SettledNode(txid=1, plan="p"), epoch)

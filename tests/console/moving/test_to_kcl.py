@@ -207,7 +207,7 @@ def test_where_nothing_is_done(
     )
     code, _, err = to_kcl(source)
     assert code == 1
-    assert "is running (worker-7 pid 4711" in err
+    assert "is running (worker-7, pid 4711" in err
     code, _, _ = to_kcl(source, "--force")
     assert code == 0
     assert leases(dynamodb, table)[FIRST]["checkpoint"] == {"S": "9"}

@@ -1,4 +1,4 @@
-"""Parses the times that options accept. Pure."""
+"""Reads the times that people type, and writes times for people. Pure."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ def timestamp(given: str) -> int:
     return _check_range(
         int(number if number >= _MILLISECONDS_FROM else number * 1000) if number <= _END else -1
     )
+
+
+def iso_time(milliseconds: int) -> str:
+    """Write epoch milliseconds as UTC, to the second; a value out of the range of dates stays a number."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
 
 
 def _parse_date(given: str) -> int:
