@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls
+from kinesis_trident.checkpoint.zookeeper.client import Sasl
+from kinesis_trident.checkpoint.zookeeper.tls import Tls
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands import (

@@ -19,9 +19,10 @@ from kinesis_trident.checkpoint.store.source_store import (
     find_layouts,
     streams_of,
 )
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, config_of, connected
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, ZooKeeperConfig, config_of, connected
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.checkpoint.zookeeper.tls import Tls
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.times import timestamp
 from kinesis_trident.common.visible_text import make_visible

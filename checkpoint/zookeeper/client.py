@@ -5,14 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -28,117 +25,12 @@ from kinesis_trident.checkpoint.errors import (
     ZooKeeperConfigError,
     ZooKeeperUnavailableError,
 )
+from kinesis_trident.checkpoint.zookeeper.tls import Tls, TlsHandler, explain_tls
 from kinesis_trident.common.per_process import PerProcess
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The proof of the server's identity, and the certificate that this client shows.
-
-    Attributes:
-        ca: PEM file of the only authorities to trust; the machine's own if None.
-        cert: PEM file of the certificate to show.
-        key: PEM file of its key; None if `cert` holds it.
-        verify: False accepts any certificate, of any server.
-        check_hostname: the certificate must name the host as `hosts` does.
-    """
-
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    verify: bool = True
-    check_hostname: bool = True
-
-
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler, with its own way to connect.
-
-    Args:
-        tls: read again for each connection, so that a certificate may be renewed while a query runs.
-
-    Raises:
-        ZooKeeperConfigError: a file is missing, or has the wrong content.
-    """
-
-    def __init__(self, tls: Tls) -> None:
-        super().__init__()
-        self._tls = tls
-        self._refusals: dict[str, str] = {}
-        _context(tls)
-
-    @property
-    def refusal(self) -> str:
-        """Why connections failed since the last that succeeded, a reason for each address; empty if none failed."""
-        return "; ".join(dict.fromkeys(self._refusals.values()))
-
-    def create_connection(
-        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
-    ) -> ssl.SSLSocket:
-        """Connect to `address`; `hostname` is the name that the certificate must contain.
-
-        Raises:
-            OSError: the server does not answer, or its certificate is not accepted.
-        """
-        host, port = address[0], address[1]
-        where = f"{host}:{port}" if hostname in (None, host) else f"{hostname}:{port} at {host}"
-        try:
-            context = _context(self._tls)
-            plain = socket.create_connection(address, timeout)
-            try:
-                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # The deadline also applies to the handshake.
-                connection = context.wrap_socket(plain, server_hostname=hostname or host)
-            except BaseException:
-                plain.close()
-                raise
-        except ZooKeeperConfigError as error:
-            self._refusals[where] = str(error)
-            # kazoo retries after an OSError; any other error ends its thread.
-            raise OSError(str(error)) from error
-        except OSError as error:
-            self._refusals[where] = f"{where}: {error}"
-            raise
-        self._refusals.clear()
-        return connection
-
-
-def _context(tls: Tls) -> ssl.SSLContext:
-    for option, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
-        if path is not None and not Path(path).is_file():
-            msg = (
-                f"zookeeper.tls.{option}: there is no file {path} on this machine. Put it there; executors need "
-                "it too"
-            )
-            raise ZooKeeperConfigError(msg)
-    try:
-        # The machine's authorities are loaded only where no file is given.
-        context = ssl.create_default_context(cafile=tls.ca)
-    except OSError as error:
-        msg = (
-            f"zookeeper.tls.ca: {tls.ca} holds no certificates in PEM form ({error}). Give a PEM file of the "
-            "authorities to trust"
-        )
-        raise ZooKeeperConfigError(msg) from error
-    context.check_hostname = tls.verify and tls.check_hostname
-    if not tls.verify:
-        context.verify_mode = ssl.CERT_NONE
-    if tls.cert is not None:
-        try:
-            # OpenSSL would ask for a key's passphrase on the terminal.
-            context.load_cert_chain(tls.cert, tls.key, password="")
-        except (OSError, ValueError) as error:
-            msg = (
-                f"zookeeper.tls.cert: {tls.cert} and the key in {tls.key or tls.cert} cannot be used ({error}). "
-                "Give a certificate and its key, without a passphrase, in PEM form"
-            )
-            raise ZooKeeperConfigError(msg) from error
-    return context
-
 
 __all__ = [
     "NOWHERE",
     "Sasl",
-    "Tls",
     "ZooKeeperConfig",
     "config_of",
     "connect",
@@ -240,22 +132,12 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
             raise ZooKeeperAccessError(msg) from None
         tls = " with TLS (zookeeper.tls.*)" if config.tls else ""
         tls += f" with the SASL login of {config.sasl.username!r}" if config.sasl else ""
-        refusal = client.handler.refusal if isinstance(client.handler, TlsHandler) else ""
+        refusal, hint = explain_tls(client)
         msg = (
-            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} "
-            f"s{f' ({refusal})' if refusal else ''}: check the option zookeeper.hosts, that a server listens "
-            "there, that a majority of the servers runs and that no firewall is in between"
+            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} s{refusal}: check "
+            "the option zookeeper.hosts, that a server listens there, that a majority of the servers runs and that no "
+            f"firewall is in between{hint}"
         )
-        if "CERTIFICATE_VERIFY_FAILED" in refusal:
-            msg += (
-                ". The server's certificate must come from an authority in zookeeper.tls.ca and name the host as "
-                "zookeeper.hosts does; zookeeper.tls.checkHostname=false accepts another name"
-            )
-        if any(lacking in refusal for lacking in ("Key Identifier", "key usage", "Basic Constraints")):
-            msg += (
-                ". From Python 3.13 on, certificates are checked as RFC 5280 asks: let the authority issue them "
-                "anew with basicConstraints (critical), keyUsage, subjectKeyIdentifier and authorityKeyIdentifier"
-            )
         raise ZooKeeperUnavailableError(msg) from None
     return client
 

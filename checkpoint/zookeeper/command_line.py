@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.tls import Tls
 
 DEFAULT_ROOT = "/kinesis-trident"
 """The option `zookeeper.root`, if it is not given."""

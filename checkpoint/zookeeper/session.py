@@ -55,6 +55,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     levels_of,
     size_of,
 )
+from kinesis_trident.checkpoint.zookeeper.tls import explain_tls
 from kinesis_trident.common.private_names import MissingNameError
 
 T = TypeVar("T")
@@ -366,11 +367,12 @@ class Session:
             return ZooKeeperUnavailableError(
                 f"the connection to ZooKeeper at {hosts} was closed before {where} was answered"
             )
+        refusal, hint = explain_tls(self.client)
         return ZooKeeperUnavailableError(
-            f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}. Check that the servers "
-            "run and have a quorum (a write in flight may have happened); the option zookeeper.sessionTimeout "
-            "sets the waiting time. Servers whose data was wiped or restored from an older copy refuse clients "
-            "that have seen newer data: in that case restart the query"
+            f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}{refusal}{hint}. "
+            "Check that the servers run and have a quorum (a write in flight may have happened); the option "
+            "zookeeper.sessionTimeout sets the waiting time. Servers whose data was wiped or restored from an older "
+            "copy refuse clients that have seen newer data: in that case restart the query"
         )
 
     def _count(self, requests: int, written: int = 0) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, ZooKeeperConfig
 from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT
+from kinesis_trident.checkpoint.zookeeper.tls import Tls
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.table import option
 

@@ -30,13 +30,13 @@ class SecureZooKeeper(EmbeddedZooKeeper):
     def __init__(self, folder: Path, *, tls: bool, key_ids: bool = True) -> None:
         super().__init__(folder)
         self._tls = tls
-        self._key_ids = key_ids
+        if tls:
+            certificates(folder, key_ids=key_ids)
 
     def _command(self) -> list[str]:
         command = super()._command()
         config, jaas = self._folder / "zoo.cfg", self._folder / "jaas.conf"
         if self._tls:
-            certificates(self._folder, key_ids=self._key_ids)
             lines = [
                 "secureClientPort=" + str(self.secure_port),
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -61,10 +61,11 @@ class SecureZooKeeper(EmbeddedZooKeeper):
         return self._port + 1
 
 
-def certificates(folder: Path, *, key_ids: bool = True) -> None:
+def certificates(folder: Path, *, key_ids: bool = True, days: float = 30) -> None:
     """A certificate authority, and server and client certificates it has signed for 127.0.0.1, as PEM files.
 
-    With `key_ids` they name the keys of their authority and what these are for, as RFC 5280 asks.
+    With `key_ids` they name the keys of their authority and what these are for, as RFC 5280 asks. `days`: from
+    yesterday on; less than one has ended.
     """
 
     def certificate(
@@ -75,7 +76,7 @@ def certificates(folder: Path, *, key_ids: bool = True) -> None:
         made = (
             x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
             .not_valid_before(start)
-            .not_valid_after(start + datetime.timedelta(days=30))
+            .not_valid_after(start + datetime.timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=name == issuer, path_length=None), critical=True)
             .add_extension(
                 x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),

@@ -27,14 +27,13 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import (
     Sasl,
-    Tls,
-    TlsHandler,
     ZooKeeperConfig,
     connect,
     disconnect,
     session_timeout,
     shared_client,
 )
+from kinesis_trident.checkpoint.zookeeper.tls import Tls, TlsHandler
 
 NOW = 1_700_000_000_000
 

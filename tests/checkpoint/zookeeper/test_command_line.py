@@ -8,8 +8,9 @@ import pytest
 import typer
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, ZooKeeperConfig
 from kinesis_trident.checkpoint.zookeeper.command_line import DEFAULT_ROOT, command_line
+from kinesis_trident.checkpoint.zookeeper.tls import Tls
 from kinesis_trident.console.cli import app
 
 VARIABLES = (

@@ -11,7 +11,8 @@ import pytest
 from doc_tables import OPTIONS_TABLE, OTHER_OPTIONS_TABLE
 from hypothesis import given, strategies as st
 
-from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.tls import Tls
 from kinesis_trident.spout.errors import OptionsError, SpoutError
 from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
