@@ -96,8 +96,10 @@ def test_few_places_hold_a_number_of_tasks() -> None:
         if isinstance(node, ast.ClassDef)
         for one in node.body
         if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) in names
+        # A list has the tasks to which tuples go, not how many there are.
+        if ast.unparse(one.annotation) != "list[int]"
     ]
-    assert len(holders) <= 13, holders
+    assert len(holders) <= 10, holders
 
 
 def test_one_memory_says_that_a_batch_comes_again() -> None:

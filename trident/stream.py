@@ -44,7 +44,8 @@ from kinesis_trident.trident.build.tuple_operations import TupleOperations
 from kinesis_trident.trident.build.user_code import check_function, check_operation
 from kinesis_trident.trident.build.windows import KeyedTuples, WindowOperations
 from kinesis_trident.trident.operations import MapGet, SnapshotGet
-from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
+from kinesis_trident.trident.run.attempt import Attempt
+from kinesis_trident.trident.run.batch_facts import BatchFacts
 from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 

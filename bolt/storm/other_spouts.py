@@ -165,7 +165,6 @@ class FrameBatch:
 
     spool: RetrySpool | None = None
     verdict: OutcomeFilter | None = None
-    tasks: int | None = None
     epoch: int = 0
     deadly: Mapping[int, Failed] = MappingProxyType({})
     watch: Watch | None = None

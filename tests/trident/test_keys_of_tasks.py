@@ -170,7 +170,7 @@ def test_each_tuple_counts_once_in_its_task(grouping: str, tasks: int) -> None:
 @pytest.mark.parametrize(
     ("grouping", "tasks"), [("fields", 4), ("shuffle", 1), ("shuffle", 3), ("custom", 3)]
 )
-def test_what_the_release_before_has_counted_goes_on_in_the_first_task(grouping: str, tasks: int) -> None:
+def test_what_another_program_has_put_goes_on_in_the_first_task(grouping: str, tasks: int) -> None:
     """It has stored no number of tasks, and one key for all of them."""
     state = MemoryMapState.opaque()
     old = state.make_state({}, 0, 1)

@@ -36,7 +36,7 @@ class TaskKeys(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
 
 
 def key_of(task: int, key: Key) -> Key:
-    """Return the key of a state for a key of a task. The first one's are the same: they may be older than this rule.
+    """Return the key of a state for a key of a task. The first one's are the same, as other programs name them.
 
     Raises:
         SerializationError: the task's key begins as those of other tasks do.

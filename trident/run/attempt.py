@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.time_zones import in_session, zone_of
-from kinesis_trident.bolt.tracking.batch_run import BatchRun
 from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.tracking import run_frame
@@ -42,6 +41,7 @@ from kinesis_trident.trident.build.nodes import (
     WindowNode,
 )
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
+from kinesis_trident.trident.run.batch_facts import BatchFacts
 from kinesis_trident.trident.run.frames import (
     add_tasks,
     aggregate_in_spark,
@@ -56,36 +56,14 @@ from kinesis_trident.trident.run.frames import (
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.shared_partials import SharedPartials
-from kinesis_trident.trident.run.state_metrics import UpdateMetrics
 from kinesis_trident.trident.run.state_updates import NOTHING, StateUpdate, work_of
 from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import Pipeline, TridentStep, judge
-from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.windowing.updater import WindowUpdater
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFacts:
-    """The facts of a batch that an attempt needs: `run` is None outside of transactions.
-
-    `one_task`: its few records are read in one task, so that nothing need be moved.
-    """
-
-    run: BatchRun | None
-    conf: Mapping[str, Any]
-    partitions: int
-    owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
-    one_task: bool = False
-    metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
-
-    @property
-    def txid(self) -> int | None:
-        """The batch's number."""
-        return None if self.run is None else self.run.txid
 
 
 @dataclass(slots=True)

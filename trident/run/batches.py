@@ -30,7 +30,8 @@ from kinesis_trident.trident.build.nodes import (
     UpdateNode,
 )
 from kinesis_trident.trident.run.arrow_aggregation import partials_of
-from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
+from kinesis_trident.trident.run.attempt import Attempt
+from kinesis_trident.trident.run.batch_facts import BatchFacts
 from kinesis_trident.trident.run.frames import has_lost_held_rows
 from kinesis_trident.trident.run.state_metrics import UpdateMetrics
 from kinesis_trident.trident.run.tracked import Sections
@@ -95,7 +96,7 @@ class TopologyAttempts:
         rows = add_scheme(rows, self.spout.scheme)
         tracking = Tracking(rows, batch, carrier, isolating=True)
         facts = self._facts(batch)
-        sections = Sections(self.graph, tracking, facts.conf, facts.partitions)
+        sections = Sections(self.graph, tracking, facts)
         attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
         try:
             attempt.judge(self.nodes)
@@ -115,7 +116,7 @@ class TopologyAttempts:
             excluded = OutcomeFilter({shard: tuple(pieces) for shard, pieces in failed.items()})
             tracking = Tracking(rows, batch, process.carrier, excluded)
             facts = self._facts(batch)
-            sections = Sections(self.graph, tracking, facts.conf, facts.partitions)
+            sections = Sections(self.graph, tracking, facts)
             attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
             try:
                 try:

@@ -37,6 +37,7 @@ from kinesis_trident.trident.build.nodes import (
 )
 from kinesis_trident.trident.order import ORDER, READ
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
+from kinesis_trident.trident.run.batch_facts import BatchFacts
 from kinesis_trident.trident.run.frames import add_tasks, hold_rows, move_to_tasks, repartition
 from kinesis_trident.trident.run.shared_partials import SharedPartials
 from kinesis_trident.trident.steps.emitting_steps import ArrowEachStep, FunctionStep, QueryStep
@@ -70,8 +71,7 @@ class Sections:
 
     graph: Graph
     tracking: Tracking
-    conf: Mapping[str, Any]
-    partitions: int
+    facts: BatchFacts
     _operators: int = field(default=0, init=False)
     _source: Tracked | None = field(default=None, init=False)
     _held: dict[TopologyNode, Tracked] = field(default_factory=dict, init=False)
@@ -175,7 +175,7 @@ class Sections:
             if anchored and node.move.copies:
                 return self._copies(node, needed)
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
-            return below.on(repartition(below.frame, node.move, self.partitions))
+            return below.on(repartition(below.frame, node.move, self.facts.partitions))
         if isinstance(node, MergeNode):
             return self._merge(node, wanted, anchored=anchored)
         assert isinstance(node, SpoutNode)
@@ -200,7 +200,7 @@ class Sections:
         parts = [(parent, self._section(parent, needed, anchored=anchored)) for parent in node.parents]
         if node.move is None:
             return reduce(Tracked.union, (part for _, part in parts))
-        tasks = node.move.tasks or self.partitions
+        tasks = node.move.tasks or self.facts.partitions
         placed = (part.on(add_tasks(part.frame, parent.placed, tasks)) for parent, part in parts)
         merged = reduce(Tracked.union, placed)
         return merged.on(move_to_tasks(merged.frame, tasks))
@@ -208,7 +208,7 @@ class Sections:
     def _copies(self, node: RepartitionNode, wanted: set[str]) -> Tracked:
         """Return the copies of tuples that are judged further, each a tuple of its own in the trees of its record."""
         given = self._section(node.parents[0], wanted, anchored=True, raw=True)
-        tasks = node.move.tasks or self.partitions
+        tasks = node.move.tasks or self.facts.partitions
         fields = [field for field in self.graph.columns(node) if field.name in wanted]
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
         self._operators += 1
@@ -250,7 +250,7 @@ class Sections:
             final=tracking.final,
             spool=tracking.spool if of_source else None,
         )
-        prepared = Prepared(operator, pipeline, self.conf, partials)
+        prepared = Prepared(operator, pipeline, self.facts.conf, partials)
         given = schema if partials is None else partials.fields
         return tracking.operator(name, tuples, prepared, given, anchored=anchored)
 
