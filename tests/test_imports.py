@@ -42,7 +42,12 @@ def loaded(code: str, libraries: list[str]) -> list[str]:
 
 
 def test_the_face_alone_loads_no_library() -> None:
-    assert loaded("import kinesis_trident", ANY_LIBRARY) == []
+    code = (
+        "import sys; before = {*sys.modules}; import kinesis_trident; "
+        "print(*{name.partition('.')[0] for name in sys.modules.keys() - before} - sys.stdlib_module_names)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kinesis_trident"]
 
 
 def test_discovery_loads_spark_alone() -> None:
@@ -189,3 +194,13 @@ else:
     raise AssertionError("an endpoint without the package that knows it")
 """
     assert loaded(code, []) == []
+
+
+@pytest.mark.parametrize("name", ["merge_into", "begin_fenced"])
+def test_a_name_that_needs_the_package_of_an_extra_says_which(name: str) -> None:
+    code = f"import sys; sys.modules['sqlalchemy'] = None; import kinesis_trident; kinesis_trident.{name}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        f"kinesis_trident.common.errors.MissingPackageError: kinesis_trident.{name} needs the package sqlalchemy. "
+        "Run pip install 'kinesis-trident[sql]', on the executors too"
+    )

@@ -81,6 +81,7 @@ def test_the_environments_have_each_python_and_each_spark() -> None:
         Cell("3.12", "4.2"),
         Cell("3.12", "4.3"),
         Cell("3.11", "4.3", artifact="sdist"),
+        Cell("3.12", "4.3", is_thin=True),
     ]
     with pytest.raises(ValueError, match="several minor versions"):
         cells(project, "pyspark==5.0.0\n")

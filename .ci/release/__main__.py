@@ -65,7 +65,7 @@ def check_cell(cell: Cell, python: Path, archive: Path, version: str) -> None:
         folder = Path(name)
         installed = install(cell, python, archive, TOOLS / "uv", ROOT / "pyproject.toml", folder)
         say(f"{cell}: installed ({time.monotonic() - began:.0f} s)")
-        for line in check(installed, version, TOOLS / "mypy", folder):
+        for line in check(cell, installed, version, TOOLS / "mypy", folder):
             say(f"  {line}")
 
 

@@ -25,10 +25,13 @@ class Cell:
     spark: str
     dependencies: Literal["lowest", "newest"] = "newest"
     artifact: Literal["wheel", "sdist"] = "wheel"
+    is_thin: bool = False
+    """Whether it has Spark's thin client, which starts no Spark, in place of PySpark."""
 
     def __str__(self) -> str:
+        spark = "Spark's thin client" if self.is_thin else "PySpark"
         return (
-            f"{self.artifact} on Python {self.python}, PySpark {self.spark}, {self.dependencies} dependencies"
+            f"{self.artifact} on Python {self.python}, {spark} {self.spark}, {self.dependencies} dependencies"
         )
 
 
@@ -36,7 +39,8 @@ def cells(project: Mapping[str, Any], constraints: str) -> list[Cell]:
     """Return the environments, oldest Python first.
 
     The wheel is checked with each Python of the classifiers and each PySpark from the oldest that is allowed to the
-    one of constraints.txt. The oldest of both also gets the lowest dependencies, the oldest Python also the sdist.
+    one of constraints.txt. The oldest of both also gets the lowest dependencies, the oldest Python also the sdist, the
+    newest of both also the thin client.
 
     Args:
         project: the table `project` of pyproject.toml.
@@ -48,6 +52,7 @@ def cells(project: Mapping[str, Any], constraints: str) -> list[Cell]:
         Cell(pythons[0], sparks[0], "lowest"),
         *(Cell(python, spark) for python in pythons for spark in sparks if _runs(spark, python)),
         Cell(pythons[0], sparks[-1], artifact="sdist"),
+        Cell(pythons[-1], sparks[-1], is_thin=True),
     ]
 
 

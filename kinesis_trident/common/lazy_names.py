@@ -1,15 +1,18 @@
-"""Public names that are imported when they are first asked for; it says how to get PySpark where one needs it."""
+"""Public names that are imported when they are first asked for; it says how to get the package that one needs."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from kinesis_trident.common.errors import MissingPackageError
+_EXTRA = re.compile(r"""(?P<package>[\w-]+).*\bextra == ['"](?P<extra>[\w-]+)""")
+"""A requirement of an extra, as in the metadata of a package."""
 
 
 def lazy_names(
@@ -26,7 +29,7 @@ def lazy_names(
 
     Returns:
         The three. `__getattr__` imports a name and keeps it in the module. It raises AttributeError for any other
-        name, and MissingPackageError where the name needs PySpark and there is none.
+        name, and MissingPackageError where the name needs PySpark or the package of an extra, and there is none.
     """
     homes = _imports_for_type_checkers(module)
 
@@ -36,7 +39,7 @@ def lazy_names(
         if name not in homes:
             msg = f"module {module!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        with _spark_needed(f"{module}.{name}"):
+        with _package_needed(f"{module}.{name}"):
             value = getattr(import_module(homes[name]), name)
         setattr(sys.modules[module], name, value)
         return value
@@ -60,19 +63,30 @@ def _imports_for_type_checkers(module: str) -> dict[str, str]:
 
 
 @contextmanager
-def _spark_needed(what: str) -> Iterator[None]:
-    """Import what needs PySpark in this context.
+def _package_needed(what: str) -> Iterator[None]:
+    """Import what needs PySpark or the package of an extra in this context.
 
     Raises:
-        MissingPackageError: there is none, and the message names the platform's own and the extra `spark`; or it is so
-            old (3.5) that it has no Python data sources.
+        MissingPackageError: it is not there, and the message names the extra, for PySpark the platform's own too; or
+            PySpark is so old (3.5) that it has no Python data sources.
     """
     try:
         yield
     except ModuleNotFoundError as error:
+        # Our errors import msgspec, which `import kinesis_trident` alone does not need.
+        from kinesis_trident.common.errors import MissingPackageError
+
         name = error.name or ""
-        if name.partition(".")[0] != "pyspark":
-            raise
+        package = name.partition(".")[0]
+        if package != "pyspark":
+            extra = _find_extra(package)
+            if extra is None:
+                raise
+            msg = (
+                f"{what} needs the package {package}. Run pip install 'kinesis-trident[{extra}]', on the executors "
+                "too"
+            )
+            raise MissingPackageError(msg, name=package) from error
         try:
             from pyspark import __version__
         except ImportError:
@@ -86,3 +100,23 @@ def _spark_needed(what: str) -> Iterator[None]:
                 "release of the platform that has Spark 4.0 or newer, or pip install 'pyspark>=4.0', on the cluster too"
             )
         raise MissingPackageError(msg, name="pyspark") from error
+
+
+def _find_extra(package: str) -> str | None:
+    """Return the extra of kinesis-trident that brings a package; None if none does."""
+    # It takes tens of milliseconds, which only an error is worth.
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("kinesis-trident") or []
+    except PackageNotFoundError:
+        return None
+    extras = [_EXTRA.match(line) for line in lines]
+    sizes = Counter(found["extra"] for found in extras if found)
+    wanted = package.replace("_", "-")
+    # Those for the project's own work bring many.
+    return min(
+        (one["extra"] for one in extras if one and one["package"] == wanted),
+        key=sizes.__getitem__,
+        default=None,
+    )

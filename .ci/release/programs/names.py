@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from importlib import import_module
 
-from kinesis_trident.trident.errors import MissingExtraError
-
 PUBLIC = (
     "kinesis_trident",
     "kinesis_trident.errors",
@@ -24,7 +22,7 @@ for module, names in found.items():
     for name in names:
         try:
             getattr(import_module(module), name)
-        except MissingExtraError as error:
+        except ImportError as error:
             if "kinesis-trident[" not in str(error):
                 raise
 print(json.dumps(found))
