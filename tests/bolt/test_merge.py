@@ -158,6 +158,29 @@ def test_a_column_that_joins_the_order_later_decides_only_between_rows_that_are_
     assert rows_of(engine) == [("a", 5, 1.0), ("b", 5, 2.0), ("c", 6, 2.0)]
 
 
+def test_a_deletion_survives_late_updates_and_those_of_its_instant(
+    spark: SparkSession, engine: sa.Engine, database: str
+) -> None:
+    def write(txid: int, *rows: tuple[str, int, float | None]) -> None:
+        changes = orders(spark, *rows).selectExpr("*", "amount IS NULL AS gone")
+        merge_into(changes, batch(txid), database, "orders", key="order_id", order_by=["version", "gone"])
+
+    write(1, ("a", 1, 1.0), ("b", 1, 1.0), ("c", 1, 1.0), ("d", 1, 1.0))
+    write(2, ("a", 3, None), ("b", 3, None), ("c", 3, None), ("c", 3, 5.0))
+    # Late, of the same instant, and newer: a key that lives again.
+    write(3, ("a", 2, 2.0), ("b", 3, 2.0), ("d", 2, 2.0), ("c", 4, 4.0))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE VIEW current_orders AS SELECT * FROM orders WHERE NOT gone")
+    try:
+        assert rows_of(engine, "order_id, version") == [("a", 3), ("b", 3), ("c", 4), ("d", 2)]
+        with engine.connect() as connection:
+            current = connection.exec_driver_sql("SELECT order_id, amount FROM current_orders")
+            assert sorted(map(tuple, current)) == [("c", 4.0), ("d", 2.0)]
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW current_orders")
+
+
 def batch_table(engine: sa.Engine) -> sa.Table:
     (name,) = (name for name in sa.inspect(engine).get_table_names() if name.startswith("kt_orders"))
     return sa.Table(name, sa.MetaData(), autoload_with=engine)
