@@ -18,6 +18,11 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "positions.md",
+        "What comes of a shard with an end of its own",
+        "spout/test_batch_ends.py a_parent_with_an_earlier_end | spout/test_batch_fuzz.py each_record_between",
+    ),
+    (
+        "positions.md",
         "A range whose start is its end is empty",
         "spout/test_batch_ends.py a_range_whose_start_is_its_end",
     ),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.kinesis.record_batches import arrival_at
-from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, TrimHorizon
+from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
 from kinesis_trident.tracker.records import RecordPosition
 
 OUT_OF_ORDER_MS = 60_000
@@ -69,6 +69,21 @@ class ShardRange:
     tasks: int = 1
     others: tuple[Position, Position] | None = None
     kin: tuple[str, ...] = ()
+
+    def rest(self) -> ShardRange | None:
+        """Return the last moment of what comes of the shard, if the range ends before: it shows whether any does.
+
+        None of its records is one of the batch.
+        """
+        end = self.others[1] if self.others is not None else None
+        if not isinstance(end, AtTimestamp):
+            return None
+        is_early = isinstance(self.start, ShardEnd) or not (
+            isinstance(self.end, AtTimestamp) and self.end.time >= end.time
+        )
+        if not is_early:
+            return None
+        return replace(self, start=AtTimestamp(end.time - 1), end=end, otherwise=None, last=None, until=None)
 
     def limit(self, most: int, records: pa.RecordBatch | None) -> int:
         """Return how many records to ask for: about those before a near end, if they come as those of the last page."""
@@ -140,6 +155,8 @@ class PushedFilters:
         if self.until is not None and isinstance(part.end, AtTimestamp):
             end = min(part.end.time, self.until)
             part = replace(part, end=AtTimestamp(end), until=end)
+        if self.until is not None and part.others is not None and isinstance(part.others[1], AtTimestamp):
+            part = replace(part, others=(part.others[0], AtTimestamp(min(part.others[1].time, self.until))))
         if isinstance(part.start, AtTimestamp) and isinstance(part.end, AtTimestamp):
             return part if part.start.time < part.end.time else None
         return self._from_sequence(part, shard)
@@ -169,6 +186,7 @@ class PushedFilters:
 
 
 NO_FILTERS = PushedFilters()
+NO_ROWS = PushedFilters((Comparison(_ARRIVAL, "less", datetime(1970, 1, 1, tzinfo=UTC)),))
 
 
 def _comparison(given: Any) -> Comparison | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from kinesis_trident.spout.batch.heirs import list_heirs, looks_of
-from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
+from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, NO_ROWS, PushedFilters, ShardRange
 from kinesis_trident.spout.batch.range_limits import share_limits, try_again
 from kinesis_trident.spout.data_loss import (
     DataLossLog,
@@ -88,7 +88,8 @@ def read_range(
     """Read one shard between two positions, an answer at a time, and then the shards that came of it since the plan.
 
     If the end is a time, this waits until it has passed, so that no earlier record can still arrive: for LATEST at most
-    a second. A closed shard is read to its end.
+    a second. A closed shard is read to its end. A range that ends before those of the shards that come of it waits for
+    these.
 
     Args:
         kinesis: the calls.
@@ -109,7 +110,10 @@ def read_range(
     waiting = deque([part])
     while waiting:
         one = _RangeRead(kinesis, options, waiting.popleft(), loaded, pushed)
-        if (yield from one.rows()):
+        is_at_end = yield from one.rows()
+        if not is_at_end and (rest := one.part.rest()) is not None:
+            is_at_end = yield from _RangeRead(kinesis, options, rest, loaded, NO_ROWS).rows()
+        if is_at_end:
             waiting += list_heirs(kinesis, options, one.part, pushed, one.loaded_at)
 
 
@@ -139,9 +143,7 @@ class _RangeRead:
     def rows(self) -> Rows:
         """Yield the rows of the range; return whether the shard was read to its end."""
         part = self.part
-        if isinstance(part.start, ShardEnd):
-            return True
-        if isinstance(part.end, TrimHorizon) or self._is_empty():
+        if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon) or self._is_empty():
             return False
         pager = Pager(
             self._kinesis,

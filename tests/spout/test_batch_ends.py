@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -177,6 +178,43 @@ def test_an_end_that_names_one_shard_leaves_the_others_at_latest(server: Scripte
     assert numbers(Frame(server, "more", endingPosition=end).rows()) == [0] * 3 + [1] * 14
     none = f'{{"more": {{"{shards[0]}": "AT_SEQUENCE_NUMBER {first[3]}", "*": "TRIM_HORIZON"}}}}'
     assert numbers(Frame(server, "more", endingPosition=none).rows()) == [0] * 3
+
+
+@pytest.mark.parametrize("end", ["at", "TRIM_HORIZON", "number"])
+def test_a_parent_with_an_earlier_end_of_its_own_loses_nothing_of_what_comes_of_it(
+    server: ScriptedKinesis, end: str
+) -> None:
+    server.create_stream("more", 3)
+    left, right, third = server.shards("more")
+    numbered = server.put("more", left, b"1")
+    server.put("more", right, b"2")
+    server.advance(2)
+    own = {"at": at(server.now), "number": f"AFTER_SEQUENCE_NUMBER {numbered}"}.get(end, end)
+    rest = at(server.now + 60_000)
+    given = {"more": {left: own, third: own if end != "number" else rest, "*": rest}}
+    frame = Frame(server, "more", endingPosition=json.dumps(given))
+    action = frame.act()
+    server.put("more", left, b"98")
+    merged = server.merge("more", left, right)
+    server.put("more", merged, b"3")
+    for child in server.split("more", third):
+        server.put("more", child, b"4")
+    server.advance(61)
+    server.put("more", merged, b"99")
+    first = [] if end == "TRIM_HORIZON" else [1]
+    assert numbers(action.rows()) == numbers(frame.rows()) == [*first, 2, 3, 4, 4]
+
+
+def test_a_start_at_the_end_of_an_open_shard_reads_what_comes_of_it(server: ScriptedKinesis) -> None:
+    put(server, A, 1)
+    start = json.dumps({"orders": {A: "SHARD_END", "*": "TRIM_HORIZON"}})
+    assert Frame(server, startingPosition=start).rows() == []
+    frame = Frame(server, startingPosition=start, endingPosition=at(server.now + 60_000))
+    action = frame.act()
+    left, _ = server.split("orders", A)
+    put(server, left, 2)
+    server.advance(61)
+    assert numbers(action.rows()) == numbers(frame.rows()) == [2]
 
 
 # What is lost.

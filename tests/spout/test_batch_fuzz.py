@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -124,6 +125,21 @@ def play(seed: int) -> None:
         end = max(time.milliseconds() + rng.choice([-500, 700, 3_000]), start + 1)
         given["endingPosition"] = f"AT_TIMESTAMP {end}"
     kinesis.until = max(end, time.milliseconds()) + 500
+    ends: dict[str, int] = {}
+    if rng.random() < 0.3:
+        # Some shards have an end of their own.
+        shards_now = {one.id: one for one in kinesis.list_shards("orders")}
+        for shard in rng.sample(sorted(shards_now), rng.randint(1, min(3, len(shards_now)))):
+            ends[shard] = max(time.milliseconds() + rng.choice([-900, -100, 1_500, 4_000]), start + 1)
+        named = {shard: f"AT_TIMESTAMP {own}" for shard, own in ends.items()}
+        given["endingPosition"] = json.dumps({"orders": named | {"*": f"AT_TIMESTAMP {end}"}})
+        kinesis.until = max([kinesis.until, *(own + 500 for own in ends.values())])
+        # Their ancestors are read whole.
+        above = [parent for shard in ends for parent in shards_now[shard].parents]
+        while above:
+            shard = above.pop()
+            above += shards_now[shard].parents
+            ends.setdefault(shard, kinesis.until)
     loaded = Loaded(loaded_at, 0, {"orders": kinesis.describe("orders")})
     for _ in range(rng.randint(1, 2)):
         options = SourceOptions.parse_batch(given | {"maxRecordsPerFetch": rng.choice(["1", "3", "1000"])})
@@ -149,7 +165,7 @@ def play(seed: int) -> None:
         wanted = [
             text
             for text, arrival, shard in kinesis.written
-            if start <= arrival < end and (shards is None or shard in shards)
+            if start <= arrival < ends.get(shard, end) and (shards is None or shard in shards)
         ]
         assert Counter(found) == Counter(wanted * attempts), f"seed {seed}: {given}"
 
