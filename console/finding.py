@@ -87,6 +87,7 @@ class Finding:
         code: its name, which does not change.
         sentence: what is wrong, and where.
         remedy: what to do.
+        commands: the lines in the remedy, as they are typed.
         shards: those concerned, as people name them; empty for the whole application.
     """
 
@@ -94,6 +95,7 @@ class Finding:
     code: Code
     sentence: str
     remedy: str
+    commands: tuple[str, ...] = ()
     shards: tuple[str, ...] = ()
 
 

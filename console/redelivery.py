@@ -246,10 +246,13 @@ def find_requests(
         made.append(Redelivery(store, shard, tuple(some), tuple(map(str, left)), runs.count(left), again))
     if made and not any(one.records for one in made):
         chosen = [str(one) for request in made for one in request.ids]
-        which = chosen if len(chosen) <= _NAMED else ["--all"]
+        few = len(chosen) <= _NAMED
+        line = command_for(
+            stores[0], "dead-letters", "cancel", *(chosen if few else ()), options=() if few else ["--all"]
+        )
         msg = (
             f"{count_noun(len(chosen), 'message id')} asked for already: the query takes it in with its next batch, "
-            f"or once it is started. Until then {command_for(stores[0], 'dead-letters', 'cancel', *which)} withdraws it"
+            f"or once it is started. Until then {line} withdraws it"
         )
         raise ConsoleError(msg)
     return [one for one in made if one.records]
@@ -298,10 +301,10 @@ def _refuse_stranger(store: SourceStore, one: MessageId, letters: DeadLettersNod
     if one.is_one and any(known.covers(one.last) for known in listed):
         return
     if letters is not None and not one.is_one and any(one.takes(known) for known in listed):
-        words = ["replay", str(one), "--from", folder_of(letters)]
+        way = ["--from", folder_of(letters)]
         msg = (
             f"{one} stands for several records, which ZooKeeper does not name one by one. Take them from the "
-            f"dead-letter folder: {command_for(store, 'dead-letters', *words)}"
+            f"dead-letter folder: {command_for(store, 'dead-letters', 'replay', str(one), options=way)}"
         )
         raise ConsoleError(msg)
     if letters is not None and sum(record.count for record in letters.last) < letters.count:

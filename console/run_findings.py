@@ -39,13 +39,15 @@ def phase(snapshot: Snapshot, now: int) -> tuple[str, int | None]:
 
 def about_nodes(snapshot: Snapshot) -> Iterator[Finding]:
     """Find the nodes that cannot be read."""
+    line = snapshot.command("checkpoints", "backups")
     for problem in snapshot.problems:
         yield Finding(
             Level.CRITICAL,
             "corrupt-node",
             f"a node cannot be read: {problem.partition('. Nothing was changed')[0]}",
             "restore it from a backup of ZooKeeper, or read it with the release that wrote it; or write a copy "
-            f"back: {snapshot.command('checkpoints', 'backups')} lists them",
+            f"back: {line} lists them",
+            commands=(line,),
         )
 
 
@@ -183,7 +185,7 @@ def about_batch(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             f"{duration(max(0, now - call.since))}, with {count_noun(sum(call.shards.values()), 'record')}{where}",
             "look in that function for an endless loop, a regular expression that backtracks or a request without a "
             "timeout; with the option recordTimeout a record with which a call does not end fails alone",
-            shards,
+            shards=shards,
         )
     what, since = phase(snapshot, now)
     if since is None or now - since <= _STUCK_MS:

@@ -61,12 +61,14 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
         if longest < _REFUSED_MS:
             continue
         code, what, remedy = _REFUSALS.get(why, _UNAVAILABLE)
+        doctor = snapshot.command("doctor")
         yield Finding(
             Level.CRITICAL if longest >= _REFUSED_LONG_MS else Level.WARNING,
             code,
             f"{what} the reads of {_names(snapshot, shards)}, for {duration(longest)} now",
-            remedy.format(doctor=snapshot.command("doctor")),
-            _labels(snapshot, shards),
+            remedy.format(doctor=doctor),
+            commands=(doctor,) if "{doctor}" in remedy else (),
+            shards=_labels(snapshot, shards),
         )
     yield from _about_blocked(snapshot)
     yield from _about_endless(snapshot, now)
@@ -118,7 +120,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             + ("has expired" if gone else f"expires in {duration(ends[soonest])}"),
             "raise the stream's retention now (aws kinesis increase-stream-retention-period), then read faster: more "
             "shards, more executors, a faster sink",
-            _labels(snapshot, ends),
+            shards=_labels(snapshot, ends),
         )
 
 
@@ -135,18 +137,22 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             "nothing, if they come; a record fails when it was held for messageTimeout",
         )
     if waiting:
+        line = snapshot.command("retries")
         yield Finding(
             Level.NOTE,
             "retrying",
             f"{count_noun(sum(run.count for run in waiting), 'failed record')} will be delivered again; most often: "
             f"{_reasons(waiting)}",
-            f"{snapshot.command('retries')} shows all reasons",
+            f"{line} shows all reasons",
+            commands=(line,),
         )
     dead = {shard: node.dead for shard, node in snapshot.inflight.items() if node.dead}
     if dead:
         runs = [run for some in dead.values() for run in some]
         shard, first = next((shard, some[0]) for shard, some in dead.items())
         stopped = snapshot.owner is None
+        way = snapshot.command("dead-letters", "replay", options=["--exhausted"])
+        line = way if stopped else snapshot.command("dead-letters")
         named = MessageId.of_run(snapshot.layout.key_of(shard).source, first)
         yield Finding(
             Level.CRITICAL if stopped else Level.NOTE,
@@ -158,11 +164,11 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 else "will be dead-lettered with the next batch"
             )
             + f"; the first is {named}: {_reasons(runs)}",
-            "set deadLetter, or onExhausted=skip, and start again; or fix the cause, run "
-            f"{snapshot.command('dead-letters', 'replay', '--exhausted')}, and start again"
+            f"set deadLetter, or onExhausted=skip, and start again; or fix the cause, run {line}, and start again"
             if stopped
-            else f"{snapshot.command('dead-letters')} lists it then",
-            _labels(snapshot, dead),
+            else f"{line} lists it then",
+            commands=(line,),
+            shards=_labels(snapshot, dead),
         )
     letters = sum(node.count for node in snapshot.dead_letters.values())
     replayed = letters - sum(node.left for node in snapshot.dead_letters.values())
@@ -175,6 +181,8 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             if now - letter.time <= _FRESH_MS
         ]
         newest = max(fresh, key=lambda letter: letter.time, default=None)
+        line, ways = snapshot.command("dead-letters"), _replays(snapshot)
+        delivers = f"{' and '.join(ways)} {'delivers' if len(ways) == 1 else 'deliver'} them again"
         yield Finding(
             Level.NOTE if newest is None else Level.WARNING,
             "dead-letters",
@@ -185,7 +193,9 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 else ""
             )
             + (f", the last {duration(max(0, now - newest.time))} ago: {newest.reason}" if newest else ""),
-            f"{snapshot.command('dead-letters')} lists them with their reasons" + _replays(snapshot),
+            f"{line} lists them with their reasons"
+            + (f"; once what they fail at is mended, {delivers}" if ways else ""),
+            commands=(line, *ways),
         )
     if snapshot.rejected:
         yield Finding(
@@ -197,16 +207,12 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         )
 
 
-def _replays(snapshot: Snapshot) -> str:
-    """Return how letters that are left are delivered again: as they are now, by the list or from their folders."""
-    nodes = [node for node in snapshot.dead_letters.values() if node.left]
-    if not nodes:
-        return ""
-    ways = {tuple(replay_words(node)) for node in nodes}
+def _replays(snapshot: Snapshot) -> list[str]:
+    """Return the lines that deliver again the letters that are left: as they are now, listed or in their folders."""
+    ways = {tuple(replay_words(node)) for node in snapshot.dead_letters.values() if node.left}
     # What the list of one shard does not name stands in its folder, with the letters of the others.
     ways = {way for way in ways if way[0] == "--from"} or ways
-    lines = " and ".join(snapshot.command("dead-letters", "replay", *way) for way in sorted(ways))
-    return f"; once what they fail at is mended, {lines} {'delivers' if len(ways) == 1 else 'deliver'} them again"
+    return [snapshot.command("dead-letters", "replay", options=way) for way in sorted(ways)]
 
 
 def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:
@@ -216,15 +222,17 @@ def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:
         if node.blocked:
             why = node.blocked.partition(":")[0]
             kinds.setdefault(_NUMBERS.sub("", why), {})[shard] = why
+    line = snapshot.command("retries")
     for _, blocked in sorted(kinds.items()):
         yield Finding(
             Level.CRITICAL,
             "blocked",
             f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
             f"{next(iter(blocked.values()))}",
-            f"fix what makes the records fail ({snapshot.command('retries')}), raise maxRetryingRecords, or set "
+            f"fix what makes the records fail ({line}), raise maxRetryingRecords, or set "
             "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
-            _labels(snapshot, blocked),
+            commands=(line,),
+            shards=_labels(snapshot, blocked),
         )
 
 
@@ -259,13 +267,14 @@ def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
                 f"{duration(since)}: {_names(snapshot, children)} {'waits' if len(children) == 1 else 'wait'} for that",
                 "AWS ends a closed shard at once, a local Kinesis such as moto never: try reshards with kinesis-local "
                 "(npm install -g kinesis-local, then kinesis-trident kinesis), or set shardOrdering=none",
-                _labels(snapshot, [parent]),
+                shards=_labels(snapshot, [parent]),
             )
 
 
 def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limits) -> Iterator[Finding]:
     """Find the limits that are exceeded, and a lag that nobody knows."""
     numbers = totals(snapshot, now, lags)
+    line = snapshot.command("status")
     if limits.lag_ms is not None:
         to_read = {shard: lag.ms for shard, lag in lags.items() if is_read(snapshot, shard)}
         late = [shard for shard, ms in to_read.items() if ms is not None and ms > limits.lag_ms]
@@ -277,8 +286,9 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 "max-lag",
                 f"the oldest unread record of {_names(snapshot, late)} is {duration(most)} old, more than "
                 f"{duration(limits.lag_ms)}",
-                f"{snapshot.command('status')} says why, if it is known",
-                _labels(snapshot, late),
+                f"{line} says why, if it is known",
+                commands=(line,),
+                shards=_labels(snapshot, late),
             )
         elif unknown or not to_read:
             seen = min((lags[shard].seen_at or 0 for shard in unknown), default=0)
@@ -288,8 +298,9 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 "unknown-lag",
                 f"the lag of {_names(snapshot, unknown) if unknown else 'the application'} is unknown: "
                 + (said if seen else "nobody has looked at the stream's end yet"),
-                f"{snapshot.command('status')} says why, if it is known",
-                _labels(snapshot, unknown),
+                f"{line} says why, if it is known",
+                commands=(line,),
+                shards=_labels(snapshot, unknown),
             )
     counts: tuple[tuple[int | None, int, Code, str, str], ...] = (
         (limits.retrying, numbers.retrying, "max-retrying", "waits for a retry", "wait for a retry"),
@@ -303,12 +314,13 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
     )
     for limit, number, code, one, several in counts:
         if limit is not None and number > limit:
-            command = "retries" if code == "max-retrying" else "dead-letters"
+            line = snapshot.command("retries" if code == "max-retrying" else "dead-letters")
             yield Finding(
                 Level.CRITICAL,
                 code,
                 f"{count_noun(number, 'record')} {one if number == 1 else several}, more than {limit}",
-                f"{snapshot.command(command)} shows them",
+                f"{line} shows them",
+                commands=(line,),
             )
 
 

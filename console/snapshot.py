@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -103,12 +103,16 @@ class Snapshot:
     beside: bool = False
     slow: tuple[SlowCall, ...] = ()
 
-    def command(self, command: str, *words: str) -> str:
-        """Return the line that runs a command on the application, about the streams that are shown."""
+    def command(self, command: str, *words: str, options: Iterable[str] = ()) -> str:
+        """Return the line that runs a command on the application, about the streams that are shown.
+
+        `words` and `options`: as of `command_line`.
+        """
         # The stream of doctor is one of Kinesis.
         if (self.beside or self.part is not None) and self.streams and command != "doctor":
-            words = (*words, "--stream", ",".join(self.streams))
-        return command_line(self.zookeeper, self.layout.root, command, self.layout.application, *words)
+            options = (*options, "--stream", ",".join(self.streams))
+        where = self.layout
+        return command_line(self.zookeeper, where.root, command, where.application, *words, options=options)
 
     def slow_shards(self, call: SlowCall) -> tuple[str, ...]:
         """Return the shards of the records in hand of a call, as people name them."""

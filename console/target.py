@@ -38,9 +38,9 @@ class Target:
     application: str
     stream: str | None = None
 
-    def command(self, command: str, *words: str) -> str:
+    def command(self, command: str) -> str:
         """Return the line that runs a command on the application."""
-        return command_line(self.zookeeper, self.root, command, self.application, *words)
+        return command_line(self.zookeeper, self.root, command, self.application)
 
 
 @contextmanager
@@ -96,16 +96,18 @@ def _no_application(target: Target, known: list[str]) -> str:
     )
 
 
-def command_for(store: SourceStore, command: str, *words: str) -> str:
-    """Return the line that runs a command on the application of a store."""
+def command_for(store: SourceStore, command: str, *words: str, options: Iterable[str] = ()) -> str:
+    """Return the line that runs a command on the application of a store; `words` and `options` as of `command_line`."""
     where = store.layout
-    return command_line(config_of(store.client), where.root, command, where.application, *words)
+    config = config_of(store.client)
+    return command_line(config, where.root, command, where.application, *words, options=options)
 
 
-def checkpoints_command(store: SourceStore, *action: str) -> str:
+def checkpoints_command(store: SourceStore, *action: str, options: Iterable[str] = ()) -> str:
     """Return the line that runs an action on the checkpoints of a store: of all in that home, and of no other."""
     streams = ",".join(sorted(streams_of(store)))
-    return command_for(store, "checkpoints", *action, *(["--stream", streams] if streams else []))
+    scope = ["--stream", streams] if streams else []
+    return command_for(store, "checkpoints", *action, options=[*options, *scope])
 
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]

@@ -60,7 +60,7 @@ def rename_command(home: SourceStore, digest: str) -> str:
                 known = name
                 break
     where = config_of(home.client)
-    return command_line(where, layout.root, "rename", known, layout.application, names=2)
+    return command_line(where, layout.root, "rename", known, layout.application)
 
 
 def past_of(home: SourceStore, streams: Mapping[str, int]) -> PastNode:

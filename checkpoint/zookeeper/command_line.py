@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, ZooKeeperConfig
 from kinesis_trident.checkpoint.zookeeper.tls import Tls
@@ -12,7 +13,9 @@ DEFAULT_ROOT = "/kinesis-trident"
 """The option `zookeeper.root`, if it is not given."""
 
 
-def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str, names: int = 1) -> str:
+def command_line(
+    zookeeper: ZooKeeperConfig, root: str, command: str, *names: str, options: Iterable[str] = ()
+) -> str:
     """Return the line that runs a command, such as `status orders`, with the options that lead to this ZooKeeper.
 
     An option that this process has from its environment is left out. `PASSWORD` stands for a password.
@@ -20,8 +23,9 @@ def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str, names: int 
     Args:
         zookeeper: the settings that lead there.
         root: the option `zookeeper.root`.
-        words: the command, the application if it is about one, other words, and its options.
-        names: the number of words after the command that are names: they may begin with dashes.
+        command: its name.
+        names: the application if it is about one, and its other words: any of them may begin with dashes.
+        options: of the command, with their values.
     """
     tls, sasl = zookeeper.tls or Tls(), zookeeper.sasl or Sasl("", "")
     login = [
@@ -35,15 +39,11 @@ def command_line(zookeeper: ZooKeeperConfig, root: str, *words: str, names: int 
     login += [] if tls.check_hostname else ["--no-tls-check-hostname"]
     where = ["--zookeeper", zookeeper.hosts] if _is_new("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts) else []
     where += ["--root", root] if root != DEFAULT_ROOT else []
-    command, given = words[:1], words[1:]
-    if any(word.startswith("-") for word in given[:names]):
-        # An application of such a name would be taken for an option: names stand after two dashes, and options before.
-        options = (at for at, word in enumerate(given) if at >= names and word.startswith("--"))
-        others = next(options, len(given))
-        return shlex.join(
-            ["kinesis-trident", *login, *command, *given[others:], *where, "--", *given[:others]]
-        )
-    return shlex.join(["kinesis-trident", *login, *words, *where])
+    words = [*names, *options, *where]
+    if any(name.startswith("-") for name in names):
+        # Such a name would be taken for an option: names stand after two dashes, and options before.
+        words = [*options, *where, "--", *names]
+    return shlex.join(["kinesis-trident", *login, command, *words])
 
 
 def _secret(option: str, variable: str, value: str) -> list[str]:

@@ -129,8 +129,8 @@ def _given(value: str | None, store: SourceStore, action: str, shard: str | None
     """
     if value is None:
         what = "a position" if shard else "a file, or the name of a backup"
-        words = ["POSITION", "--shard", shard] if shard else ["FILE"]
-        msg = f"{action} needs {what}: {checkpoints_command(store, action, *words)}"
+        word, options = ("POSITION", ["--shard", shard]) if shard else ("FILE", [])
+        msg = f"{action} needs {what}: {checkpoints_command(store, action, word, options=options)}"
         raise ConsoleError(msg)
     return value
 

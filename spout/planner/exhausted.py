@@ -49,8 +49,8 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
         reason = run.failures[-1].reason if run.failures else "unknown"
         key = layout.key_of(shard)
         record = str(MessageId.of_run(key.source, run))
-        words = ("dead-letters", layout.application, "replay", record)
-        command = command_line(options.zookeeper, layout.root, *words)
+        words = (layout.application, "replay", record)
+        command = command_line(options.zookeeper, layout.root, "dead-letters", *words)
         msg = (
             f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
             f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "

@@ -404,7 +404,10 @@ def test_whatever_is_missing_there_is_an_answer(data: st.DataObject) -> None:
         assert "None" not in one.sentence + one.remedy
     document = status_of(snapshot, now)
     assert msgspec.json.decode(msgspec.json.encode(document)) == document | {
-        "findings": [one | {"shards": list(one["shards"])} for one in document["findings"]]
+        "findings": [
+            one | {"commands": list(one["commands"]), "shards": list(one["shards"])}
+            for one in document["findings"]
+        ]
     }
     assert (document["level"] == "ok") == (not [o for o in document["findings"] if o["level"] != "note"])
 

@@ -61,7 +61,7 @@ def test_the_environment_takes_the_place_of_options(monkeypatch: pytest.MonkeyPa
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
-IDS = ["s/shardId-1:5", "s/shardId-1:6"]
+IDS = ["-s/shardId-1:5", "s/shardId-1:6"]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -69,19 +69,19 @@ IDS = ["s/shardId-1:5", "s/shardId-1:6"]
     NAMES.map("-{}".format) | st.just("x"),
     st.sampled_from(
         [
-            (["retries"], {}),
-            (["dead-letters", "replay", "--all"], {"action": "replay", "every": True}),
-            (["dead-letters", "cancel", *IDS], {"action": "cancel", "message_ids": IDS}),
-            (["checkpoints", "set", "LATEST", "--stream", "-s"], {"value": "LATEST", "stream": "-s"}),
+            (["retries"], [], {}),
+            (["dead-letters", "replay"], ["--all"], {"action": "replay", "every": True}),
+            (["dead-letters", "cancel", *IDS], [], {"action": "cancel", "message_ids": IDS}),
+            (["checkpoints", "set", "LATEST"], ["--stream", "-s"], {"value": "LATEST", "stream": "-s"}),
         ]
     ),
 )
 def test_an_application_of_any_name_is_taken_for_no_option(
-    name: str, line: tuple[list[str], dict[str, object]]
+    name: str, line: tuple[list[str], list[str], dict[str, object]]
 ) -> None:
-    (command, *words), expected = line
+    (command, *words), options, expected = line
     config = ZooKeeperConfig("h:1", digest="bob:s3cret")
-    said = shlex.split(command_line(config, "/r", command, name, *words))
+    said = shlex.split(command_line(config, "/r", command, name, *words, options=options))
     assert said[:4] == ["kinesis-trident", "--digest", "bob:PASSWORD", command]
     parsed = typer.main.get_group(app).commands[command].make_context(command, said[4:]).params
     assert expected.items() <= parsed.items()
