@@ -162,7 +162,7 @@ def retry_reasons(snapshot: Snapshot, now: int) -> View:
 
 
 def retries(snapshot: Snapshot, now: int, most: int | None = None) -> View:
-    """Show failed records that come back, the next due first; with `most`, so many runs of them."""
+    """Show failed records that come back, the next due first; with `most`, so many groups of neighbours."""
     waiting = [
         (run.due, shard, at, run)
         for shard, held in snapshot.inflight.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperGroup
@@ -27,25 +27,38 @@ class Words(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the words in order, and read them."""
-        known: dict[str, int] = {}
-        for one in self.params:
-            for name in (*one.opts, *one.secondary_opts):
-                if name not in ("--help", "--version", "-h"):
-                    known[name] = 0 if getattr(one, "is_flag", False) else 1
+        own = {name: _options(self.commands[name].params) for name in _ACTIONS if name in self.commands}
         passes_on = {
             name
             for name, command in self.commands.items()
             if command.context_settings.get("ignore_unknown_options")
         }
-        return super().parse_args(ctx, arrange(args, known, passes_on))
+        return super().parse_args(ctx, arrange(args, _options(self.params), own, passes_on))
 
 
-def arrange(args: Sequence[str], known: Mapping[str, int], passes_on: Collection[str] = ()) -> list[str]:
+def _options(params: Iterable[Any]) -> dict[str, int]:
+    """Return the options among the parameters of a command, with their numbers of values."""
+    return {
+        name: 0 if one.is_flag else 1
+        for one in params
+        if one.param_type_name == "option"
+        for name in (*one.opts, *one.secondary_opts)
+        if name not in ("--help", "--version", "-h")
+    }
+
+
+def arrange(
+    args: Sequence[str],
+    known: Mapping[str, int],
+    own: Mapping[str, Mapping[str, int]],
+    passes_on: Collection[str] = (),
+) -> list[str]:
     """Return the words with the options of all commands first, and the application before its action.
 
     Args:
         args: as typed.
         known: the options that stand before a command, with their numbers of values.
+        own: those of each command that has actions.
         passes_on: the commands that give all of their words to another program.
     """
     first: list[str] = []
@@ -65,7 +78,7 @@ def arrange(args: Sequence[str], known: Mapping[str, int], passes_on: Collection
         first += moved
         if not moved:
             words.append(rest.pop(0))
-    return [*first, command, *of_command, *_application_first(command, [*words, *rest])]
+    return [*first, command, *of_command, *_application_first(command, [*words, *rest], own)]
 
 
 def _take(words: list[str], options: Mapping[str, int]) -> list[str]:
@@ -79,14 +92,20 @@ def _take(words: list[str], options: Mapping[str, int]) -> list[str]:
     return taken
 
 
-def _application_first(command: str, words: list[str]) -> list[str]:
+def _application_first(
+    command: str, words: Sequence[str], own: Mapping[str, Mapping[str, int]]
+) -> Sequence[str]:
     """Return the words after a command with an action that was typed before the application behind it."""
-    actions = _ACTIONS.get(command, ())
-    dashes = words[1:2] == ["--"]
-    at = 2 if dashes else 1
-    if len(words) <= at or words[0] not in actions:
+    actions, options = _ACTIONS.get(command, ()), own.get(command, {})
+    rest, places = [*words], list[int]()
+    while rest and rest[0] != "--":
+        if not rest[0].startswith("-"):
+            places.append(len(words) - len(rest))
+        if not _take(rest, options):
+            del rest[0]
+    # Behind two dashes nothing is an option.
+    places += range(len(words) - len(rest) + 1, len(words))
+    if len(places) < 2 or words[places[0]] not in actions or words[places[1]] in actions:
         return words
-    name = words[at]
-    if name in actions or (name.startswith("-") and not dashes):
-        return words
-    return [*words[1:at], name, words[0], *words[at + 1 :]]
+    first, second = places[:2]
+    return [*words[:first], *words[first + 1 : second + 1], words[first], *words[second + 1 :]]

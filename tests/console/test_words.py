@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from kinesis_trident.console.commands.words import arrange
 
 KNOWN = {"--timeout": 1, "--digest": 1, "--tls-verify": 0}
+OWN = {name: {"--all": 0, "--stream": 1, "--json": 0, "-y": 0} for name in ("dead-letters", "retries")}
 names = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda name: not name.startswith("-"))
 
 
@@ -27,10 +28,15 @@ def test_each_order_is_the_same(
     before = data.draw(st.lists(st.sampled_from([True, False]), min_size=len(login), max_size=len(login)))
     early = [word for one, is_early in zip(login, before, strict=True) if is_early for word in one]
     late = [word for one, is_early in zip(login, before, strict=True) if not is_early for word in one]
-    own = [word for one in options for word in one]
-    expected = [*early, *late, "dead-letters", *zookeeper, name, "replay", *own]
-    for order in ([name, "replay"], ["replay", name]):
-        assert arrange([*early, *zookeeper, "dead-letters", *order, *own, *late], KNOWN) == expected
+    parts = st.tuples(st.integers(0, len(options)), st.integers(0, len(options))).map(sorted)
+    first, second = data.draw(parts)
+    cuts = (options[:first], options[first:second], options[second:])
+    one, two, three = ([word for option in cut for word in option] for cut in cuts)
+    orders = ([*one, name, *two, "replay", *three], [*one, "replay", *two, name, *three])
+    meant = ([*one, name, *two, "replay", *three], [*one, *two, name, "replay", *three])
+    for order, words in zip(orders, meant, strict=True):
+        expected = [*early, *late, "dead-letters", *zookeeper, *words]
+        assert arrange([*early, *zookeeper, "dead-letters", *order, *late], KNOWN, OWN) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,9 @@ def test_each_order_is_the_same(
         ("dead-letters replay --all", "dead-letters replay --all"),
         ("retries now -- -x", "retries -- -x now"),
         ("status -- --timeout", "status -- --timeout"),
+        ("dead-letters --stream replay replay orders", "dead-letters --stream replay orders replay"),
+        ("dead-letters --json replay -y -- -x", "dead-letters --json -y -- -x replay"),
+        ("dead-letters --stream", "dead-letters --stream"),
         ("checkpoints set orders 5", "checkpoints orders set 5"),
         ("kinesis --timeout 5 -- -h", "kinesis --timeout 5 -- -h"),
         ("--nothing status a", "--nothing status a"),
@@ -49,7 +58,7 @@ def test_each_order_is_the_same(
     ],
 )
 def test_names_and_words_of_others_stay(typed: str, meant: str) -> None:
-    assert arrange(typed.split(), KNOWN, {"kinesis"}) == meant.split()
+    assert arrange(typed.split(), KNOWN, OWN, {"kinesis"}) == meant.split()
 
 
 @pytest.mark.parametrize("words", [["-h"], ["status", "-h"], ["dead-letters", "--help"]])
