@@ -23,7 +23,7 @@ from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.scope import open_scope
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.target import ConsoleError, Target
-from kinesis_trident.console.text import duration, now_ms, short
+from kinesis_trident.console.text import duration, now_ms, position_text, short
 from kinesis_trident.console.views import View
 
 _CONTROLS = re.compile("[\x7f-\x9f]")
@@ -136,7 +136,11 @@ def _cell(column: str, value: Any) -> str:
         case _:
             text = str(value)
             if column in _POSITIONS:
-                text = text.replace("AFTER_SEQUENCE_NUMBER", "after").replace("AT_SEQUENCE_NUMBER", "at")
+                text = (
+                    position_text(text)
+                    .replace("AFTER_SEQUENCE_NUMBER", "after")
+                    .replace("AT_SEQUENCE_NUMBER", "at")
+                )
             return text if column in _WHOLE else short(text)
 
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable
 
-from kinesis_trident.common.times import timestamp
+from kinesis_trident.common.times import iso_time, timestamp
 
 _NAMED = 10
 _LONG_NUMBER = re.compile(r"\d{21,}")
@@ -41,6 +41,12 @@ def duration(milliseconds: int) -> str:
         return f"{hours}h {minutes:02}m"
     days, hours = divmod(hours, 24)
     return f"{days}d {hours}h"
+
+
+def position_text(position: str) -> str:
+    """Write a position, as nodes have it, for people: with a time in place of its milliseconds, which can be typed."""
+    name, _, number = position.partition(" ")
+    return f"{name} {iso_time(int(number))}" if name == "AT_TIMESTAMP" and number.isdecimal() else position
 
 
 def short(text: str) -> str:

@@ -34,7 +34,7 @@ from kinesis_trident.console.target import (
     action_of,
     checkpoints_command,
 )
-from kinesis_trident.console.text import count_noun
+from kinesis_trident.console.text import count_noun, position_text
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
@@ -192,8 +192,8 @@ def _set(ref: ShardRef, position: Position, *, yes: bool, force: bool) -> dict[s
         raise ConsoleError(msg)
     copy = copy_of(store)
     old = copy.checkpoints.get(name)
-    before = old.position if old else "its start"
-    what = f"set shard {ref.label} of {store.layout.application} from {before} to {position}"
+    before, after = map(position_text, (old.position if old else "its start", str(position)))
+    what = f"set shard {ref.label} of {store.layout.application} from {before} to {after}"
     change = set_position(copy, name, position, what=what)
     held = copy.inflight.get(name)
     kept = change.inflight[name]

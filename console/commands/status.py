@@ -85,7 +85,7 @@ def status(
         repeat(
             lambda: _look(client, target, shard=shard),
             lambda found: list(map(json_line, found)),
-            lambda found: Group(*map(_screen, found)),
+            lambda found: Group(*(draw_status(one, now_ms()) for one in found)),
             as_json,
             watch,
         )
@@ -196,8 +196,8 @@ def _look(
     return sorted(found, key=lambda one: Level.of(one["level"]).rank)
 
 
-def _screen(status: Document) -> RenderableType:
-    now = now_ms()
+def draw_status(status: Document, now: int) -> RenderableType:
+    """Draw the screen of one home, with what is wrong and what to do. `now` is in epoch milliseconds."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")

@@ -1,0 +1,101 @@
+"""What people and programs read, compared with files: a change of a word, a column or a key shows in a diff.
+
+To write the files anew, run the tests with `GOLDEN=write`, and read the diff.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console, Group, RenderableType
+from samples_console import HEALTHY, NOW, SNAPSHOT, STATUS
+
+from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.console.commands.status import draw_status
+from kinesis_trident.console.finding import Finding, Limits
+from kinesis_trident.console.lag import Totals
+from kinesis_trident.console.render import json_line, to_json, to_table
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.status import status_of, summary_of
+from kinesis_trident.console.views import VIEWS
+
+FILES = Path(__file__).parent / "golden"
+HERE = ZooKeeperConfig("zk1:2181")
+SNAPSHOTS = {
+    "healthy": replace(HEALTHY, zookeeper=HERE),
+    "stopped": replace(
+        SNAPSHOT,
+        zookeeper=HERE,
+        status=STATUS,
+        active=("orders",),
+        owner=None,
+        ends=(
+            RunEnd(2, "worker-5", 4242, NOW - 7_200_000, NOW - 120_000, "stopped"),
+            RunEnd(3, "worker-7", 4711, NOW - 60_000, NOW - 5_000, "failed", "ValueError: bad amount"),
+        ),
+        failing=FailingNode(
+            epoch=3, txid=7, at=NOW - 9_000, records=20, failed=20, same=20, reason="ValueError"
+        ),
+    ),
+    "hostile": replace(
+        SNAPSHOT,
+        zookeeper=HERE,
+        layout=replace(SNAPSHOT.layout, application="-x 'é' $(b)|c"),
+        beside=True,
+        status=STATUS,
+        active=("orders",),
+    ),
+}
+
+
+def drawn(what: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def screen_of(snapshot: Snapshot) -> str:
+    status = status_of(snapshot, NOW, Limits(1_000, 0, 0))
+    return drawn(Group(draw_status(status, NOW))) + summary_of(status) + "\n"
+
+
+def lines_of(line: str) -> str:
+    return json.dumps(json.loads(line), indent=1, ensure_ascii=False) + "\n"
+
+
+TEXTS: dict[str, Callable[[Snapshot], str]] = {
+    "status.txt": screen_of,
+    "status.json": lambda snapshot: lines_of(json_line(status_of(snapshot, NOW, Limits(1_000, 0, 0)))),
+    "tables.txt": lambda snapshot: drawn(Group(*(to_table(view(snapshot, NOW)) for view in VIEWS.values()))),
+    "tables.json": lambda snapshot: "".join(
+        lines_of(to_json(view(snapshot, NOW))) for view in VIEWS.values()
+    ),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("situation", SNAPSHOTS)
+def test_what_is_shown_is_as_in_the_file(situation: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINESIS_TRIDENT_ZOOKEEPER", raising=False)
+    shown, file = TEXTS[text](SNAPSHOTS[situation]), FILES / f"{situation}.{text}"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(shown)
+    assert shown == file.read_text()
+
+
+def test_the_json_of_a_status_has_the_values_of_its_types() -> None:
+    """A reader in another language goes by these: a finding, and the numbers of all shards together."""
+    for snapshot in SNAPSHOTS.values():
+        status = json.loads(json_line(status_of(snapshot, NOW, Limits(1_000, 0, 0))))
+        for one in status["findings"]:
+            assert list(one) == list(Finding.__dataclass_fields__)
+        msgspec.convert({name: status[name] for name in Totals.__dataclass_fields__}, Totals)
