@@ -86,7 +86,8 @@ class Acks:
             The number of distinct records.
 
         Raises:
-            AckError: an id is invalid, or its stream or shard is not read by the application; no record was acked.
+            AckError: an id is invalid, or its stream or shard is not read by the application; no record was acked,
+                but where shards have gone meanwhile: then it says how many were.
             CheckpointError: ZooKeeper does not answer; some records may be acked.
         """
         return self._tell(message_ids, "ack", "", attempt)
@@ -133,26 +134,29 @@ class Acks:
         attempt = _check_attempt(attempt)
         named = dict(_group_by_shard(_array(message_ids)))
         self._check(list(named))
+        told = 0
         for (stream, shard), keys in named.items():
             for positions in pack_in_parts(keys):
                 node = ExternalNode(op=op, positions=positions, reason=reason, attempt=attempt)
-                self._add(stream, shard, node)
-        return sum(map(len, named.values()))
+                self._add(stream, shard, node, told)
+            told += len(keys)
+        return told
 
-    def _add(self, stream: str, shard: str, node: ExternalNode) -> None:
-        """Leave a request in the home in which the stream lives now."""
+    def _add(self, stream: str, shard: str, node: ExternalNode, told: int) -> None:
+        """Leave a request in the home in which the stream lives now; `told` records of the call have theirs."""
         for _ in range(_LOOKS):
             try:
                 self._homes[stream].add(stream, shard, node)
             except StateMissingError:
-                # The stream was put together with others, or created again: its old home takes nothing any more.
+                # The stream was put together with others, or created again: its old home takes nothing any more. Or
+                # shards have come and gone.
                 self._look()
-                self._check([(stream, shard)])
+                self._check([(stream, shard)], told)
             else:
                 return
         self._homes[stream].add(stream, shard, node)
 
-    def _check(self, named: list[tuple[str, str]]) -> None:
+    def _check(self, named: list[tuple[str, str]], told: int = 0) -> None:
         if not all(self._knows(stream, shard) for stream, shard in named):
             # Shards are split and merged, and an application may begin another stream.
             self._look()
@@ -165,9 +169,10 @@ class Acks:
                     f"shard {shard!r}, which the application has not read in stream {stream!r}, or which retention "
                     "has removed"
                 )
+            others = f"{told} records of other shards were" if told else "No record was"
             msg = (
                 f"application {self._options.application_name!r}: some message ids belong to {what}. "
-                "No record was acked or failed"
+                f"{others} acked or failed"
             )
             raise AckError(msg)
 
@@ -212,23 +217,23 @@ def _check_attempt(attempt: SupportsIndex | None) -> int | None:
 class _Home:
     """The store of some streams (name to creation time), and the names of their shards in it.
 
-    `check`: that the streams are still these; None for the home of one, which is closed when they are not.
+    `checks`: that the shards are still these, and the streams; the home of one is closed when it is left.
     """
 
     store: SourceStore
     created: Mapping[str, int]
     shards: frozenset[str]
-    check: Check | None
+    checks: tuple[Check, ...]
 
     @classmethod
     def of(cls, store: SourceStore) -> _Home:
-        check = store.streams.check() if store.layout.several else None
-        lineage = store.shards.lineage()
+        streams = store.streams.check() if store.layout.several else None
+        lineage, checks = store.shards.checked_lineage()
         return cls(
             store,
             streams_of(store),
-            frozenset((*store.shards.checkpoints(), *(lineage.shards if lineage else ()))),
-            check,
+            frozenset((*store.shards.checkpoints(), *lineage)),
+            (*([streams] if streams else ()), *checks),
         )
 
     def name_of(self, stream: str, shard: str) -> str:
@@ -241,7 +246,7 @@ class _Home:
         Raises:
             StateMissingError: the stream has left this home.
         """
-        self.store.external.add(self.name_of(stream, shard), node, self.check)
+        self.store.external.add(self.name_of(stream, shard), node, self.checks)
 
 
 def _array(message_ids: Iterable[str]) -> pa.Array:

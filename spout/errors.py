@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 
 
 class SpoutError(KinesisTridentError):
@@ -74,7 +75,10 @@ class SpoolError(SpoutError):
 
 
 class AckError(SpoutError):
-    """Message ids are invalid, or do not belong to the application."""
+    """Message ids are invalid, or do not belong to the application. Names that others have written are made visible."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(make_visible(text))
 
 
 class WriteError(SpoutError):

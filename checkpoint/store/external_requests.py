@@ -113,11 +113,10 @@ class ExternalStore(StorePart):
                 folder, _, name = path.rpartition("/")
                 moves.append([Delete(path), Create(f"{made[folder]}/{number:06d}-{name}", node.data)])
             try:
-                for pack in pack_writes(moves, PACK_SIZE):
+                # The folder of all goes last: who asks there from now on is refused, and looks for the new home.
+                closing: list[Op] = [Delete(old.folder), Write(self._layout.external, b"")]
+                for pack in pack_writes([*moves, *([Delete(one)] for one in folders), closing], PACK_SIZE):
                     self._nodes.commit(pack, epoch)
-                # The folder of all goes too: who asks there from now on is refused, and looks for the new home.
-                emptied = [*map(Delete, folders), Delete(old.folder)]
-                self._nodes.commit([*emptied, Write(self._layout.external, b"")], epoch)
             except Refused as refused:
                 if refused.kind is NOT_EMPTY and refused.op.path not in (*folders, old.folder):
                     raise stray_child_error(refused.op.path) from None
@@ -139,10 +138,9 @@ class ExternalStore(StorePart):
         """
         for _ in range(RACES):
             folders, stored = old.list_stored()
-            groups: list[list[Op]] = [[Delete(path)] for path, _ in stored]
-            groups.append([*map(Delete, folders), Delete(old.folder)])
+            gone = [*(path for path, _ in stored), *folders, old.folder]
             try:
-                for pack in pack_writes(groups, PACK_SIZE):
+                for pack in pack_writes([[Delete(path)] for path in gone], PACK_SIZE):
                     self._nodes.commit(pack, epoch)
             except Refused as refused:
                 if refused.kind is MISSING and refused.op.path == old.folder:
@@ -224,42 +222,38 @@ class ExternalStore(StorePart):
         names = self._session.children([self._layout.rejected])[0] or []
         return [f"{self._layout.rejected}/{name}" for name in sorted(names)]
 
-    def add(self, shard: str, node: ExternalNode, check: Check | None = None) -> str:
+    def add(self, shard: str, node: ExternalNode, checks: Sequence[Check] = ()) -> str:
         """Leave a request for the running query; any process may, so this is not fenced.
 
         Args:
             shard: its name in this home.
             node: the request.
-            check: that the shard's stream still has its home here, where a home of several could have changed.
+            checks: that the shard's stream still has its home here, and the shard is still known.
 
         Returns:
             The path of the request; it disappears once a settled batch includes it.
 
         Raises:
-            StateMissingError: there is no such application and stream, or its requests go to another home by now.
+            StateMissingError: there is no such application and stream, or what is checked has changed.
         """
         folder = self._layout.external_of(shard)
         # A unique name, so that a write whose answer was lost is recognised. ZooKeeper's order of creation (czxid)
         # replaces a sequence in the name.
         path = f"{folder}/{uuid.uuid4().hex}"
         # `watch` sees the write of the folder itself: one watch for all shards.
-        ops: list[Op] = [Create(path, encode(node)), Write(self._layout.external, b"")]
-        if check is not None:
-            ops.insert(0, check)
+        ops: list[Op] = [*checks, Create(path, encode(node)), Write(self._layout.external, b"")]
         try:
             try:
                 self._session.commit(ops)
             except Refused as refused:
-                if refused.kind is not MISSING or refused.op == check:
+                if refused.kind is not MISSING or refused.op in checks:
                     raise
                 self._nodes.make_folder(folder)
                 self._session.commit(ops)
         except Refused as refused:
-            if refused.op != check:
+            if refused.op not in checks:
                 raise
-            msg = (
-                f"the streams of {self._layout.base} have changed since it was looked at. Repeat the request"
-            )
+            msg = f"{refused.op.path} has changed since it was looked at. Repeat the request"
             raise StateMissingError(msg) from None
         return path
 

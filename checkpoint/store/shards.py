@@ -28,7 +28,7 @@ from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, StorePart, too_many_races
 from kinesis_trident.checkpoint.zookeeper.client import config_of
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
-from kinesis_trident.checkpoint.zookeeper.operations import Create, Delete, Op, Refused, Write
+from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Op, Refused, Write
 
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 
@@ -131,6 +131,11 @@ class ShardStore(StorePart):
     def lineage(self) -> ShardsNode | None:
         """Return the lineage of the stream's shards; None before the first listing."""
         return self._nodes.get(self._layout.shards, ShardsNode)
+
+    def checked_lineage(self) -> tuple[Mapping[str, ShardLineage], list[Check]]:
+        """Return the lineage of the stream's shards, none before the first listing, and the check that it is this."""
+        stored = self._nodes.fetch(self._layout.shards, ShardsNode)
+        return (stored.node.shards, [Check(self._layout.shards, stored.version)]) if stored else ({}, [])
 
     def put_lineage(self, node: ShardsNode, epoch: int) -> None:
         """Store the lineage: the last writer of the newest run wins.

@@ -17,17 +17,22 @@ from tenacity import Retrying, retry_if_result, stop_after_delay
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
-from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.layout import escape
+from kinesis_trident.checkpoint.model.nodes import ExternalNode, Plan
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.operations import PACK_SIZE, Create, pack_writes
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OptionsError
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 TIMEOUT_SECONDS = 600
+ESCAPE = "\x1b[31m"
 
 
 class Job:
@@ -374,6 +379,56 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
         Acks(app, {"zookeper.hosts": job.hosts})
     assert acks.ack([]) == 0
     until(query, unacked=2)
+
+
+def drop_first_shard(job: Job) -> tuple[Query, list[Row]]:
+    """Read shard A to its end, and let retention take it; return the life, and what was read of A."""
+    job.put(range(2))
+    query = job.start(ackMode="batch")
+    rows = [row for row in query.batch() if row[0] == 0]
+    job.kinesis.split(A)
+    query.drain()
+    return query, rows
+
+
+def test_acks_for_a_shard_that_is_gone_are_refused(job: Job) -> None:
+    query, rows = drop_first_shard(job)
+    acks = job.acks()
+    assert acks.ack(ids(rows)) == 1
+    job.kinesis.forget(A)
+    query.run._state.list_shards(everything=True)
+    with pytest.raises(
+        AckError, match=rf"belong to shard '{A}'.* or which retention has removed.*No record was acked"
+    ):
+        acks.ack(ids(rows))
+
+
+def test_six_thousand_acks_for_a_shard_that_is_gone_stop_no_query(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    query, _ = drop_first_shard(job)
+    job.kinesis.forget(A)
+    query.run._state.list_shards(everything=True)
+    external = query.run._store.external
+    folder = f"{external.folder}/{A}"
+    request = encode(
+        ExternalNode(op="ack", positions=pack_in_parts(keys_of(np.array(["7"]), np.array([-1])))[0])
+    )
+    made = [[Create(f"{folder}/{number:032x}", request)] for number in range(6_000)]
+    for pack in pack_writes([[Create(folder)], *made], PACK_SIZE):
+        external._session.commit(pack)
+    query = job.start(ackMode="batch")
+    job.put(range(3, 6, 2))
+    assert numbers(query.drain()) == [3, 5]
+    assert f"shard {A} was never read, or is gone: 6000 requests for its records are dropped" in caplog.text
+
+
+def test_names_that_others_have_written_are_visible_in_an_ack_error(job: Job, app: str) -> None:
+    job.start().run._store.external._session.commit(
+        [Create(f"/{app}"), Create(f"/{app}/{escape('a' + ESCAPE)}")]
+    )
+    with pytest.raises(AckError, match=r"found: a\\x1b\[31m"):
+        Acks("other", {"zookeeper.hosts": job.hosts, "zookeeper.root": f"/{app}"})
 
 
 def test_explicit_acks_do_not_go_with_a_transactional_spout(job: Job) -> None:

@@ -64,13 +64,18 @@ class Amender:
         """Take in what other processes ask for: replays, acks and fails, by shard and name."""
         for shard, requests in asked.items():
             state, letters = shards.states.get(shard), shards.dead_letters.get(shard)
-            if state is None or state.checkpoint is None:
-                log.warning("shard %s was never read: the requests for its records are dropped", shard)
-                yield Amendment(shard, None, consumed=list(requests))
-                continue
             names = list(requests)
+            if state is None or state.checkpoint is None:
+                log.warning(
+                    "shard %s was never read, or is gone: %d requests for its records are dropped",
+                    shard,
+                    len(names),
+                )
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: requests[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
+                if state is None or state.checkpoint is None:
+                    yield Amendment(shard, None, consumed=list(some))
+                    continue
                 taken = some if self._rules.buries else _leave_out_burials(shard, some)
                 with name_in_errors(self._layout.deadletters_of(shard)):
                     taken, anew = sift_replays(shard, taken, state, letters)
