@@ -31,6 +31,7 @@ READS = frozenset(
         "backup",
         "backups",
         "check_epoch",
+        "checked_lineage",
         "checkpoints",
         "dead_letters",
         "get",

@@ -27,6 +27,7 @@ from kinesis_trident.bolt.sinks.kinds import checks_of, refuse_no_columns, refus
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.arrow_streams import from_stream, to_stream
 from kinesis_trident.common.folder import Folder, FolderError
+from kinesis_trident.common.open_files import share_of_files
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
 
 WRITTEN = StructType(
@@ -172,7 +173,7 @@ class _Files:
     def __init__(self, table: str, folder: str, options: Mapping[str, Any]) -> None:
         self._system, root = Folder(table).open()
         self._root, self._folder, self._options = root, folder, options
-        self._most = _most_open()
+        self._most = share_of_files(2, _MOST_OPEN)
         self._opened: OrderedDict[tuple[Any, ...], _ParquetFile] = OrderedDict()
         self._written: list[dict[str, Any]] = []
 
@@ -208,15 +209,6 @@ class _Files:
         while self._opened:
             with suppress(Exception):
                 self._opened.popitem()[1].close()
-
-
-def _most_open() -> int:
-    try:
-        import resource
-    except ImportError:
-        return _MOST_OPEN
-    # A process needs files for other things too.
-    return max(1, min(_MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
 class _ParquetFile:

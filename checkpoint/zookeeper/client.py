@@ -34,6 +34,7 @@ __all__ = [
     "ZooKeeperConfig",
     "config_of",
     "connect",
+    "is_usable",
     "session_timeout",
     "shared_client",
 ]
@@ -236,10 +237,11 @@ def shared_client(config: ZooKeeperConfig) -> KazooClient:
     Raises:
         ZooKeeperConfigError, ZooKeeperUnavailableError, ZooKeeperAccessError: as `connect`.
     """
-    return _clients.get(config, lambda: connect(config), is_usable=_is_usable)
+    return _clients.get(config, lambda: connect(config), is_usable=is_usable)
 
 
-def _is_usable(client: KazooClient) -> bool:
+def is_usable(client: KazooClient) -> bool:
+    """Return whether a client is connected, or will be: one that has ended stays so."""
     return client.client_state not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 
 

@@ -23,6 +23,7 @@ from kinesis_trident.common.release import installed_version
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.target import AsJson, ConsoleError, Target
+from kinesis_trident.trident.stores.options import require
 
 commands = typer.Typer()
 
@@ -39,26 +40,34 @@ def metrics(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve them over HTTP at this address, until Ctrl-C."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name under which Prometheus may ask for them; repeat it."),
+    ] = None,
 ) -> None:
     """Print the metrics of applications in Prometheus' text format, or serve them over HTTP with --listen.
 
     It needs the extra: pip install 'kinesis-trident[metrics]'.
     """
     # Only here: it may be missing, and loads more than the other commands need.
-    from kinesis_trident.console.metrics.exporter import metrics_text, serve_metrics
+    from kinesis_trident.console.metrics.exporter import ApplicationMetrics, metrics_text
 
     where, root, names = everything.zookeeper, everything.root, applications or []
     if listen is None:
         print(metrics_text(where, root, names), end="")
         return
-    ended = _await_signals()
-    server, thread = serve_metrics(where, root, names, listen)
-    host = listen.rpartition(":")[0]
-    print(f"metrics at http://{host}:{server.server_port}/metrics; Ctrl-C stops it", flush=True)
-    ended.wait()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    for package in ("starlette", "uvicorn"):
+        require(package, "metrics", "metrics --listen", executors=False)
+    from kinesis_trident.console.web.metrics import make_metrics_app
+    from kinesis_trident.console.web.server import address_of, bind, serve, url_of
+
+    host, port = address_of(listen)
+    listening = bind(host, port, "Give --listen another address")
+    # The server hands a signal on once it has ended.
+    _await_signals()
+    print(f"metrics at {url_of(listening)}metrics; Ctrl-C stops it", flush=True)
+    hosts = [host, *(allowed_host or ())]
+    serve(make_metrics_app(ApplicationMetrics(where, root, names), hosts), listening)
 
 
 @commands.command("zookeeper", short_help="Run a local ZooKeeper, to try things out.")

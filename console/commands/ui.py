@@ -44,14 +44,14 @@ def ui(
         msg = f"the page needs {', '.join(missing)}. Install it with pip install 'kinesis-trident[ui]'"
         raise ConsoleError(msg)
     # Only here: the packages of the extra may be missing.
-    from kinesis_trident.console.web.server import serve_page
+    from kinesis_trident.console.web.app import Site, make_app
+    from kinesis_trident.console.web.guard import Guard
+    from kinesis_trident.console.web.server import bind, serve, url_of
+    from kinesis_trident.console.web.watcher import Watcher
 
-    serve_page(
-        everything,
-        host,
-        port,
-        tuple(allowed_host or ()),
-        allow_changes=allow_changes,
-        refresh=refresh,
-        letters=tuple(letters or ()),
-    )
+    listening = bind(host, port, "Choose others with --host and --port")
+    guard = Guard() if allow_changes else None
+    watcher = Watcher(everything, refresh, folders=tuple(letters or ()))
+    changes = f"?token={guard.token}; it can change things" if guard else ""
+    print(f"the page is at {url_of(listening)}{changes}; Ctrl-C ends it", flush=True)
+    serve(make_app(Site(watcher, guard), [host, *(allowed_host or ())]), listening, watcher.end)

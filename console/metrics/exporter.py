@@ -1,30 +1,26 @@
-"""Reads the metrics of applications from ZooKeeper each time they are asked for, as text or over HTTP."""
+"""Reads the metrics of applications from ZooKeeper each time they are asked for."""
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from wsgiref.simple_server import WSGIServer
 
-from kazoo.client import KazooClient
-from prometheus_client import CollectorRegistry, generate_latest, start_wsgi_server
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kinesis_trident.checkpoint.store.source_store import find_applications
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect, disconnect
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.checkpoint.zookeeper.kept_client import KeptClient
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.metrics.application import read_snapshot
 from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.console.snapshot import take_snapshot
-from kinesis_trident.console.target import ConsoleError, Target, stores_of
+from kinesis_trident.console.target import Target, stores_of
 from kinesis_trident.console.text import now_ms
-
-_PORT = re.compile("[0-9]{1,5}")
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +38,7 @@ class ApplicationMetrics(Collector):
         self._zookeeper = zookeeper
         self._root = root
         self._applications = tuple(applications)
-        self._client: KazooClient | None = None
+        self._client = KeptClient(zookeeper)
         # A scrape that does not end is not doubled by the next one.
         self._lock = threading.Lock()
 
@@ -67,21 +63,14 @@ class ApplicationMetrics(Collector):
     def close(self) -> None:
         """Close the connection; a later collection opens another one."""
         with self._lock:
-            if self._client is not None:
-                disconnect(self._client)
-                self._client = None
-
-    def _connect(self) -> KazooClient:
-        if self._client is None:
-            self._client = connect(self._zookeeper)
-        return self._client
+            self._client.close()
 
     def _known(self) -> list[str]:
-        return find_applications(Session(self._connect(), self._zookeeper.session_timeout), self._root)
+        return find_applications(Session(self._client.get(), self._zookeeper.session_timeout), self._root)
 
     def _read(self, readings: Readings, application: str) -> bool:
         try:
-            stores = stores_of(self._connect(), Target(self._zookeeper, self._root, application))
+            stores = stores_of(self._client.get(), Target(self._zookeeper, self._root, application))
             snapshots = [take_snapshot(store) for store in stores]
         except KinesisTridentError as error:
             # One that cannot be read hides no others.
@@ -104,44 +93,6 @@ def metrics_text(zookeeper: ZooKeeperConfig, root: str, applications: Sequence[s
 
 def text_of(metrics: ApplicationMetrics) -> str:
     """Return what a collector collects now, in Prometheus' text format."""
-    return generate_latest(_registry(metrics)).decode()
-
-
-def serve_metrics(
-    zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str], listen: str
-) -> tuple[WSGIServer, threading.Thread]:
-    """Serve the metrics over HTTP in another thread; each request reads ZooKeeper.
-
-    `listen` is `host:port`; port 0 chooses a free one. The others are as in `ApplicationMetrics`.
-
-    Returns:
-        The server, whose `server_address` is where it listens, and its thread.
-
-    Raises:
-        ConsoleError: the address is not one, or cannot be used.
-    """
-    host, port = address_of(listen)
-    try:
-        return start_wsgi_server(port, host, _registry(ApplicationMetrics(zookeeper, root, applications)))
-    except OSError as error:
-        msg = f"cannot listen at {listen}: {error}. Give --listen another address"
-        raise ConsoleError(msg) from None
-
-
-def address_of(listen: str) -> tuple[str, int]:
-    """Return host and port of an address.
-
-    Raises:
-        ConsoleError: it is not `host:port`.
-    """
-    host, colon, port = listen.rpartition(":")
-    if not (host and colon and _PORT.fullmatch(port) and int(port) < 2**16):
-        msg = f"--listen {listen[:200]!r} is not an address. Give host:port, as 127.0.0.1:9464 or [::1]:9464"
-        raise ConsoleError(msg)
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _registry(metrics: ApplicationMetrics) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(metrics)
-    return registry
+    return generate_latest(registry).decode()

@@ -15,8 +15,6 @@ from urllib.parse import parse_qs, quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -36,15 +34,13 @@ from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, f
 from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import count_noun, duration, short
-from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
+from kinesis_trident.console.web.guard import Guard, cookie_name, guards
 from kinesis_trident.console.web.page import application_values, list_values
+from kinesis_trident.console.web.server import REQUEST_SECONDS
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
 
 if TYPE_CHECKING:
     from kinesis_trident.console.metrics.exporter import ApplicationMetrics
-
-REQUEST_SECONDS = 10.0
-"""The time that a request has to come to its end: whoever sends a half one holds a connection."""
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -151,11 +147,7 @@ def make_app(site: Site, hosts: Sequence[str]) -> Starlette:
         if site.metrics is not None:
             site.metrics.close()
 
-    middleware = [
-        Middleware(SafeHeaders),
-        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-    ]
-    return Starlette(routes=routes(site), middleware=middleware, lifespan=life)
+    return Starlette(routes=routes(site), middleware=guards(hosts), lifespan=life)
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -183,15 +175,6 @@ def routes(site: Site) -> list[BaseRoute]:
             return _error("there is no such file", 404)
         return Response(_ASSETS[name], media_type=_TYPES[Path(name).suffix])
 
-    def metrics(_request: Request) -> Response:
-        # Only here: the packages of the extra may be missing.
-        from prometheus_client import CONTENT_TYPE_LATEST
-
-        from kinesis_trident.console.metrics.exporter import text_of
-
-        assert site.metrics is not None
-        return Response(text_of(site.metrics), media_type=CONTENT_TYPE_LATEST)
-
     async def change(request: Request) -> Response:
         return await _change(site, request)
 
@@ -202,11 +185,13 @@ def routes(site: Site) -> list[BaseRoute]:
         Route("/assets/{name}", asset),
     ]
     if find_spec("prometheus_client") is not None:
+        # Only here: the packages of the extra may be missing.
         from kinesis_trident.console.metrics.exporter import ApplicationMetrics
+        from kinesis_trident.console.web.metrics import metrics_route
 
         # One for all scrapes: it keeps its connection.
         site.metrics = ApplicationMetrics(site.watcher.target.zookeeper, site.watcher.target.root)
-        found.append(Route("/metrics", metrics))
+        found.append(metrics_route(site.metrics))
     if site.guard is not None:
         found.append(Route("/change", change, methods=["POST"]))
     return found
@@ -244,7 +229,10 @@ async def _events(site: Site, request: Request, application: str | None) -> Asyn
     before = None
     async for _ in site.watcher.changes():
         main = await site.main(request, application)
-        if main is not None and main != before:
+        if main is None:
+            # It was there when the page was opened, or the browser asks anew after an outage.
+            main = site.render("gone.html", request, application=application)
+        if main != before:
             yield f"data: {json.dumps(main)}\n\n"
             before = main
         else:

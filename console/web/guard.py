@@ -1,4 +1,4 @@
-"""The page's defences: the token that allows changes, the origin of a request, and the headers of each answer.
+"""The defences of what is served: the token that allows changes, the origin of a request, the headers of each answer.
 
 The name in the Host header is checked by Starlette's middleware: a page of another site cannot reach this one under a
 name of its own (DNS rebinding).
@@ -10,12 +10,16 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_LOCAL = ("127.0.0.1", "[::1]", "localhost")
 _PORT = re.compile("[0-9]{1,5}")
 
 _HEADERS = {
@@ -91,6 +95,15 @@ class SafeHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+def guards(hosts: Sequence[str]) -> list[Middleware]:
+    """Return the middleware of every application that is served: `hosts` are more names under which it is asked for."""
+    names = [*_LOCAL, *(f"[{host}]" if ":" in host else host for host in hosts)]
+    return [
+        Middleware(SafeHeaders),
+        Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
+    ]
 
 
 def cookie_name(request: Request) -> str:

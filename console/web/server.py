@@ -1,78 +1,104 @@
-"""Runs the web page: binds the port, prints the address, serves until it is asked to end."""
+"""The HTTP server of the page and of the metrics: binds an address, serves until it is asked to end, is held by nobody.
+
+Whoever reaches the address can connect: no connection costs a thread, those that ask for nothing are closed after
+`REQUEST_SECONDS`, and where very many come, the one that has waited longest goes first. So the process keeps the files
+that it needs for ZooKeeper.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kinesis_trident.console.target import ConsoleError, Target
-from kinesis_trident.console.web.app import REQUEST_SECONDS, Site, make_app
-from kinesis_trident.console.web.guard import Guard
-from kinesis_trident.console.web.watcher import Watcher
+from kinesis_trident.common.open_files import share_of_files
+from kinesis_trident.console.target import ConsoleError
 
-_LOCAL = ("127.0.0.1", "localhost")
+REQUEST_SECONDS = 10.0
+"""The time that a request has to come to its end: whoever sends a half one holds a connection."""
+
+_CONNECTIONS_MOST = 256
+_PORT = re.compile("[0-9]{1,5}")
 
 
-def serve_page(
-    target: Target,
-    host: str,
-    port: int,
-    names: Sequence[str] = (),
-    *,
-    allow_changes: bool = False,
-    refresh: float = 2.0,
-    letters: Sequence[str] = (),
-) -> None:
-    """Serve the page of all applications below the target's root until a signal ends this process.
-
-    Args:
-        target: ZooKeeper and the root.
-        host: the address to listen on.
-        port: its port; 0 chooses a free one.
-        names: more names under which browsers may ask for the page, beside `host` and those of this machine.
-        allow_changes: print a token that allows changes.
-        refresh: seconds between two looks.
-        letters: the dead-letter folders whose payloads are shown.
+def bind(host: str, port: int, remedy: str) -> socket.socket:
+    """Return a socket that listens at an address; port 0 chooses a free one.
 
     Raises:
-        ConsoleError: the port cannot be had.
+        ConsoleError: the address cannot be had; `remedy` says what to do.
     """
     try:
-        listening = socket.create_server((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
     except OSError as error:
-        msg = f"cannot listen on {host} port {port}: {error.strerror}. Choose others with --host and --port"
+        msg = f"cannot listen at {_netloc(host, port)}: {error.strerror}. {remedy}"
         raise ConsoleError(msg) from None
-    guard = Guard() if allow_changes else None
-    site = Site(Watcher(target, refresh, folders=tuple(letters)), guard)
-    address = f"http://{host}:{listening.getsockname()[1]}/"
-    if guard is None:
-        print(f"the page is at {address}; Ctrl-C ends it", flush=True)
-    else:
-        print(
-            f"the page is at {address}?token={guard.token}; it can change things; Ctrl-C ends it", flush=True
-        )
-    app = make_app(site, [*_LOCAL, host, *names])
-    config = uvicorn.Config(
-        app, http=ImpatientProtocol, log_level="warning", server_header=False, timeout_graceful_shutdown=5
-    )
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Return host and port of an address.
+
+    Raises:
+        ConsoleError: it is not `host:port`.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not (host and colon and _PORT.fullmatch(port) and int(port) < 2**16):
+        msg = f"--listen {listen[:200]!r} is not an address. Give host:port, as 127.0.0.1:9464 or [::1]:9464"
+        raise ConsoleError(msg)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the URL of the root of what is served at a socket."""
+    host, port, *_ = listening.getsockname()
+    return f"http://{_netloc(host, port)}/"
+
+
+def serve(app: ASGIApp, listening: socket.socket, end: Callable[[], None] = lambda: None) -> None:
+    """Serve until a signal ends this process.
+
+    Args:
+        app: what is served.
+        listening: a socket of `bind`; it is closed.
+        end: ends the answers that come to no end by themselves.
+    """
     with listening:
-        PageServer(config, site.watcher).run(sockets=[listening])
+        Server(app, end).run(sockets=[listening])
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _most_connections() -> int:
+    """Return how many connections there may be; as many are taken at a time before others are closed for them."""
+    return share_of_files(4, _CONNECTIONS_MOST)
 
 
 class ImpatientProtocol(H11Protocol):
-    """Closes a connection whose request does not come: half requests would use up the server's files."""
+    """Closes a connection whose request does not come: idle ones would use up the server's files."""
 
     seconds = REQUEST_SECONDS
     _timer: asyncio.TimerHandle | None = None
+    _heard = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Begin to wait for a request, perhaps in place of the connection that has waited longest."""
         super().connection_made(transport)
         self._wait()
+        if len(self.connections) > _most_connections():
+            waiting = [
+                one for one in self.connections if isinstance(one, ImpatientProtocol) and not one._is_asked()
+            ]
+            first = min(waiting, key=lambda one: one._heard)
+            # It is told of the end later, when others may have come.
+            self.connections.discard(first)
+            first.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Wait on, unless the head of a request is complete."""
@@ -86,12 +112,13 @@ class ImpatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
+        self._heard = self.loop.time()
         if self._is_asked():
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.seconds, self._end)
+            self._timer = self.loop.call_later(self.seconds, self._end)
 
     def _is_asked(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -101,14 +128,25 @@ class ImpatientProtocol(H11Protocol):
             self.transport.close()
 
 
-class PageServer(uvicorn.Server):
-    """Ends the streams of events before it waits for open connections."""
+class Server(uvicorn.Server):
+    """Ends the answers without end before it waits for open connections."""
 
-    def __init__(self, config: uvicorn.Config, watcher: Watcher) -> None:
-        super().__init__(config)
-        self._watcher = watcher
+    def __init__(self, app: ASGIApp, end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                # Others take as many connections at a time as they like.
+                loop="asyncio",
+                http=ImpatientProtocol,
+                log_level="warning",
+                server_header=False,
+                backlog=_most_connections(),
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self._end_answers = end
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what would keep the server from ending, then the server."""
-        self._watcher.end()
+        self._end_answers()
         await super().shutdown(sockets)

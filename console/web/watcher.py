@@ -8,14 +8,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode
 from kinesis_trident.checkpoint.model.message_id import source_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_applications
-from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
+from kinesis_trident.checkpoint.zookeeper.kept_client import KeptClient
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.dead_letter_replay import payload_text
@@ -73,13 +72,17 @@ class Watcher:
     problem: str = ""
     previews: dict[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
-    _client: KazooClient | None = None
+    _client: KeptClient = field(init=False)
     _histories: dict[tuple[str, str], History] = field(default_factory=dict)
     _watched: dict[str, float] = field(default_factory=dict)
     _folders_read: float = float("-inf")
     _sought: set[tuple[str, str]] = field(default_factory=set)
     _waiting: set[asyncio.Event] = field(default_factory=set)
     _ended: bool = False
+
+    def __post_init__(self) -> None:
+        """Make what follows from the target."""
+        self._client = KeptClient(self.target.zookeeper)
 
     def watch(self, application: str) -> None:
         """Note that somebody looks at an application now."""
@@ -88,7 +91,7 @@ class Watcher:
     def refresh(self) -> None:
         """Look at every application that is due; an error is noted in `problem`, and the looks before stay."""
         try:
-            client = self._connect()
+            client = self._client.get()
             session = Session(client, self.target.zookeeper.session_timeout)
             names = find_applications(session, self.target.root)
         except KinesisTridentError as error:
@@ -98,7 +101,10 @@ class Watcher:
             if self._is_due(name):
                 self.looks[name] = self._look(client, name)
         for gone in set(self.looks) - set(names):
+            # One that is made again later has another history.
             del self.looks[gone]
+            for key in [one for one in self._histories if one[0] == gone]:
+                del self._histories[key]
         self.problem = ""
 
     def read_payloads(self) -> None:
@@ -136,7 +142,7 @@ class Watcher:
         Raises:
             ConsoleError, CheckpointError: as `open_stores`.
         """
-        yield stores_of(self._connect(), replace(self.target, application=application))
+        yield stores_of(self._client.get(), replace(self.target, application=application))
         # The next look shows what has changed.
         self._watched[application] = time.monotonic()
 
@@ -177,14 +183,7 @@ class Watcher:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._client is not None:
-            disconnect(self._client)
-            self._client = None
-
-    def _connect(self) -> Any:
-        if self._client is None:
-            self._client = connect(self.target.zookeeper)
-        return self._client
+        self._client.close()
 
     def _is_due(self, name: str) -> bool:
         look = self.looks.get(name)

@@ -32,9 +32,9 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper import kept_client
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
-from kinesis_trident.console.metrics import exporter
 from kinesis_trident.console.target import Target
 from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.app import Site
@@ -259,7 +259,7 @@ def test_the_metrics_are_there_for_prometheus(
     client.close()
     target = Target(where, f"/{app}", "")
     opened: list[ZooKeeperConfig] = []
-    monkeypatch.setattr(exporter, "connect", lambda config: opened.append(config) or connect(config))
+    monkeypatch.setattr(kept_client, "connect", lambda config: opened.append(config) or connect(config))
     with serving(Site(StillWatcher(target, 0.2))) as port:
         status, headers, text = [Client(port)("/metrics") for _ in range(3)][-1]
     # A session of the server's, not one a scrape and application.
@@ -417,6 +417,29 @@ def test_events_carry_the_content_of_the_page(ask_reader: Client) -> None:
     line = answer.readline().decode()
     assert "Retrying, by reason" in json.loads(line.removeprefix("data: "))
     connection.close()
+
+
+def test_the_live_page_of_an_application_that_was_forgotten_says_so() -> None:
+    site = site_of(SNAPSHOT)
+    with serving(site) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection.request("GET", "/events?name=billing")
+        answer = connection.getresponse()
+        assert "Retrying, by reason" in answer.readline().decode()
+        del site.watcher.looks["billing"]
+        lines = iter(lambda: answer.readline().decode(), "")
+        said = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))
+        connection.close()
+    assert "Application billing is not there any more" in said
+
+
+def test_the_page_replaces_a_client_of_zookeeper_that_has_ended(zookeeper: EmbeddedZooKeeper) -> None:
+    watcher = Watcher(Target(ZooKeeperConfig(zookeeper.hosts), "/kinesis-trident", ""))
+    with contextlib.closing(watcher):
+        for _ in range(2):
+            watcher.refresh()
+            assert watcher.problem == ""
+            watcher._client.get().stop()
 
 
 def test_a_busy_application_is_shown_with_all_that_it_has() -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-import uvicorn
 from samples_console import NOW, SEQUENCE, SNAPSHOT, pin
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode
@@ -33,7 +32,7 @@ from kinesis_trident.console.target import Target
 from kinesis_trident.console.web.app import Site, make_app
 from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.history import History
-from kinesis_trident.console.web.server import ImpatientProtocol, PageServer
+from kinesis_trident.console.web.server import Server
 from kinesis_trident.console.web.watcher import ApplicationView, HomeView, Watcher
 from kinesis_trident.tracker.records import Noted, Run
 
@@ -77,9 +76,7 @@ def still(looks: dict[str, ApplicationView], previews: Mapping[str, str] | None 
 def serving(site: Site) -> Iterator[int]:
     """Serve a site on the loopback: its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = make_app(site, ["127.0.0.1", "localhost"])
-        config = uvicorn.Config(app, http=ImpatientProtocol, log_level="warning")
-        server = PageServer(config, site.watcher)
+        server = Server(make_app(site, []), site.watcher.end)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -13,8 +13,8 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode
 from kinesis_trident.console.commands.checkpoints import _position
-from kinesis_trident.console.metrics.exporter import address_of
 from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.web.server import address_of
 from kinesis_trident.spout.acks import _array, _group_by_shard
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec

@@ -66,11 +66,7 @@ class Amender:
             state, letters = shards.states.get(shard), shards.dead_letters.get(shard)
             names = list(requests)
             if state is None or state.checkpoint is None:
-                log.warning(
-                    "shard %s was never read, or is gone: %d requests for its records are dropped",
-                    shard,
-                    len(names),
-                )
+                log.warning("shard %s is gone, or never read: %d requests are dropped", shard, len(names))
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: requests[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
                 if state is None or state.checkpoint is None:
