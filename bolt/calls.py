@@ -81,7 +81,10 @@ def refuse_not_run(what: str, returned: object, refusal: type[KinesisTridentErro
         KinesisTridentError: the answer is one; `refusal` is the class.
     """
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-        refuse_returned(what, returned, refusal)
+        if inspect.iscoroutine(returned):
+            returned.close()
+        msg = f"{what} returned {type(returned).__name__}, which nobody runs. Write no async and no yield"
+        raise refusal(msg)
 
 
 def check_call(what: str, function: Callable[..., Any], given: tuple[str, ...]) -> None:

@@ -410,7 +410,14 @@ def test_the_values_of_users_functions_pass_one_border() -> None:
     """`bolt/steps/border.py` reads columns and `fits.py` makes them: other reads are of our own columns only."""
     readers = [
         f"{path}:{node.lineno}"
-        for folder in ("bolt/steps", "bolt/storm", "trident/steps", "trident/run", "trident/build")
+        for folder in (
+            "bolt/steps",
+            "bolt/storm",
+            "trident/steps",
+            "trident/run",
+            "trident/build",
+            "trident/testing",
+        )
         for path, tree in trees(folder).items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from reprlib import repr as short_repr
 from threading import get_ident
 from typing import Any, NoReturn
@@ -136,4 +137,4 @@ def tuples_of(fields: Sequence[str], columns: Sequence[Sequence[Any]], count: in
     """Make tuples of columns; there are `count` rows, even if an operation reads no field."""
     if not columns:
         return [TridentTuple(fields, ()) for _ in range(count)]
-    return [TridentTuple(fields, values) for values in zip(*columns, strict=True)]
+    return list(map(TridentTuple, repeat(fields), zip(*columns, strict=True)))

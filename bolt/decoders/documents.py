@@ -4,50 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
 
-MOST_BYTES = 64 << 20
-"""What a record may become when it is decompressed: Kinesis' largest record has 10 MiB."""
+from kinesis_trident.bolt.steps.compressed import begins_as_gzip, decompressed
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_GZIP = b"\x1f\x8b"
 _ZLIB = 0x78
 
 
-def decompressed(payload: bytes) -> bytes:
-    """Return a payload, decompressed if it begins as gzip or zlib do; several gzip members follow one another.
-
-    Raises:
-        ValueError: it is cut off, or becomes too large, or something follows.
-    """
-    is_gzip = payload.startswith(_GZIP)
-    if not is_gzip and not _is_zlib(payload):
-        return payload
-    parts, left, size = list[bytes](), payload, 0
-    while left:
-        if parts and not (is_gzip and left.startswith(_GZIP)):
-            msg = f"{len(left)} bytes follow its compressed payload"
-            raise ValueError(msg)
-        reader = zlib.decompressobj(31 if is_gzip else 15)
-        try:
-            parts.append(reader.decompress(left, MOST_BYTES - size + 1))
-        except zlib.error as error:
-            msg = f"it begins as compressed data does, but zlib cannot read it: {error}"
-            raise ValueError(msg) from None
-        size += len(parts[-1])
-        if size > MOST_BYTES:
-            msg = f"it becomes more than {MOST_BYTES >> 20} MiB when it is decompressed"
-            raise ValueError(msg)
-        if not reader.eof:
-            msg = "its compressed data ends too early"
-            raise ValueError(msg)
-        left = reader.unused_data
-    return b"".join(parts)
+def _unpacked(payload: bytes) -> bytes:
+    """Return a payload, decompressed if it begins as gzip or zlib do."""
+    return decompressed(payload) if begins_as_gzip(payload) or _is_zlib(payload) else payload
 
 
 def _is_zlib(payload: bytes) -> bool:
@@ -74,7 +45,7 @@ def objects_of(payload: bytes, *, exact: bool = False) -> Iterator[dict[str, Any
     Raises:
         ValueError: there is none, or something is no JSON object.
     """
-    text = decompressed(payload)
+    text = _unpacked(payload)
     try:
         found = [(_EXACT if exact else _PLAIN).decode(text)]
     except (msgspec.DecodeError, RecursionError):

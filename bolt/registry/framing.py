@@ -5,7 +5,6 @@ https://github.com/awslabs/aws-glue-schema-registry: `AWSSchemaRegistryConstants
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -14,15 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
+from kinesis_trident.bolt.steps.compressed import decompressed
 from kinesis_trident.common.arrow_columns import values_of
 
 HEADER_BYTES = 18
 _VERSION = 3
 _PLAIN = 0
 _ZLIB = 5
-
-_MOST_BYTES = 64 << 20
-"""What a record may become when it is decompressed: Kinesis' largest record has 10 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +100,8 @@ def name_of(schema: bytes) -> str:
 
 
 def _decompressed(payload: bytes) -> bytes:
-    reader = zlib.decompressobj()
     try:
-        found = reader.decompress(payload, _MOST_BYTES)
-    except zlib.error as error:
-        msg = f"the record's header says that it is compressed, but zlib cannot read it: {error}"
+        return decompressed(payload)
+    except ValueError as error:
+        msg = f"the record cannot be decompressed: {error}"
         raise FailedException(msg) from None
-    if not reader.eof:
-        why = (
-            f"it becomes more than {_MOST_BYTES >> 20} MiB" if reader.unconsumed_tail else "it ends too early"
-        )
-        msg = f"the record cannot be decompressed: {why}"
-        raise FailedException(msg)
-    if reader.unused_data:
-        msg = f"{len(reader.unused_data)} bytes follow the record's compressed payload"
-        raise FailedException(msg)
-    return found

@@ -373,7 +373,7 @@ class GlueStep:
         rows = rows[good]
         of_fields = dict(zip([one.name for one in wanted], columns, strict=True))
         try:
-            found = {one.name: self._column(batch, one, schema, of_fields, rows) for one in self.schema}
+            found = [self._column(batch, one, schema, of_fields, rows) for one in self.schema]
         except Exception:
             # One by one the record fails whose value it is.
             return None

@@ -150,14 +150,14 @@ def rows_that_fit(
 
 
 def fitting(
-    given: Mapping[str, pa.Array | Sequence[Any]], count: int, schema: pa.Schema
-) -> tuple[pa.RecordBatch, np.ndarray, Unfit]:
-    """Return columns by name as a batch of those rows that fit, the places of these, and the others."""
-    made = [column(given[field.name], field) for field in schema]
+    given: Sequence[pa.Array | Sequence[Any]], count: int, schema: pa.Schema
+) -> tuple[pa.RecordBatch, np.ndarray | None, Unfit]:
+    """Return columns as a batch of those rows that fit, the places of these (None: all), and the others."""
+    made = [column(values, field) for values, field in zip(given, schema, strict=True)]
     unfit = {place: reason for _, some in reversed(made) for place, reason in some.items()}
-    places = np.arange(count, dtype=np.int64)
     if not unfit:
-        return _batch([one for one, _ in made], count, schema), places, unfit
+        return _batch([one for one, _ in made], count, schema), None, unfit
+    places = np.arange(count, dtype=np.int64)
     good = ~np.isin(places, list(unfit))
     kept = []
     for one, own in made:

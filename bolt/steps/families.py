@@ -63,6 +63,9 @@ FAMILIES: Mapping[str, _Family] = {
 """What fits which types, in a value, if nothing of it is lost."""
 
 
+_NAMES: dict[int, str] = {}
+
+
 class UnfitError(ValueError):
     """A value does not fit."""
 
@@ -81,7 +84,10 @@ def described(value: object, family: str) -> str:
 
 def family_of(kind: pa.DataType) -> str:
     """Return the name of the family of a type; empty if it is in none."""
-    return next((name for name, family in FAMILIES.items() if family.has(kind)), "")
+    found = _NAMES.get(kind.id)
+    if found is None:
+        found = _NAMES[kind.id] = next((name for name, family in FAMILIES.items() if family.has(kind)), "")
+    return found
 
 
 def reason_of_unfit(name: str, kind: pa.DataType, why: object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 from reprlib import repr as short_repr
 from types import NoneType
 from typing import Any
@@ -90,23 +91,23 @@ def _whole(value: Any, kind: pa.DataType, name: str) -> Any:
 
 
 def _check_finite(before: pa.Array, made: pa.Array, name: str) -> None:
-    infinite = pc.is_inf(made)
     # Nearly no column has one.
-    if not infinite.true_count:
+    if not np.isinf(values_of(made)).any():
         return
-    became = pc.and_(infinite, pc.is_finite(before))
+    became = pc.and_(pc.is_inf(made), pc.is_finite(before))
     if became.true_count:
         raise refusal_of(name, made.type, f"{before.filter(became)[0].as_py()!r}, which would be infinite")
 
 
-def _lengths(given: Sequence[Any]) -> np.ndarray:
-    return np.fromiter((0 if value is None else len(value) for value in given), np.int32, len(given))
+def _without_nulls(given: Sequence[Any], classes: set[type]) -> Sequence[Any]:
+    return given if NoneType not in classes else [value for value in given if value is not None]
 
 
 def _parts_of_buffers(given: Sequence[Any], classes: set[type]) -> list[pa.Buffer | None]:
     """Return the buffers of lists: where they are null, and where each begins."""
+    whole = given if NoneType not in classes else [() if value is None else value for value in given]
     starts = np.zeros(len(given) + 1, np.int32)
-    np.cumsum(_lengths(given), out=starts[1:])
+    np.cumsum(np.fromiter(map(len, whole), np.int32, len(given)), out=starts[1:])
     return [_validity(given, classes), pa.py_buffer(starts)]
 
 
@@ -121,7 +122,7 @@ def _lists(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type
         return pa.array(given, type=kind)
     if np.ndarray in classes:
         given = [_plain(value) if isinstance(value, np.ndarray) else value for value in given]
-    flat = list(chain.from_iterable(value for value in given if value is not None))
+    flat = list(chain.from_iterable(_without_nulls(given, classes)))
     inner = make_column(flat, kind.value_field, name)
     return pa.Array.from_buffers(kind, len(given), _parts_of_buffers(given, classes), children=[inner])
 
@@ -137,7 +138,7 @@ def _plain(array: np.ndarray) -> list[Any]:
 
 def _maps(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[type]) -> pa.Array:
     if classes <= {dict, NoneType}:
-        maps = given if NoneType not in classes else [value for value in given if value is not None]
+        maps = _without_nulls(given, classes)
         flat = list(chain.from_iterable(maps)), [one for value in maps for one in value.values()]
     else:
         flat = _entries(given, kind, name)
@@ -176,7 +177,11 @@ def _structs(given: Sequence[Any], kind: pa.DataType, name: str, classes: set[ty
     inner = []
     for field, place in zip(kind, places, strict=True):
         try:
-            content = [None if value is None else value[place] for value in given]
+            content = (
+                [None if value is None else value[place] for value in given]
+                if nulls
+                else list(map(itemgetter(place), given))
+            )
         except KeyError as error:
             raise _no_field(name, kind, error) from error
         inner.append(make_column(content, field, f"{name}.{field.name}", nulls))
@@ -226,7 +231,7 @@ def by_name(value: Any, names: Sequence[str]) -> list[Any] | None:
 
 def _of_column(given: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     has = given.type
-    if has == kind and not _refuses_nulls(kind):
+    if has == kind and not (kind.num_fields and _refuses_nulls(kind)):
         return given
     family = family_of(kind)
     if pa.types.is_dictionary(has):
@@ -245,7 +250,7 @@ def _of_column(given: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         made = given.cast(kind)
     except (pa.ArrowException, ValueError) as error:
         raise refusal_of(name, kind, error) from error
-    if family == "broken" and pa.types.is_floating(has):
+    if family == "broken" and pa.types.is_floating(has) and kind.bit_width < has.bit_width:
         _check_finite(given, made, name)
     return made
 

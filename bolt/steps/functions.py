@@ -266,7 +266,7 @@ class PandasStep:
                 for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
             }
             result, source = result[~bad], source[~bad]
-        columns = {field.name: to_column(result[field.name], field.type) for field in self.schema}
+        columns = [to_column(result[field.name], field.type) for field in self.schema]
         return _fitted(columns, source, failed, self.schema)
 
 
@@ -309,25 +309,26 @@ class ArrowStep:
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(booleans(good)), source[good]
-        missing = [name for name in self.schema.names if name not in result.schema.names]
+        names = result.schema.names
+        missing = [name for name in self.schema.names if name not in names]
         if missing:
-            msg = f"the function's result has no column {missing[0]!r}; it has {result.schema.names}"
+            msg = f"the function's result has no column {missing[0]!r}; it has {names}"
             raise OperatorError(msg)
-        return _fitted({name: result.column(name) for name in self.schema.names}, source, failed, self.schema)
+        return _fitted([result.column(name) for name in self.schema.names], source, failed, self.schema)
 
 
 def _fitted(
-    columns: Mapping[str, pa.Array | Sequence[Any]],
+    columns: Sequence[pa.Array | Sequence[Any]],
     source: np.ndarray,
     failed: dict[int, Failure],
     schema: pa.Schema,
 ) -> Judged:
     """Return the columns of a result as those of the schema; an input row of which a value does not fit fails."""
     made, places, unfit = fitting(columns, len(source), schema)
-    if unfit:
-        fail_rows(failed, source, unfit)
-        return _without_failed(made, source[places], failed)
-    return Judged(made, source, failed)
+    if places is None:
+        return Judged(made, source, failed)
+    fail_rows(failed, source, unfit)
+    return _without_failed(made, source[places], failed)
 
 
 def fail_rows(failed: dict[int, Failure], source: np.ndarray, unfit: Unfit) -> None:

@@ -80,7 +80,11 @@ def to_column(series: pd.Series[Any], kind: pa.DataType) -> pa.Array | list[Any]
         except (pa.ArrowException, TypeError, ValueError):
             # Which value it is, is found out below.
             pass
-    return [None if is_null else value for value, is_null in zip(series.tolist(), series.isna(), strict=True)]
+    found: list[Any] = series.tolist()
+    nulls = series.isna().to_numpy()
+    if nulls.any():
+        found = [None if is_null else value for value, is_null in zip(found, nulls, strict=True)]
+    return found
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

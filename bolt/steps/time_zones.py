@@ -105,12 +105,19 @@ def in_session(zone: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
 
 def in_zone(column: pa.Array, zone: str | None = None) -> pa.Array:
     """Return a column whose times with a zone, also within others, are in the session's, or in another one."""
-    kind = _in_zone(column.type, zone or ZONE.name)
+    kind = _moved(column.type, zone or ZONE.name)
     return column if kind is None else column.cast(kind)
 
 
+def _moved(kind: pa.DataType, zone: str) -> pa.DataType | None:
+    """Return a type with its times in a zone; None if they are. Nearly all types are told without a hash of them."""
+    if pa.types.is_timestamp(kind):
+        return None if kind.tz in (None, zone) else pa.timestamp(kind.unit, zone)
+    return _nested_in_zone(kind, zone) if kind.num_fields else None
+
+
 @lru_cache(256)
-def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType | None:
+def _nested_in_zone(kind: pa.DataType, zone: str) -> pa.DataType | None:
     """Return a type with its times in a zone; None if they are."""
     moved = _with_zones(kind, lambda _: zone)
     return None if moved.equals(kind) else moved
@@ -118,10 +125,11 @@ def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType | None:
 
 def times_in_zone(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with all its times with a zone in the session's."""
-    columns = [in_zone(one) for one in batch.columns]
-    if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
-        return batch
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    zone = ZONE.name
+    for place, kind in enumerate(batch.schema.types):
+        if (moved := _moved(kind, zone)) is not None:
+            batch = batch.set_column(place, batch.schema.names[place], batch.column(place).cast(moved))
+    return batch
 
 
 def in_known_zones(batch: pa.RecordBatch) -> pa.RecordBatch:

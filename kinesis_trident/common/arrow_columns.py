@@ -47,13 +47,19 @@ def repeated(text: str, count: int) -> pa.StringArray:
 
 
 def values_of(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the values of a column of numbers, or of booleans, without nulls."""
+    """Return the values of a column of numbers, or of booleans, without nulls: in the place of one may be any."""
     content = column.buffers()[1]
     if pa.types.is_boolean(column.type):
         bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
         return bits[column.offset : column.offset + len(column)].view(np.bool_)
-    sign = "u" if pa.types.is_unsigned_integer(column.type) else "i"
-    kind = np.dtype(f"{sign}{column.type.bit_width // 8}")
+    sort = (
+        "f"
+        if pa.types.is_floating(column.type)
+        else "u"
+        if pa.types.is_unsigned_integer(column.type)
+        else "i"
+    )
+    kind = np.dtype(f"{sort}{column.type.bit_width // 8}")
     if content is None:
         return np.empty(0, kind)
     return np.frombuffer(content, kind, len(column), column.offset * kind.itemsize)

@@ -151,6 +151,15 @@ def _checked(builder: TopologyBuilder, bolt: Any) -> None:
     builder.check()
 
 
+@pytest.mark.parametrize("method", ["prepare", "is_keep"])
+def test_a_method_of_one_object_alone_is_asked_too(method: str) -> None:
+    _, stream = texts()
+    given = _with(Filter, "is_keep", lambda self, tup: True)
+    setattr(given, method, _async)
+    with pytest.raises(TopologyError, match=rf"Given.{method}\(\) is async"):
+        stream.filter(given)
+
+
 @pytest.mark.parametrize("method", ["prepare", "execute", "cleanup", "declare_output_fields"])
 @pytest.mark.parametrize("kind", [Bolt, BasicBolt])
 @pytest.mark.parametrize("function", [_async, _yields])
@@ -175,6 +184,7 @@ def test_flat_map_takes_what_a_generator_function_yields() -> None:
     "build",
     [
         lambda stream: stream.filter(lambda tup: _async(tup[0])),
+        lambda stream: stream.filter(_with(Filter, "is_keep", lambda self, tup: _async(tup[0]))),
         lambda stream: stream.peek(lambda tup: _async(tup[0])),
         lambda stream: stream.each(["text"], Returning(), ["n int"]),
         lambda stream: stream.aggregate(Completing(), ["n int"]),
@@ -183,7 +193,7 @@ def test_flat_map_takes_what_a_generator_function_yields() -> None:
 def test_what_is_returned_to_nobody_stops_with_words(build: Callable[[Stream], object]) -> None:
     topology, stream = texts()
     build(stream)
-    with pytest.raises(OperationError, match=r"returned \w+, expected None"):
+    with pytest.raises(OperationError, match=r"returned (\w+, expected None|coroutine, which nobody runs)"):
         run_topology(topology, {"texts": Batches(["x"])})
 
 
@@ -364,5 +374,5 @@ def test_functions_and_writers_of_reliable_are_asked_too() -> None:
             _Writer(function)
         with pytest.raises(OperatorError, match=words):
             check_runs("the function", function, refusal=OperatorError)
-    with pytest.raises(OperatorError, match="returned coroutine, expected None"):
+    with pytest.raises(OperatorError, match="returned coroutine, which nobody runs"):
         _Writer(lambda df, txid: _async(df))(None, 1, None)  # type: ignore[arg-type]

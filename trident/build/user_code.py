@@ -78,11 +78,12 @@ def check_operation(operation: str, given: object, *, travels: bool = True) -> N
             if getattr(given, camel(method), None) is not None and camel(method) != method:
                 msg = f"{operation}: {kind.__name__}.{camel(method)}() of Storm is never called here. Name it {method}"
                 raise TopologyError(msg)
-            if getattr(kind, method) is not getattr(base, method):
+            is_own = method in getattr(given, "__dict__", {})
+            if is_own or getattr(kind, method) is not getattr(base, method):
                 what = f"{operation}: {kind.__name__}.{method}()"
                 check_call(what, getattr(given, method), arguments)
                 check_runs(what, getattr(given, method))
-            elif method in _REQUIRED.get(base, ()) and method not in getattr(given, "__dict__", {}):
+            elif method in _REQUIRED.get(base, ()):
                 msg = f"{operation}: {kind.__name__} has no {method}(), which is called for each tuple. Write it"
                 raise TopologyError(msg)
     if not travels:

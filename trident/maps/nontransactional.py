@@ -46,7 +46,7 @@ class NonTransactionalMap(StoredMap[T]):
         for key, updater in zip(keys, updaters, strict=True):
             now[key] = updater.update(fresh(now[key]))
             results.append(now[key])
-        self._backing.multi_put(unique, [now[key] for key in unique])
+        self._put(unique, [now[key] for key in unique])
         return results
 
     def multi_combine(
@@ -61,8 +61,13 @@ class NonTransactionalMap(StoredMap[T]):
             partial if value is None else combine(value, partial)
             for value, partial in zip(self._backing.multi_get(keys), partials, strict=True)
         ]
-        self._backing.multi_put(keys, news)
+        self._put(keys, news)
         return news
+
+    def _put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
+        if self._check is not None:
+            self._check(values, keys.__getitem__)
+        self._backing.multi_put(keys, values)
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
         """See `MapState.multi_put`; for a key that occurs twice the last value wins."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.common.visible_text import shorten
@@ -11,6 +11,9 @@ from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
 
 T = TypeVar("T")
+
+Check = Callable[[Sequence[Any], Callable[[int], Key]], None]
+"""(values, the key of the one at a place) -> an error if one may not be stored."""
 
 GLOBAL: Key = ("$GLOBAL$",)
 """The key of a global aggregate, unless another one is given."""
@@ -37,6 +40,11 @@ class StoredMap(RemovableMapState[T], Snapshottable[T]):
 
     def __init__(self, whole: Key) -> None:
         self._whole = whole
+        self._check: Check | None = None
+
+    def check_values(self, check: Check) -> None:
+        """Let the results of updates be checked before they are written."""
+        self._check = check
 
     @property
     @abstractmethod

@@ -192,6 +192,8 @@ class TransactionMap(StoredMap[T]):
         def change(part: slice, reads: Reads[Any]) -> tuple[list[Any], Collection[int]]:
             here = at[part]
             stored, skipped, news = self._next(reads, _shift(apply, here), overwrite=overwrite)
+            if self._check is not None:
+                self._check(news, lambda place: keys[here[place]])
             if isinstance(here, range):
                 results[here.start : here.stop] = news
             else:

@@ -21,6 +21,7 @@ from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggre
 from kinesis_trident.trident.build.nodes import PersistentAggregateNode, PersistNode, UpdateNode
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
+from kinesis_trident.trident.maps.stored_map import Check, StoredMap
 from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import (
@@ -32,6 +33,7 @@ from kinesis_trident.trident.run.python_aggregation import (
 )
 from kinesis_trident.trident.state import (
     CombinerValueUpdater,
+    Key,
     MapState,
     ReducerValueUpdater,
     Snapshottable,
@@ -95,6 +97,7 @@ class Combined:
         partials = read(table.column(self.value))
         combine: Callable[[Any, Any], Any] = self.aggregator.combine
         field = table.schema.field(self.value)
+        check = _check_of(state, self.operation, field, self.keys)
         kind = field.type
         # Python's own sum of decimals rounds to 28 digits, and the least of NaN and a number is the first of them.
         if not (
@@ -105,14 +108,14 @@ class Combined:
             keys = keys_of(table, self.keys)
             _check_replay(state, keys)
             values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
-            return _rows(keys, values, self.operation, field)
+            return _rows(keys, values, self.operation, check)
         _check_replay(state, None)
         total = partials[0]
         for partial in partials[1:]:
             total = combine(total, partial)
         updater = CombinerValueUpdater(self.aggregator, total)
         value = _snapshottable(state, self.operation).update(updater)
-        return _rows([()], [value], self.operation, field)
+        return _rows([()], [value], self.operation, check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +136,15 @@ class Reduced:
             ReducerValueUpdater[Any](self.aggregator, Copied(tuples) if nested else tuples)
             for tuples in groups.values()
         ]
+        check = _check_of(state, self.operation, self.value, self.keys)
         if not self.keys:
             _check_replay(state, None)
             value = _snapshottable(state, self.operation).update(updaters[0])
-            return _rows([()], [value], self.operation, self.value)
+            return _rows([()], [value], self.operation, check)
         keys = list(groups)
         _check_replay(state, keys)
         values = _map_state(state, self.operation).multi_update(keys, updaters)
-        return _rows(keys, values, self.operation, self.value)
+        return _rows(keys, values, self.operation, check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +267,21 @@ def _check_replay(state: Any, keys: Sequence[Any] | None, *, store: bool = True)
         state.check_replay(keys, store=store)
 
 
+def _check_of(state: Any, operation: str, field: pa.Field, keys: Sequence[str]) -> Check | None:
+    """Return the check of values that a state of the user's own has written; one of ours makes it before it writes."""
+
+    def check(values: Sequence[Any], key_at: Callable[[int], Key]) -> None:
+        unfit = column_that_fits(values, field)[1]
+        refuse_unfit(operation, unfit, key_at if keys else lambda _: ())
+
+    if not isinstance(state, StoredMap):
+        return check
+    state.check_values(check)
+    return None
+
+
 def _rows(
-    keys: Sequence[Any], values: Sequence[Any], operation: str, field: pa.Field
+    keys: Sequence[Any], values: Sequence[Any], operation: str, check: Check | None
 ) -> Iterator[tuple[Any, ...]]:
     """Return the group fields and the new value, made only if they are read; each value is checked now.
 
@@ -277,7 +294,8 @@ def _rows(
             "each"
         )
         raise OperationError(msg)
-    refuse_unfit(operation, column_that_fits(values, field)[1], keys.__getitem__)
+    if check is not None:
+        check(values, keys.__getitem__)
     return ((*key, value) for key, value in zip(keys, values, strict=True))
 
 

@@ -37,7 +37,7 @@ class _Emitted:
     def __init__(self, operation: str, schema: pa.Schema) -> None:
         self._operation = operation
         self._schema = schema
-        self._collector = TridentCollector(operation, schema.names)
+        self.collector = TridentCollector(operation, schema.names)
         self._source: list[int] = []
         self._failed: dict[int, Failure] = {}
         self.size = 0
@@ -47,9 +47,8 @@ class _Emitted:
 
     def run(self, row: int, execute: Callable[[TridentCollector], object]) -> None:
         """Let an operation emit for a row; an exception discards what it emitted, as does a wrong number of values."""
-        collector = self._collector
+        collector = self.collector
         rows, collector.refused = collector.rows, None
-        collector.open()
         before = len(rows)
         failed: BaseException | None = None
         try:
@@ -64,7 +63,6 @@ class _Emitted:
             raise
         except BaseException as error:
             failed = error
-        collector.close()
         failed = collector.refused if failed is None else failed
         size = 0 if failed is not None else self._size_of(rows[before:])
         if size > _MOST_BYTES:
@@ -94,8 +92,8 @@ class _Emitted:
 
         A value that does not fit fails its row.
         """
-        rows, source, failed = self._collector.rows, self._source, self._failed
-        self._collector.rows, self._source, self._failed, self.size = [], [], {}, 0
+        rows, source, failed = self.collector.rows, self._source, self._failed
+        self.collector.rows, self._source, self._failed, self.size = [], [], {}, 0
         made, places, unfit = rows_that_fit(rows, self._schema)
         came = np.asarray(source, dtype=np.int64)
         if places is not None:
@@ -123,6 +121,7 @@ def _emit(
     emitted, schema = _Emitted(operation, added), pa.schema([*kept, *added])
 
     def part(end: int | None) -> Judged:
+        emitted.collector.close()
         new, source, failed = emitted.take()
         return Judged(_beside(batch, kept, new, source, schema), source, failed, end)
 
@@ -130,6 +129,8 @@ def _emit(
         emitted.run(row, call)
         if emitted.size >= FLUSH_BYTES:
             yield part(row + 1)
+            # Others' calls may have come between.
+            emitted.collector.open()
     yield part(None)
 
 
@@ -214,10 +215,8 @@ class ArrowEachStep(_EachStep):
                 *self._halves(batch.slice(middle), at + middle, failed),
             ]
         source = at + rows.astype(np.int64)
-        made, places, unfit = fitting(
-            {name: new.column(name) for name in self.added.names}, new.num_rows, self.added
-        )
-        if unfit:
+        made, places, unfit = fitting(list(map(new.column, self.added.names)), new.num_rows, self.added)
+        if places is not None:
             fail_rows(failed, source, unfit)
             made, source = _without(failed, made, source[places])
         return [(made, source)]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.border import read
 from kinesis_trident.bolt.steps.functions import Judged, failure_of, join_parts, judge_readable
@@ -17,7 +18,7 @@ from kinesis_trident.bolt.steps.parts import chain, in_parts
 from kinesis_trident.bolt.steps.watchdog import WATCHDOG
 from kinesis_trident.common.arrow_columns import booleans, numbers
 from kinesis_trident.tracker.failure import Failure
-from kinesis_trident.trident.errors import TridentError
+from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.maps.storable import find_not_finite
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests, named_errors
@@ -72,10 +73,14 @@ class FilterStep:
     def _filtered(self, batch: pa.RecordBatch, tuples: list[TridentTuple]) -> Iterator[Judged]:
         keep: list[int] = []
         failed: dict[int, Failure] = {}
+        is_keep: Callable[[TridentTuple], object] = self.filter.is_keep
         for row, tup in enumerate(tuples):
             try:
                 WATCHDOG.next_call()
-                if self.filter.is_keep(tup):
+                found = is_keep(tup)
+                if found is not True and found is not False:
+                    refuse_not_run(self.operation, found, OperationError)
+                if found:
                     keep.append(row)
             except (TridentError, FailedException, KeyboardInterrupt):
                 raise

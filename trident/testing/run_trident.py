@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.steps.border import read
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
@@ -168,7 +169,7 @@ class RecordStep:
         names = self.schema.names
         # A tuple that has only some of them, or another field of such a name, has what the topology chose.
         fields = [name for name in names if name not in _SOURCE] if set(names) > _SOURCE else names
-        for values in zip(*(batch.column(name).to_pylist() for name in fields), strict=True):
+        for values in zip(*(read(batch.column(name)) for name in fields), strict=True):
             self.recorder.note(self.operation, fields, values)
         return Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.bolt.decoders import documents
 from kinesis_trident.bolt.decoders.documents import objects_of
+from kinesis_trident.bolt.steps import compressed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -80,7 +80,7 @@ def test_what_is_no_object_is_an_error(payload: bytes, reason: str) -> None:
 
 
 def test_a_record_that_swells_beyond_the_bound_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(compressed, "MOST_BYTES", 1 << 20)
     member = gzip.compress(bytes(700_000))
     for payload in (gzip.compress(bytes(2 << 20)), member * 2):
         with pytest.raises(ValueError, match="more than 1 MiB"):

@@ -22,10 +22,10 @@ from judged_texts import texts_of
 
 from kinesis_trident import GlueDecoder
 from kinesis_trident.bolt.errors import FailedException, OperatorError, SchemaRegistryError
-from kinesis_trident.bolt.registry import framing
 from kinesis_trident.bolt.registry.formats import json_decoder, protobuf_decoder
 from kinesis_trident.bolt.registry.framing import frames_of, split_frame
 from kinesis_trident.bolt.registry.glue import RegisteredSchema, SchemaRegistry
+from kinesis_trident.bolt.steps import compressed
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.steps.schemas import parse_schema
@@ -463,11 +463,11 @@ def test_headers_of_a_column_are_those_of_its_records(records: list[bytes]) -> N
 
 
 def test_a_record_that_swells_beyond_the_bound_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(compressed, "MOST_BYTES", 1 << 20)
     record = framed(bytes(16), bytes(2 << 20), compressed=True)
     with pytest.raises(FailedException, match="becomes more than 1 MiB"):
         split_frame(record)
     with pytest.raises(FailedException, match="ends too early"):
         split_frame(framed(bytes(16), b"abc", compressed=True)[:-5])
-    with pytest.raises(FailedException, match="3 bytes follow the record's compressed payload"):
+    with pytest.raises(FailedException, match="3 bytes follow its compressed payload"):
         split_frame(framed(bytes(16), b"abc", compressed=True) + b"def")

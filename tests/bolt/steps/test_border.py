@@ -193,10 +193,11 @@ def test_parts_go_by_name_where_a_value_has_names(value: Any, path: str) -> None
 
 
 def test_a_column_of_arrow_fits_by_the_same_rule() -> None:
-    kinds = {"x": pa.array([1.0, 2.5, None, 3e300]), "y": pa.array([{"b": 1, "a": 2}] * 4)}
+    kinds = [pa.array([1.0, 2.5, None, 3e300]), pa.array([{"b": 1, "a": 2}] * 4)]
     schema = pa.schema([("x", pa.int64()), ("y", pa.struct([("a", pa.int64()), ("b", pa.int32())]))])
     made, places, unfit = fitting(kinds, 4, schema)
     assert made.to_pydict() == {"x": [1, None], "y": [{"a": 2, "b": 1}] * 2}
+    assert places is not None
     assert places.tolist() == [0, 2]
     assert set(unfit) == {1, 3}
     for given_, kind in (

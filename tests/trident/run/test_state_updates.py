@@ -17,15 +17,17 @@ from kinesis_trident.trident import (
     CombinerAggregator,
     Count,
     KinesisSpout,
+    MapStateFactory,
     Max,
     MemoryMapState,
+    ReducerAggregator,
     TridentTopology,
     TridentTuple,
 )
 from kinesis_trident.trident.errors import OperationError, ReplayDiffersError
 from kinesis_trident.trident.maps import OpaqueMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
+from kinesis_trident.trident.run.state_updates import Combined, Reduced, StateUpdate
 from kinesis_trident.trident.state import Key, MapState, StateFactory, StateType, ValueUpdater
 from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
@@ -196,6 +198,52 @@ def test_a_state_that_gives_fewer_values_than_groups_is_told_before_it_commits()
     with pytest.raises(OperationError, match="counts: the state returned 1 values for 2 groups"):
         list(updated(state, Count()).run(given({"a": 1, "b": 2}), 0))
     assert state.batches == [("begin", 7)]
+
+
+class Total(ReducerAggregator):
+    """Adds numbers, from a whole one."""
+
+    def init(self) -> int:
+        """Return no sum."""
+        return 0
+
+    def reduce(self, current: Any, tup: TridentTuple) -> Any:
+        """Add one."""
+        return current + tup["n"]
+
+
+@pytest.mark.parametrize("stored", [12.5, None])
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize(
+    "make", [MemoryMapState.opaque, MemoryMapState.transactional, MemoryMapState.non_transactional]
+)
+def test_a_state_with_fractions_goes_on_once_its_type_is_written(
+    make: Callable[[], MapStateFactory], grouped: bool, stored: float | None
+) -> None:
+    memory = make()
+
+    def value() -> Any:
+        state: Any = memory.make_state({}, 0, 1)
+        return state.multi_get([("a",)])[0] if grouped else state.get()
+
+    before: Any = memory.make_state({}, 0, 1)
+    before.begin_commit(1)
+    (before.multi_put([("a",)], [stored]) if grouped else before.set(stored))
+    before.commit(1)
+    rows = pa.RecordBatch.from_pydict({"word": ["a"], "n": [1.5 if stored is None else 1.0]})
+
+    def update(kind: pa.DataType) -> None:
+        work = Reduced("reduce(Total)", ("word",) * grouped, ("n",), pa.field("total", kind), Total())
+        list(StateUpdate("reduce(Total)", memory, work, {}, 2, 1, pa.schema([])).at([rows], 0))
+
+    group = ", in the group 'a'" if grouped else ""
+    words = rf"reduce\(Total\): the field 'total' is bigint, but a value is 1?.\.5{group}. Write another type"
+    with pytest.raises(OperationError, match=words):
+        update(pa.int64())
+    # Nothing is written: whatever is changed, the batch that comes again begins with it.
+    assert value() == stored
+    update(pa.float64())
+    assert value() == (1.5 if stored is None else 13.5)
 
 
 def test_a_factory_of_a_bare_map_has_the_check_of_replays() -> None:

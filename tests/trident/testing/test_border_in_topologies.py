@@ -152,6 +152,17 @@ def test_a_value_comes_back_equal_or_its_record_fails_alone_without_spark(
     assert seen[0] == seen[1]
 
 
+def test_what_was_emitted_is_shown_as_functions_get_it() -> None:
+    topology, stream = texts()
+    whole = "m map<string,bigint>, s struct<m:map<string,bigint>>"
+    given_ = {"a": 1, "b": None}
+    stream.map(lambda tup: [given_, {"m": given_}], whole)
+    result = run_topology(topology, {"texts": ["x"]})
+    assert [row.asDict() for row in next(iter(result.emitted.values()))] == [
+        {"m": given_, "s": {"m": given_}}
+    ]
+
+
 def _with_spout() -> TopologyBuilder:
     builder = TopologyBuilder()
     spout = KinesisSpout(
