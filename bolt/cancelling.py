@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -15,31 +16,55 @@ from kinesis_trident.common.private_names import INTERRUPTED, MissingNameError, 
 _GROUP = "spark.jobGroup.id"
 _LOOK_SECONDS = 1.0
 
+_SEARCHED = "py4j.protocol.Py4JJavaError: An error occurred while calling"
+"""Words of an error of the JVM, as Python prints it.
+
+Once a query is stopped, Spark (`StreamExecution.isInterruptionException`) searches the text of a batch function's error
+with a regular expression that needs frames of the JVM's stack for each character after these words. A stack trace has
+too many: the query ends with a StackOverflowError and a thousand lines, and not with its error.
+"""
+
 
 @contextmanager
 def cancelling(rows: DataFrame) -> Iterator[None]:
     """Shorten the error of a batch whose jobs were cancelled, so that Spark can tell a stop from a failure.
 
-    To find an interruption, Spark (`StreamExecution.isInterruptionException`) searches the text of a batch function's
-    error with a regular expression that needs a frame of the JVM's stack for each character after "Py4JJavaError". The
-    stack traces in that text are so long that a query that is stopped in the middle of a batch ended with a
-    StackOverflowError and a thousand lines. A text without these words is only asked whether it names the cancelled
+    No error has the words that Spark cannot search. A text without them is only asked whether it names the cancelled
     job group.
 
     Raises:
-        BoltError: the jobs were cancelled, or interrupted.
+        BoltError: the jobs were cancelled, or interrupted; or the JVM has failed.
     """
     try:
         yield
     except Exception as error:
         group = cancelled_group(rows, error)
-        if group is None:
+        if group is not None:
+            msg = (
+                "the batch is not finished: its Spark jobs were cancelled, because the query was stopped. Start it "
+                "again, and it reads the batch again (org.apache.spark.SparkException: job group "
+                f"{group} was cancelled)"
+            )
+            raise BoltError(msg) from None
+        if _SEARCHED not in _printed(error):
             raise
-        msg = (
-            "the batch is not finished: its Spark jobs were cancelled, because the query was stopped. Start it again, "
-            f"and it reads the batch again (org.apache.spark.SparkException: job group {group} was cancelled)"
-        )
-        raise BoltError(msg) from None
+        cause = error.__cause__ or error.__context__
+        if cause is None or _SEARCHED in _printed(error, chain=False):
+            raise _retold(error) from None
+        raise error from _retold(cause)
+
+
+def _printed(error: BaseException, *, chain: bool = True) -> str:
+    """Return an error as Spark gets it, with its causes unless told otherwise."""
+    return "".join(traceback.format_exception(error, chain=chain))
+
+
+def _retold(error: BaseException) -> BoltError:
+    text = _printed(error).replace(_SEARCHED, "Py4JJavaError in")
+    msg = (
+        f"Spark failed as follows. Mend that, and start the query again, which reads the batch again:\n{text}"
+    )
+    return BoltError(msg)
 
 
 def wait_in_batch(seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -67,11 +92,11 @@ def wait_in_batch(seconds: float, sleep: Callable[[float], object] = time.sleep)
 def cancelled_group(rows: DataFrame, error: Exception) -> str | None:
     """Return the job group of a batch if an error says that it was cancelled or interrupted, else None."""
     group = None if is_remote() else rows.sparkSession.sparkContext.getLocalProperty(_GROUP)
-    text = str(error)
+    text = _printed(error)
     is_cancelled = group is not None and "cancelled" in text and group in text
     return group if is_cancelled or any(name in text for name in INTERRUPTED) else None
 
 
 def is_cancelled(rows: DataFrame, error: Exception) -> bool:
     """Return whether an error says that the batch was cancelled or interrupted; Connect has no job groups."""
-    return any(name in str(error) for name in INTERRUPTED) or cancelled_group(rows, error) is not None
+    return any(name in _printed(error) for name in INTERRUPTED) or cancelled_group(rows, error) is not None

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from harness import PATIENCE
 from processes import alive
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -18,6 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
 from kinesis_trident import stop
+from kinesis_trident.bolt.cancelling import cancelling
+from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, why_of
 from kinesis_trident.spout.errors import StopTimeoutError
 from kinesis_trident.spout.graceful_stop import stop_when_drained
@@ -205,6 +208,52 @@ def test_a_query_stopped_by_spark_replays_the_batch_in_hand(
     ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))
     assert [text for text, _ in taken.batches[1]] == ["one", "two"]
     assert taken.texts == ["one", "three", "two"]
+
+
+def test_an_error_of_the_jvm_reaches_a_query_that_is_stopped_meanwhile(stage: Stage) -> None:
+    """Spark searches the error of a batch for an interruption then, and its search takes the stack of the JVM."""
+    told: list[str] = []
+
+    def write(rows: DataFrame, txid: int) -> None:
+        java = rows.sparkSession._jvm
+        assert java is not None
+        try:
+            java.java.util.Optional.empty().get()
+        except Exception as error:
+            try:
+                raise RuntimeError("the lookup has no answer") from error
+            except RuntimeError:
+                told.append(traceback.format_exc())
+                raise
+
+    stage.put(["one"])
+    query = stage.start(stage.parsed(), write)
+    text = error_of(query)
+    with pytest.raises(Py4JJavaError, match="StackOverflowError"):
+        is_stop(stage.spark, query, told[0] * 8)
+    assert not is_stop(stage.spark, query, text * 8)
+    assert "RuntimeError: the lookup has no answer" in text
+    assert "java.util.NoSuchElementException" in text
+    java = stage.spark._jvm
+    assert java is not None
+    with (
+        pytest.raises(BoltError, match="Spark failed as follows") as raised,
+        cancelling(stage.spark.range(1)),
+    ):
+        java.java.util.Optional.empty().get()
+    assert not is_stop(stage.spark, query, "".join(traceback.format_exception(raised.value)) * 8)
+
+
+def test_a_stop_is_told_by_the_cause_of_an_error_too(stage: Stage) -> None:
+    rows, group = stage.spark.range(1), "group-of-a-query"
+    stage.spark.sparkContext.setLocalProperty("spark.jobGroup.id", group)
+    try:
+        with pytest.raises(BoltError, match="its Spark jobs were cancelled"), cancelling(rows):
+            raise RuntimeError("cannot write") from ValueError(f"job group {group} was cancelled")
+        with pytest.raises(RuntimeError, match="cannot write"), cancelling(rows):
+            raise RuntimeError("cannot write") from ValueError("no job was cancelled")
+    finally:
+        stage.spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
 
 @pytest.mark.long
