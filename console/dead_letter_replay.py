@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from kinesis_trident.tracker.records import Run
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter
+    from kinesis_trident.spout.kinesis import Kinesis
 
 _NAMED = 3
 
@@ -100,13 +102,15 @@ def replay_words(node: DeadLettersNode) -> list[str]:
     return ["--all"]
 
 
-def is_folder(target: str) -> bool:
-    """Return whether letters go to a folder, from which the query can take their payloads."""
-    return "/" in target and not target.startswith("kinesis:")
+def is_stream(place: str) -> bool:
+    """Return whether dead letters are in a stream, `kinesis://name`."""
+    return place.startswith("kinesis://")
 
 
 def folder_of(node: DeadLettersNode) -> str:
-    """Return the folder of a node's letters; `FOLDER` where it names none that may be read without a look at it."""
+    """Return the place of a node's letters; `FOLDER` where it names none that may be read without a look at it."""
+    if re.fullmatch(r"kinesis://[a-zA-Z0-9_.-]{1,128}", node.target):
+        return node.target
     return node.target if "/" in node.target and plain_folder(node.target) else "FOLDER"
 
 
@@ -180,42 +184,61 @@ def folder_in_command(node: DeadLettersNode) -> str:
     return make_visible(shlex.quote(node.target)) if "/" in node.target else "FOLDER"
 
 
+@dataclass(frozen=True, slots=True)
+class LetterPlace:
+    """A folder of dead letters, or a stream of them.
+
+    Attributes:
+        name: the folder, or `kinesis://name`.
+        open_kinesis: returns the calls for a stream.
+    """
+
+    name: str
+    open_kinesis: Callable[[str], Kinesis] | None = None
+
+
 def folder_ids(
-    folder: str, application: str, streams: Container[str], choice: Choice = _ALL
-) -> tuple[list[str], int]:
-    """Return the chosen dead letters of one application and its streams in a folder, which applications may share.
+    place: LetterPlace, application: str, streams: Container[str], choice: Choice = _ALL
+) -> tuple[dict[str, int], int]:
+    """Return the chosen dead letters of one application and its streams in a place, which applications may share.
 
     Returns:
-        The message ids that can be replayed, in the folder's order, and how many records cannot, because they
-        were past the stream's retention before they were written.
+        The message ids that can be replayed, in the place's order, with the times at which their records arrived, in
+        epoch milliseconds; and how many records cannot, because they were past the stream's retention before they were
+        written.
 
     Raises:
-        DeadLetterError: the folder cannot be read; it names it.
+        DeadLetterError: the place cannot be read; it names it.
     """
-    ids: list[str] = []
+    ids: dict[str, int] = {}
     expired = 0
-    for letter in letters_in(folder, application, streams):
+    for letter in letters_in(place, application, streams):
         last = letter.reasons[-1] if letter.reasons else None
         if not choice.takes(epoch_ms(last.time) if last else 0, last.reason if last else ""):
             continue
         if letter.data is None:
             expired += letter.count
         else:
-            ids.append(letter.message_id)
-    return list(dict.fromkeys(ids)), expired
+            ids.setdefault(letter.message_id, epoch_ms(letter.approximate_arrival_timestamp or ""))
+    return ids, expired
 
 
-def letters_in(folder: str, application: str, streams: Container[str]) -> Iterator[DeadLetter]:
-    """Yield the dead letters of one application and its streams in a folder, which applications may share.
+def letters_in(place: LetterPlace, application: str, streams: Container[str]) -> Iterator[DeadLetter]:
+    """Yield the dead letters of one application and its streams in a place, which applications may share.
 
     Raises:
-        DeadLetterError: the folder cannot be read; it names it.
+        DeadLetterError: the place cannot be read; it names it.
     """
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.common.folder import absolute_target
     from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+    from kinesis_trident.spout.failed_records.letter_stream import read_stream_letters
 
-    for letter in read_dead_letters(absolute_target(folder)):
+    if is_stream(place.name) and place.open_kinesis is not None:
+        letters = read_stream_letters(place.open_kinesis(place.name.removeprefix("kinesis://")), place.name)
+    else:
+        letters = read_dead_letters(absolute_target(place.name))
+    for letter in letters:
         if letter.application_name == application and letter.stream in streams:
             yield letter
 

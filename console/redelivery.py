@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,12 +13,13 @@ from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import (
     folder_in_command,
     folder_of,
-    is_folder,
+    is_stream,
     message_id_of,
 )
 from kinesis_trident.console.target import ConsoleError, command_for
@@ -109,39 +110,70 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
     return count
 
 
-def _refuse_gone(store: SourceStore, letters: DeadLettersNode | None, ids: Collection[MessageId]) -> None:
-    """Refuse dead letters that nothing can deliver: the stream has dropped the records, and no folder has the payload.
+@dataclass(frozen=True, slots=True)
+class FoundLetters:
+    """Dead letters that were read where they are: the place, and when each record arrived by its message id."""
+
+    place: str
+    arrived: Mapping[str, int]
+
+
+def _refuse_gone(
+    store: SourceStore,
+    letters: DeadLettersNode | None,
+    ids: Collection[MessageId],
+    found: FoundLetters | None,
+) -> None:
+    """Refuse dead letters that nothing can deliver: the stream has dropped the records, and the query has no payload.
 
     Raises:
         ConsoleError: there are some; it says how many.
     """
-    if letters is None or is_folder(letters.target):
-        # The query takes from its folder what the stream no longer has.
+    target = letters.target if letters is not None else ""
+    has_folder = "/" in target and not is_stream(target)
+    if _is_same_place(found.place, target) if found is not None else has_folder:
+        # The query takes from there what the stream no longer has.
         return
     status = store.status.get()
     kept = status.retention if status is not None else {}
     now = now_ms()
-    gone = [
-        record
-        for record in letters.last
-        for one in [MessageId.find(record.message_id)]
-        if one is not None
-        and now - record.time > kept.get(one.stream, math.inf) * 3_600_000
-        and any(one.takes(asked) for asked in ids)
-    ]
-    if gone:
-        where = (
-            f"the letters are in {letters.target}"
-            if letters.target.startswith("kinesis:")
-            else "nothing keeps them"
+
+    def is_gone(one: MessageId, time: int) -> bool:
+        return now - time > kept.get(one.stream, math.inf) * 3_600_000
+
+    if found is not None:
+        gone = [(str(one), 1) for one in ids if is_gone(one, found.arrived.get(str(one)) or now)]
+    else:
+        gone = [
+            (record.message_id, record.count)
+            for record in (letters.last if letters is not None else ())
+            for one in [MessageId.find(record.message_id)]
+            if one is not None and is_gone(one, record.time) and any(one.takes(asked) for asked in ids)
+        ]
+    if not gone:
+        return
+    count = sum(number for _, number in gone)
+    has = "has" if count == 1 else "have"
+    said = f"{count} of these records {has} left the stream: {some_of([one for one, _ in gone], _NAMED)}"
+    if letters is None or "/" not in target:
+        said += (
+            ". Nothing keeps them: put them into the stream anew, and set deadLetter to a folder or a stream, from "
+            "which the query delivers what the stream no longer has"
         )
-        count, names = sum(record.count for record in gone), some_of([one.message_id for one in gone], _NAMED)
-        msg = (
-            f"{count} of these records have left the stream, and {where}, so they cannot be delivered again: {names}. "
-            "Put them into the stream anew, and set deadLetter to a folder: from there the query delivers what the "
-            "stream no longer has"
-        )
-        raise ConsoleError(make_visible(msg))
+    else:
+        named = map(str, ids if len(ids) <= _NAMED else ())
+        line = command_for(store, "dead-letters", "replay", *named, "--from", folder_of(letters))
+        said += f". The query delivers those that still have a letter in {redact(target)}: {line}"
+    raise ConsoleError(make_visible(said))
+
+
+def _is_same_place(place: str, other: str) -> bool:
+    """Return whether two names are of the same folder or stream, as far as the names tell."""
+    # Only here, because it loads pyarrow.
+    from kinesis_trident.common.folder import absolute_target
+
+    first, second = (absolute_target(one).removeprefix("file://").rstrip("/") for one in (place, other))
+    return bool(place and other) and first == second
 
 
 class _Runs:
@@ -202,15 +234,20 @@ class _HomeLook:
 
 
 def find_requests(
-    stores: Sequence[SourceStore], ids: Iterable[MessageId], *, found: bool = False, again: bool = False
+    stores: Sequence[SourceStore],
+    ids: Iterable[MessageId],
+    *,
+    found: FoundLetters | None = None,
+    again: bool = False,
 ) -> list[Redelivery]:
     """Return the requests for records, without what is asked for already.
 
-    `found`: the records are known to be dead letters. `again`: also those that were replayed before and are done since.
+    `found`: the records are known to be these dead letters. `again`: also those that were replayed before and are done
+    since.
 
     Raises:
         ConsoleError: a message id is of a stream or shard that the application does not know, or of a record that
-            is neither a dead letter nor waits; or all of them are asked for already.
+            is neither a dead letter nor waits, or that nothing can deliver; or all of them are asked for already.
         CheckpointError: ZooKeeper does not answer.
     """
     streams = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
@@ -232,13 +269,13 @@ def find_requests(
         runs = _Runs(source, home.inflight.get(shard))
         letters = home.letters.get(shard)
         listed = {record.message_id for record in letters.last if record.count > 1} if letters else set()
-        _refuse_gone(store, letters, some)
+        _refuse_gone(store, letters, some, found)
         positions: set[RecordPosition] = set()
         for one in some:
             inside = runs.within(one)
             # A few records of a run of dead letters may wait again.
             whole = str(one) not in listed or any(run == one for run, _ in inside)
-            if not (found or (inside and whole)):
+            if found is None and not (inside and whole):
                 _refuse_stranger(store, one, letters)
             # A record is asked for by its own name: its run may be another one by the time of the answer.
             positions.update([one.last] if one.is_one else [run.last for run, _ in inside])

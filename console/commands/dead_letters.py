@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -20,11 +20,14 @@ from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import ask
+from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
 from kinesis_trident.console.dead_letter_replay import (
     Choice,
+    LetterPlace,
     exhausted_ids,
     folder_ids,
     folder_in_command,
+    is_stream,
     letters_in,
     listed_ids,
     message_id_of,
@@ -33,7 +36,7 @@ from kinesis_trident.console.dead_letter_replay import (
     refuse_replayed,
     replayed_ids,
 )
-from kinesis_trident.console.redelivery import find_requests, withdraw
+from kinesis_trident.console.redelivery import FoundLetters, find_requests, withdraw
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.scope import Scope, open_scope
 from kinesis_trident.console.target import (
@@ -49,6 +52,9 @@ from kinesis_trident.console.target import (
 from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
 
+if TYPE_CHECKING:
+    from kinesis_trident.spout.kinesis import Kinesis
+
 commands = typer.Typer()
 
 
@@ -63,7 +69,7 @@ class LetterAction(enum.StrEnum):
     COMPACT = "compact"
 
 
-_CHOICE = {"message ids", "--from", "--shard"}
+_CHOICE = {"message ids", "--from", "--shard", "--region", "--endpoint", "-o"}
 _USES = {
     LetterAction.LIST: {"--shard", "--limit", "--watch"},
     LetterAction.SHOW: _CHOICE,
@@ -108,7 +114,7 @@ def dead_letters(
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="Take the dead letters in this folder, or only the named ones.",
+            help="Take the dead letters in this folder, or stream kinesis://NAME, or only the named ones.",
         ),
     ] = None,
     yes: Annotated[
@@ -121,6 +127,9 @@ def dead_letters(
     target: Target,
     shard: Shard = None,
     limit: Limit = 0,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
@@ -142,13 +151,14 @@ def dead_letters(
         "--shard": shard,
         "--limit": limit,
         "--watch": watch,
+        "--region": region,
+        "--endpoint": endpoint,
+        "-o": option,
     }
-    useless = [name for name, value in given.items() if value and name not in _USES[action]]
-    if useless:
-        others = [name for name, used in _USES.items() if used.issuperset(useless)]
-        hint = f". Write {' or '.join(others)} after the application" if others else ""
-        msg = f"{action} does not use {', '.join(useless)}, but {', '.join(sorted(_USES[action]))}{hint}"
-        raise ConsoleError(msg)
+    _refuse_useless(action, [name for name, value in given.items() if value])
+    place = None
+    if folder is not None:
+        place = LetterPlace(folder, lambda stream: _open_kinesis(stream, region, endpoint, option))
     match action:
         case LetterAction.LIST:
             show(VIEWS["dead-letters"], target, as_json, watch, shard, limit)
@@ -156,25 +166,21 @@ def dead_letters(
             if not ids:
                 msg = f"show needs message ids. {target.command('dead-letters')} lists them"
                 raise ConsoleError(msg)
-            for letter in _letters(target, ids, folder, shard, yes=yes):
+            for letter in _letters(target, ids, place, shard, yes=yes):
                 print(json_line(letter) if as_json else _render_letter(letter))
         case LetterAction.EXPORT:
-            lines = [json_line(letter) for letter in _letters(target, ids, folder, shard, yes=yes)]
+            lines = [json_line(letter) for letter in _letters(target, ids, place, shard, yes=yes)]
             _write(lines[: limit or None], file)
         case LetterAction.COMPACT:
-            if folder is None:
-                msg = "compact merges all files of a dead-letter folder. Name it with --from FOLDER"
-                raise ConsoleError(msg)
             with open_scope(target) as scope:
                 for line in _compact(scope, folder, as_json=as_json):
                     print(line)
         case LetterAction.REPLAY:
             choice = Choice(since or 0, reason or "", again)
             with open_scope(target, shard) as scope:
-                chosen = _chosen(scope, ids, every, folder, exhausted, choice)[: limit or None]
-                requests = find_requests(
-                    scope.stores, map(message_id_of, chosen), found=folder is not None, again=again
-                )
+                chosen, found = _chosen(scope, ids, every, place, exhausted, choice)
+                chosen = chosen[: limit or None]
+                requests = find_requests(scope.stores, map(message_id_of, chosen), found=found, again=again)
                 if not (ids or yes) and sys.stdin.isatty():
                     count = count_noun(sum(one.count for one in requests), "record")
                     confirm(
@@ -188,19 +194,29 @@ def dead_letters(
                 print(_cancel(scope, ids, every, as_json=as_json))
 
 
+def _refuse_useless(action: LetterAction, given: Sequence[str]) -> None:
+    useless = [name for name in given if name not in _USES[action]]
+    if useless:
+        others = [name for name, used in _USES.items() if used.issuperset(useless)]
+        hint = f". Write {' or '.join(others)} after the application" if others else ""
+        msg = f"{action} does not use {', '.join(useless)}, but {', '.join(sorted(_USES[action]))}{hint}"
+        raise ConsoleError(msg)
+
+
 def _chosen(
-    scope: Scope, ids: list[str], every: bool, folder: str | None, exhausted: bool, choice: Choice
-) -> list[str]:
-    """Return the message ids to replay: the named ones, those in ZooKeeper's list, or those in a folder."""
-    if folder is None:
+    scope: Scope, ids: list[str], every: bool, place: LetterPlace | None, exhausted: bool, choice: Choice
+) -> tuple[list[str], FoundLetters | None]:
+    """Return the message ids to replay: the named ones, those in ZooKeeper's list, or those of a place of letters."""
+    letters = None
+    if place is None:
         scope.check_records(ids, change=True)
     filtered = choice != Choice(again=choice.again)
     ways = {"message ids": ids, "--all": every, "--exhausted": exhausted}
     given = [name for name, value in (ways | {"--since and --reason": filtered}).items() if value]
-    if exhausted and (len(given) > 1 or folder or choice.again):
+    if exhausted and (len(given) > 1 or place or choice.again):
         msg = "--exhausted cannot be combined with message ids or other options. Give one of them"
         raise ConsoleError(msg)
-    if every and (ids or folder):
+    if every and (ids or place):
         msg = (
             "--all cannot be combined with message ids or --from. Give message ids, or a folder with --from, or "
             "--all"
@@ -209,7 +225,7 @@ def _chosen(
     if ids and filtered:
         msg = "--since and --reason cannot be combined with message ids. Give one of them"
         raise ConsoleError(msg)
-    if not given and folder is None and not choice.again:
+    if not given and place is None and not choice.again:
         msg = (
             "there is nothing to replay. Give message ids, or --all, or --exhausted, or a dead-letter folder with "
             "--from FOLDER"
@@ -223,8 +239,8 @@ def _chosen(
     else:
         if ids and not choice.again:
             refuse_replayed(scope.stores, ids)
-        if folder is not None:
-            found = _in_folder_chosen(scope, ids, folder, choice)
+        if place is not None:
+            found, letters = _in_folder_chosen(scope, ids, place, choice)
             scope.check_records(ids, found, change=True)
         else:
             found = ids or _list_chosen(scope, choice)
@@ -232,7 +248,7 @@ def _chosen(
     if not found:
         msg = f"none of these records is{scope.said}. Check --stream and --shard"
         raise ConsoleError(msg)
-    return found
+    return found, letters
 
 
 def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
@@ -253,14 +269,16 @@ def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
     return listed
 
 
-def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice) -> list[str]:
+def _in_folder_chosen(
+    scope: Scope, ids: list[str], place: LetterPlace, choice: Choice
+) -> tuple[list[str], FoundLetters]:
     layout = scope.stores[0].layout
-    held, expired = folder_ids(folder, layout.identity, _streams(scope), choice)
+    held, expired = folder_ids(place, layout.identity, _streams(scope), choice)
     names = {text: message_id_of(text) for text in ids}
     found = [message_id_of(text) for text in held]
     missing = sorted(text for text, one in names.items() if not any(map(one.takes, found)))
     if missing:
-        msg = f"{redact(folder)} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
+        msg = f"{redact(place.name)} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
         raise ConsoleError(msg)
     if expired and not ids:
         print(f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr)
@@ -269,9 +287,18 @@ def _in_folder_chosen(scope: Scope, ids: list[str], folder: str, choice: Choice)
     meant = [text for text in some if ids or (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if held else ""
-        msg = f"{redact(folder)} holds no dead letter of {layout.application!r} that can be replayed.{hint}"
+        msg = (
+            f"{redact(place.name)} holds no dead letter of {layout.application!r} that can be replayed.{hint}"
+        )
         raise ConsoleError(msg)
-    return meant
+    return meant, FoundLetters(place.name, held)
+
+
+def _open_kinesis(stream: str, region: str | None, endpoint: str | None, option: list[str] | None) -> Kinesis:
+    # Only here, because it loads pyarrow.
+    from kinesis_trident.spout.kinesis.client import kinesis_client
+
+    return kinesis_client(source_options(stream, region, endpoint, option))
 
 
 def _streams(scope: Scope) -> set[str]:
@@ -304,7 +331,10 @@ def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> 
     return f"{count_noun(withdrawn, 'record')} will not be delivered again{rest}"
 
 
-def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
+def _compact(scope: Scope, folder: str | None, *, as_json: bool) -> Iterator[str]:
+    if folder is None or is_stream(folder):
+        msg = "compact merges all files of a dead-letter folder. Name it with --from FOLDER"
+        raise ConsoleError(msg)
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.common.folder import absolute_target
     from kinesis_trident.spout.failed_records.compacting import compact_letters
@@ -333,7 +363,7 @@ def _compact(scope: Scope, folder: str, *, as_json: bool) -> Iterator[str]:
 
 
 def _letters(
-    target: Target, ids: Sequence[str], folder: str | None, shard: str | None, *, yes: bool
+    target: Target, ids: Sequence[str], place: LetterPlace | None, shard: str | None, *, yes: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield dead letters as JSON values: from the folder, else from where ZooKeeper says that they are, if agreed.
 
@@ -350,14 +380,14 @@ def _letters(
             for node in nodes
             for record in node.last
         }
-        if folder is None:
+        if place is None:
             # A shard that retention has removed may have letters.
             scope.check_records(ids, listed, change=False)
-    folders = [folder] if folder else _agree_on_folders(nodes, yes=yes)
+    places = [place] if place else [LetterPlace(one) for one in _agree_on_folders(nodes, yes=yes)]
     found: dict[str, dict[str, Any]] = {}
-    for one in folders:
-        found |= _in_folder(one, scope.stores[0].layout.identity, _streams(scope), given=folder is not None)
-    whole = listed | found if folder is None else found
+    for one in places:
+        found |= _in_folder(one, scope.stores[0].layout.identity, _streams(scope), given=place is not None)
+    whole = listed | found if place is None else found
     names = {text: MessageId.find(text) for text in {*ids, *whole}} if ids else {}
 
     def is_named(letter: str, text: str) -> bool:
@@ -367,7 +397,8 @@ def _letters(
 
     strange = sorted(text for text in set(ids) if not any(is_named(letter, text) for letter in whole))
     if strange:
-        where = redact(folder) if folder else ", ".join(["ZooKeeper's list", *folders])
+        names_of = [redact(one.name) for one in places]
+        where = names_of[0] if place else ", ".join(["ZooKeeper's list", *names_of])
         msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids, or give --from FOLDER"
         raise ConsoleError(msg)
     for message_id, letter in whole.items():
@@ -393,14 +424,16 @@ def _agree_on_folders(nodes: Sequence[DeadLettersNode], *, yes: bool) -> list[st
     return agreed
 
 
-def _in_folder(folder: str, application: str, streams: set[str], *, given: bool) -> dict[str, dict[str, Any]]:
+def _in_folder(
+    place: LetterPlace, application: str, streams: set[str], *, given: bool
+) -> dict[str, dict[str, Any]]:
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.errors import DeadLetterError
 
     try:
         return {
             letter.message_id: msgspec.to_builtins(letter)
-            for letter in letters_in(folder, application, streams)
+            for letter in letters_in(place, application, streams)
         }
     except DeadLetterError as error:
         if given:

@@ -73,6 +73,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 _decoder = msgspec.json.Decoder(DeadLetter)
 
 
+def parse_letter(data: bytes) -> DeadLetter:
+    """Return the letter of a document.
+
+    Raises:
+        one of UNREADABLE: it is none.
+    """
+    return _decoder.decode(data)
+
+
 class LetterFile(NamedTuple):
     """A file of a stream's letters: its name below the folder of the option, its size, the first and the last txid."""
 
@@ -181,7 +190,7 @@ def _parse(data: bytes) -> tuple[list[tuple[DeadLetter, bytes]], str]:
     letters = []
     for number, line in enumerate(data.splitlines(), 1):
         try:
-            letters.append((_decoder.decode(line), line))
+            letters.append((parse_letter(line), line))
         except UNREADABLE as error:
             return [], f"line {number} is not a dead letter: {make_reason(str(error))}"
     return letters, ""

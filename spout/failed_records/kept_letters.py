@@ -12,10 +12,14 @@ import pyarrow as pa
 from kinesis_trident.checkpoint.model.layout import Layout, escape
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.common.folder import Folder, FolderError
+from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, letter_files, read_letters
+from kinesis_trident.spout.failed_records.letter_stream import read_stream_letters
 from kinesis_trident.spout.failed_records.places import KINESIS
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
 from kinesis_trident.spout.failed_records.retry_spool import find_beginning, sort_distinct
+from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.failure import Kind
@@ -25,34 +29,51 @@ log = logging.getLogger(__name__)
 
 
 class KeptLetters:
-    """The payloads in the folder of the option `deadLetter`.
+    """The payloads in the place of the option `deadLetter`.
 
     Args:
-        target: the folder.
+        target: a folder, or `kinesis://name`.
         layout: of the source's home, which names the shards.
+        kinesis: reads the letters of a stream.
     """
 
-    def __init__(self, target: str, layout: Layout) -> None:
+    def __init__(self, target: str, layout: Layout, kinesis: Kinesis) -> None:
+        self._target = target
         self._folder = Folder(target)
         self._layout = layout
+        self._kinesis = kinesis
 
     def get(self, shard: str, runs: Sequence[Run]) -> RunRecords:
         """Return the records of runs (sorted, disjoint), as far as there are letters of them.
 
-        All files of the stream are read: their names do not tell of which records they are.
+        All letters of the stream are read: neither names of files nor shards tell of which records they are.
         """
         key, picker = self._layout.key_of(shard), Picker(runs)
-        below = f"{escape(self._layout.identity)}/{escape(key.stream)}"
         ends = [run.last_position for run in runs]
         rows: list[dict[str, object]] = []
+
+        def is_wanted(letter: DeadLetter) -> bool:
+            # That of a record which could not be decoded is the JSON of Kinesis, not its payload.
+            said = letter.reasons[-1].reason if letter.reasons else ""
+            if letter.data is None or letter.shard_id != key.shard or said.startswith(Kind.UNREADABLE.name):
+                return False
+            one = MessageId.parse(letter.message_id)
+            at = bisect_left(ends, one.last)
+            return one.is_one and at < len(runs) and find_beginning(runs[at]) <= one.last
+
         try:
-            for letter in self._read(below):
-                one = MessageId.parse(letter.message_id)
-                at = bisect_left(ends, one.last)
-                is_wanted = at < len(runs) and find_beginning(runs[at]) <= one.last
-                if letter.shard_id == key.shard and one.is_one and is_wanted:
-                    rows.append(_row_of(letter))
-        except (FolderError, ValueError) as error:
+            for letter in self._read(key.stream):
+                try:
+                    if is_wanted(letter):
+                        rows.append(_row_of(letter))
+                except ValueError as error:
+                    log.warning(
+                        "shard %s: the dead letter %s cannot be read, and is left out: %s",
+                        shard,
+                        make_visible(letter.message_id),
+                        error,
+                    )
+        except (FolderError, DeadLetterError) as error:
             log.warning(
                 "shard %s: records that have left the stream cannot be taken from their dead letters in %s: %s",
                 shard,
@@ -65,13 +86,20 @@ class KeptLetters:
             picker.offer(records)
         return picker.records
 
-    def _read(self, below: str) -> Iterator[DeadLetter]:
-        for file in letter_files(self._folder, below):
-            for letter, _ in read_letters(self._folder, file.name) or ():
-                # That of a record which could not be decoded is the JSON of Kinesis, not its payload.
-                said = letter.reasons[-1].reason if letter.reasons else ""
-                if letter.data is not None and not said.startswith(Kind.UNREADABLE.name):
+    def _read(self, stream: str) -> Iterator[DeadLetter]:
+        if self._target.startswith(KINESIS):
+            for letter in read_stream_letters(self._kinesis, self._target):
+                if (letter.application_name, letter.stream) == (self._layout.identity, stream):
                     yield letter
+            return
+        for file in letter_files(self._folder, f"{escape(self._layout.identity)}/{escape(stream)}"):
+            try:
+                found = read_letters(self._folder, file.name) or ()
+            except FolderError as error:
+                log.warning("the file of dead letters %s cannot be read: %s", make_visible(file.name), error)
+                continue
+            for letter, _ in found:
+                yield letter
 
 
 def _row_of(letter: DeadLetter) -> dict[str, object]:
@@ -85,7 +113,6 @@ def _row_of(letter: DeadLetter) -> dict[str, object]:
     }
 
 
-def kept_letters(options: SourceOptions, layout: Layout) -> KeptLetters | None:
-    """Return the letters of the options; None if they are in no folder."""
-    target = options.dead_letter
-    return None if target is None or target.startswith(KINESIS) else KeptLetters(target, layout)
+def kept_letters(options: SourceOptions, layout: Layout, kinesis: Kinesis) -> KeptLetters | None:
+    """Return the letters of the options; None if there are none."""
+    return None if options.dead_letter is None else KeptLetters(options.dead_letter, layout, kinesis)

@@ -54,7 +54,7 @@ class TurnSource:
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
         self.spool = spool_of(partition.options, partition.layout)
-        self._letters = kept_letters(partition.options, partition.layout)
+        self._letters = kept_letters(partition.options, partition.layout, kinesis)
 
     @property
     def pushed(self) -> bool:

@@ -11,7 +11,7 @@ from command_line import Command
 from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.console.dead_letter_replay import letters_in
+from kinesis_trident.console.dead_letter_replay import LetterPlace, letters_in
 from kinesis_trident.testing import MemoryKinesis, SparkCheckpoint
 
 
@@ -76,7 +76,9 @@ def test_the_query_goes_on_after_an_abandoned_batch(
     assert query.batch() == []
     rest = numbers(query.drain())
     query.end()
-    letters = sorted(int(letter.data or b"") for letter in letters_in(str(tmp_path), app, {"orders"}))
+    letters = sorted(
+        int(letter.data or b"") for letter in letters_in(LetterPlace(str(tmp_path)), app, {"orders"})
+    )
     assert letters == (stuck if dead_letter else [])
     assert sorted([*done, *rest, *letters]) == list(range(12))
     assert command("checkpoints", app, "abandon-batch", "--yes")[2].endswith("nothing to abandon\n")
@@ -110,7 +112,9 @@ def test_the_very_first_turns_are_dead_lettered_if_their_pins_name_the_first_rec
     query = lives.begin(kinesis, checkpoint, judges=True, startingPosition=start)
     rest = numbers([*query.batch(), *query.drain()])
     query.end()
-    letters = sorted(int(letter.data or b"") for letter in letters_in(str(tmp_path), app, {"orders"}))
+    letters = sorted(
+        int(letter.data or b"") for letter in letters_in(LetterPlace(str(tmp_path)), app, {"orders"})
+    )
     assert letters == dead
     assert sorted([*rest, *letters]) == list(range(12))
 

@@ -99,5 +99,9 @@ def test_a_listed_run_points_to_the_folder() -> None:
     assert replay_words(node) == ["--from", "/dead"]
     assert replay_words(DeadLettersNode(count=1, target="/dead", last=(letter("orders/s:1"),))) == ["--all"]
     # Whoever writes to ZooKeeper chooses the target.
-    for strange in ("kinesis://letters", "s3://bucket/x?endpoint=evil", "skip"):
+    assert replay_words(DeadLettersNode(count=9, target="kinesis://letters")) == [
+        "--from",
+        "kinesis://letters",
+    ]
+    for strange in ("kinesis://$(x)", "kinesis://a/b", "s3://bucket/x?endpoint=evil", "skip"):
         assert replay_words(DeadLettersNode(count=9, target=strange)) == ["--from", "FOLDER"]

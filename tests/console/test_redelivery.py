@@ -12,7 +12,7 @@ from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.console.dead_letter_replay import letters_in, waiting_ids
+from kinesis_trident.console.dead_letter_replay import LetterPlace, letters_in, waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.testing import MemoryKinesis, SparkCheckpoint
@@ -57,7 +57,7 @@ def test_a_waiting_record_is_dead_lettered_by_the_running_query_or_its_next_life
         query = lives.begin(kinesis, checkpoint)
     assert query.batch() == []
     assert query.plan() is None
-    (letter,) = letters_in(str(tmp_path), app, {"orders"})
+    (letter,) = letters_in(LetterPlace(str(tmp_path)), app, {"orders"})
     assert (letter.message_id, letter.data) == (first, b"1")
     assert waiting_ids(store) == [second]
     assert store.external.read().asked == {}

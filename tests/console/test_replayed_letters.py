@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterator
@@ -35,7 +38,7 @@ from kinesis_trident.console.text import now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.console.web.watcher import Watcher
-from kinesis_trident.testing import MemoryKinesis
+from kinesis_trident.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.tracker.position_keys import KeyPositions, counts, keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import Run
 
@@ -406,6 +409,72 @@ def test_a_letter_that_nothing_can_deliver_is_refused_with_the_number(
     monkeypatch.setattr("kinesis_trident.console.redelivery.now_ms", lambda: later)
     code, _, error = command("dead-letters", app, "replay", "--all", "--yes")
     assert code == 1
-    assert "2 of these records have left the stream, and nothing keeps them" in error
-    monkeypatch.undo()
+    assert "2 of these records have left the stream: " in error
+    assert "Nothing keeps them: " in error
     assert query.store.external.read().asked == {}
+
+
+def test_letters_of_another_folder_are_refused_with_the_one_from_which_they_come(
+    query: Query, command: Command, app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records have left the stream, and the query does not know the folder that is named."""
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "letters", copy)
+    # As long as they are in the stream, it does not matter where their letters are.
+    assert command("dead-letters", app, "replay", "--from", str(copy))[0] == 0
+    assert command("dead-letters", app, "cancel", "--all")[0] == 0
+    later = now_ms() + 25 * 3_600_000
+    monkeypatch.setattr("kinesis_trident.console.redelivery.now_ms", lambda: later)
+    code, _, error = command("dead-letters", app, "replay", "--from", str(copy))
+    assert (code, "2 of these records have left the stream: " in error) == (1, True)
+    assert query.store.external.read().asked == {}
+    line = error.rpartition("kinesis-trident ")[2]
+    code, out, error = command(*shlex.split(line))
+    assert (code, "2 records will be delivered again" in out) == (0, True), error
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedKinesis]:
+    with ScriptedKinesis() as server:
+        yield server
+
+
+def test_letters_in_a_stream_are_replayed_from_there(
+    zookeeper: EmbeddedZooKeeper,
+    scripted: ScriptedKinesis,
+    command: Command,
+    app: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """There are more than ZooKeeper lists, and the stream no longer has their records."""
+    server = scripted
+    for stream in ("orders", "letters"):
+        server.create_stream(stream)
+    [shard] = server.shards("orders")
+    sequences = [server.put("orders", shard, str(number).encode()) for number in range(26)]
+    server.put("letters", server.shards("letters")[0], b"no letter")
+    at = {"endpointUrl": server.endpoint_url, "onExhausted": "deadLetter", "deadLetter": "kinesis://letters"}
+    lives = Lives(zookeeper.hosts, app, retryLimit="0", **at)
+    request.addfinalizer(lives.end)
+    query = lives.begin()
+    failed(query, *range(25))
+    server.trim("orders", shard, sequences[-1])
+    later = now_ms() + 25 * 3_600_000
+    monkeypatch.setattr("kinesis_trident.console.redelivery.now_ms", lambda: later)
+    (status,) = map(json.loads, command("status", app, "--json")[1].splitlines())
+    (remedy,) = (one["remedy"] for one in status["findings"] if one["code"] == "dead-letters")
+    (line,) = re.findall(r"kinesis-trident (dead-letters \S+ replay .*?) delivers them", remedy)
+    assert line.endswith("--from kinesis://letters")
+    one = sorted(replayed(query))[0]
+    refused = command("dead-letters", app, "replay", one)[2]
+    assert "1 of these records has left the stream" in refused
+    assert line.replace("--from", f"{one} --from") in refused
+    of_query = ["--region", "us-east-1", "--endpoint", server.endpoint_url]
+    code, out, error = command(*shlex.split(line), *of_query)
+    assert (code, "25 records will be delivered again" in out) == (0, True), error
+    # A shard that is throttled gives them with a later batch.
+    query.run._on_request()
+    assert numbers(query.drain()) == list(range(25))
+    shown = command("dead-letters", app, "show", one, "--from", "kinesis://letters", *of_query)[1]
+    assert f"messageId: {one}" in shown

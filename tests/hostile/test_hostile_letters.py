@@ -13,7 +13,7 @@ from hypothesis import given
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.common.folder import Folder
-from kinesis_trident.console.dead_letter_replay import letters_in, message_id_of, payload_text
+from kinesis_trident.console.dead_letter_replay import LetterPlace, letters_in, message_id_of, payload_text
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.failed_records.dead_letters import (
     DeadLetter,
@@ -76,7 +76,7 @@ def read(folder: Path, data: bytes) -> list[DeadLetter] | None:
         assert msgspec.json.decode(msgspec.json.encode(letter), type=DeadLetter) == letter
         assert max(abs(number) for number in (letter.attempts, letter.txid, letter.count)) <= 2**63
     if letters is not None:
-        assert [*letters_in(str(folder), "app", {"orders"})] == [
+        assert [*letters_in(LetterPlace(str(folder)), "app", {"orders"})] == [
             letter for letter in letters if (letter.application_name, letter.stream) == ("app", "orders")
         ]
     return letters

@@ -11,7 +11,7 @@ import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
 
 from kinesis_trident.checkpoint.model.nodes import Pin
-from kinesis_trident.console.dead_letter_replay import folder_ids, message_id_of
+from kinesis_trident.console.dead_letter_replay import LetterPlace, folder_ids, message_id_of
 from kinesis_trident.console.redelivery import deliver_again, find_requests
 from kinesis_trident.spout.batch.pushed_filters import ShardRange
 from kinesis_trident.spout.batch.range_read import read_range
@@ -152,8 +152,8 @@ def test_its_letter_is_delivered_again_once_it_can_be_decoded(
     query.batch()
     assert query.batch() == []
     [letter] = letters(folder)
-    ids = folder_ids(str(folder), query.run.layout.application, {"orders"})
-    assert ids == ([letter], 0)
+    ids = folder_ids(LetterPlace(str(folder)), query.run.layout.application, {"orders"})
+    assert ([*ids[0]], ids[1]) == ([letter], 0)
     for members in (ODD, {}):
         kinesis.garble(A, found[1], members)
         assert deliver_again(find_requests([query.store], [message_id_of(letter)]), what="replay") == 1

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 from by_hand import Lives, Query, numbers
+from memory_streams import MemoryStreams
 
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.application_names import rename_application
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.failed_records.letter_stream import read_stream_letters
+from kinesis_trident.spout.kinesis import ThrottledError
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -102,3 +106,55 @@ def test_the_letters_of_a_renamed_application_are_found(lives: Lives, app: str) 
         query.store.external.add(A, again)
         assert numbers(query.batch()) == [1]
         query.plan()
+
+
+def test_what_has_left_the_stream_comes_from_its_letter_in_another_stream(
+    make_lives: Callable[..., Lives],
+) -> None:
+    kinesis = MemoryStreams("orders", "letters")
+    lives = make_lives(retryLimit="0", onExhausted="deadLetter", deadLetter="kinesis://letters")
+    kinesis.put("orders", *range(6))
+    query = lives.begin(kinesis)
+    query.batch(failing={1, 4})
+    query.batch()
+    query.plan()
+    # Others write there, too.
+    kinesis.held["letters"].put(A, b"no letter")
+    letters = [*read_stream_letters(kinesis, "kinesis://letters")]
+    assert sorted(letter.data or b"" for letter in letters) == [b"1", b"4"]
+    kinesis.held["orders"].trim(A, max(int(letter.sequence_number or 0) for letter in letters))
+    again = tuple(str(letter.sequence_number) for letter in letters)
+    query.store.external.add(A, ExternalNode(op="replay", records=again))
+    assert numbers(query.batch()) == [1, 4]
+    query.plan()
+    assert len([*read_stream_letters(kinesis, "kinesis://letters")]) == 2
+
+
+def test_a_stream_of_letters_that_refuses_calls_for_a_while_is_read_whole() -> None:
+    kinesis = MemoryStreams("letters")
+    kinesis.held["letters"].fail(A, ThrottledError("slower"), ThrottledError("slower"))
+    waits: list[float] = []
+    assert [*read_stream_letters(kinesis, "kinesis://letters", waits.append)] == []
+    assert len(waits) == 2
+    with pytest.raises(DeadLetterError, match=r"from kinesis://gone: there is no stream 'gone'\. Check"):
+        [*read_stream_letters(kinesis, "kinesis://gone")]
+
+
+def test_a_letter_that_cannot_be_read_keeps_no_other_back(
+    lives: Lives, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither what a program of somebody else has written, nor a file that is away."""
+    kinesis, sequences, query = begun(lives)
+    (file,) = folder.rglob("*.jsonl")
+    good = json.loads(file.read_text())
+    bad = [{"messageId": "nonsense"}, {"approximateArrivalTimestamp": "yesterday"}]
+    lines = [json.dumps(good | one) for one in bad] + [json.dumps(good)]
+    # A name without a digest is one of release 1.0.0.
+    name = file.name.partition("~")[0] + ".jsonl"
+    file.unlink()
+    (file.parent / name).write_text("\n".join(lines) + "\n")
+    (file.parent / f"{10**11:012d}-other.jsonl").symlink_to(folder / "away")
+    kinesis.trim(A, sequences[-1])
+    query.store.external.add(A, ExternalNode(op="replay", records=(str(sequences[1]),)))
+    assert numbers(query.batch()) == [1]
+    assert "the dead letter nonsense cannot be read, and is left out" in caplog.text
