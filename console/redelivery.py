@@ -162,7 +162,7 @@ def _refuse_gone(
         )
     else:
         named = map(str, ids if len(ids) <= _NAMED else ())
-        line = command_for(store, "dead-letters", "replay", *named, "--from", folder_of(letters))
+        line = command_for(store, "dead-letters", "replay", *named, options=["--from", folder_of(letters)])
         said += f". The query delivers those that still have a letter in {redact(target)}: {line}"
     raise ConsoleError(make_visible(said))
 
