@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
-from kinesis_trident.console.lag import totals
+from kinesis_trident.console.lag import lag_of_stream
 from kinesis_trident.console.machine import Result, try_servers
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
@@ -43,7 +43,7 @@ class Examination:
 
     def __init__(self) -> None:
         self.stream: str | None = None
-        self._lag_ms: int | None = None
+        self._lags: dict[str, int | None] = {}
 
     def of_zookeeper(self, target: Target, application: str | None) -> list[Result]:
         """Try ZooKeeper: to connect, to write, its clock, its health, and an application's nodes there."""
@@ -134,12 +134,11 @@ class Examination:
     def _compare(self, info: StreamInfo, before: int, after: int) -> Iterator[Result]:
         # The server says its time in whole seconds.
         yield clock_result("clock against Kinesis", before - 1000, info.server_time, after)
-        if self._lag_ms is not None:
-            left = info.retention_hours * 3_600_000 - self._lag_ms
-            state = "failed" if left <= 0 else "warning" if left < self._lag_ms else "ok"
-            age = (
-                f"the oldest unread record is {duration(self._lag_ms)} old" if self._lag_ms else "all is read"
-            )
+        lag = self._lags.get(info.name)
+        if lag is not None:
+            left = info.retention_hours * 3_600_000 - lag
+            state = "failed" if left <= 0 else "warning" if left < lag else "ok"
+            age = f"the oldest unread record is {duration(lag)} old" if lag else "all is read"
             yield Result(
                 "retention",
                 state,
@@ -246,8 +245,7 @@ class Examination:
                 + "start the query once with its login: it closes the nodes that are open",
             )
             snapshot = take_snapshot(store)
-            numbers = totals(snapshot, now_ms())
-            self._lag_ms = numbers.lag_ms
+            self._lags |= {one: lag_of_stream(snapshot, one, now_ms()) for one in streams}
             yield Result(
                 "nodes",
                 "failed" if snapshot.problems else "ok",

@@ -87,6 +87,14 @@ def shard_skew(snapshot: Snapshot) -> int:
     return newest - oldest
 
 
+def lag_of_stream(snapshot: Snapshot, stream: str, now: int) -> int | None:
+    """Return the age of the oldest unread record of a stream, also of one that the newest run does not read."""
+    if not snapshot.shards:
+        return None
+    lags = shard_lags(snapshot, now)
+    return total_lag({shard: lag for shard, lag in lags.items() if _stream_of(snapshot, shard) == stream})
+
+
 def retention_left(snapshot: Snapshot, shard: str, lag: Lag) -> int | None:
     """Return the milliseconds until the oldest unread record of a shard expires, 0 if it has; None if unknown."""
     hours = snapshot.status.retention.get(_stream_of(snapshot, shard)) if snapshot.status else None
@@ -98,7 +106,8 @@ def retention_left(snapshot: Snapshot, shard: str, lag: Lag) -> int | None:
 def sight_of(snapshot: Snapshot, shard: str) -> Sight:
     """Return what the run has said of a shard, as far as it still holds: a batch may have moved the shard on since."""
     status, node = snapshot.status, snapshot.checkpoints.get(shard)
-    if status is None:
+    if status is None or not is_read(snapshot, shard):
+        # A status says of all shards that it does not name that they are at their tips: it means those that are read.
         return Sight()
     sight = status.sight_of(shard)
     if node is not None and node.txid > status.settled:

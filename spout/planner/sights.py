@@ -169,6 +169,7 @@ class StatusNotes:
         self._around = around
         self._due = -math.inf
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
+        self._standing: set[str] = set()
 
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
@@ -195,9 +196,16 @@ class StatusNotes:
         if samples and at < samples[-1][0]:
             samples.clear()
         if not samples or at - samples[-1][0] >= _SAMPLE_MS:
-            lag = total_lag(lags_of(self._state, looks, at))
+            lags = lags_of(self._state, looks, at)
+            lag = total_lag(lags)
+            active = self._state.shards.active
+            standing = {shard for shard, one in lags.items() if one.ms is None or active[shard].blocked}
+            resumed, self._standing = self._standing - standing, standing
+            if lag and lag in {lags[shard].ms for shard in resumed & lags.keys()}:
+                # What grew while the shard stood is no growth since it is read again.
+                samples.clear()
             if lag is not None:
-                nodes = (one.checkpoint for one in self._state.shards.active.values())
+                nodes = (one.checkpoint for one in active.values())
                 samples.append((at, lag, sum(node.read for node in nodes if node is not None)))
 
     def _is_there(self, shard: str, look: Look) -> bool:

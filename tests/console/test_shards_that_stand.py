@@ -10,7 +10,7 @@ from samples_console import CHILD, HEALTHY, NEW, NOW, STATUS, TIP, WAITING
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
 from kinesis_trident.checkpoint.model.run_status import Sight
-from kinesis_trident.console.lag import totals
+from kinesis_trident.console.lag import lag_of_stream, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find
 
@@ -83,3 +83,13 @@ def test_a_stream_that_is_not_read_has_no_part_in_the_lag() -> None:
     assert not numbers.lag_ms
     assert numbers.retention_left_ms is None
     assert not codes(replace(read, active=())) & {"retention", "falling-behind"}
+
+
+def test_the_lag_of_a_stream_that_is_not_read_is_that_of_what_was_left() -> None:
+    """The status speaks of what is read: a shard that it does not name is at its tip only there."""
+    left_out = replace(HEALTHY, active=())
+    assert lag_of_stream(HEALTHY, "orders", NOW) == 0
+    assert lag_of_stream(left_out, "orders", NOW) is None
+    left = msgspec.structs.replace(TIP, behind_ms=MINUTE, arrival=NOW - 23 * HOUR)
+    assert lag_of_stream(replace(left_out, checkpoints={CHILD: left}), "orders", NOW) == 23 * HOUR
+    assert lag_of_stream(replace(left_out, checkpoints={CHILD: left}), "payments", NOW) == 0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from ensemble import Ensemble
+from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper, free_port
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, SettledNode, ShardLineage, ShardsNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console import examination
@@ -112,6 +115,14 @@ def test_a_slow_answer_is_no_wrong_clock(theirs: int, says: str) -> None:
     assert (found.state == "ok") == (says == "the clocks agree")
 
 
+@contextmanager
+def closing_client(hosts: str) -> Iterator[KazooClient]:
+    client = connect(ZooKeeperConfig(hosts))
+    yield client
+    client.stop()
+    client.close()
+
+
 def results(out: str) -> dict[str, tuple[str, str]]:
     found = map(json.loads, out.splitlines())
     return {name: (state, says) for name, state, says, _ in found}
@@ -152,6 +163,33 @@ def test_the_doctor_tries_everything(
     ) | {"acl": "warning", "positions": "skipped"}
     assert "may be changed by everyone" in found["acl"][1]
     assert found["ListShards"][1] == "1 shard"
+
+
+@pytest.mark.usefixtures("_slow_machine")
+def test_the_doctor_compares_the_retention_of_a_stream_with_its_own_lag(
+    command: Command, zookeeper: EmbeddedZooKeeper, app: str
+) -> None:
+    """Payments were read to their end, orders were not: what is unread there expires first."""
+    shard = "shardId-000000000000"
+    with ScriptedKinesis() as server, closing_client(zookeeper.hosts) as client:
+        for stream, behind in (("orders", 20 * 3_600_000), ("payments", 60_000)):
+            server.create_stream(stream)
+            store = SourceStore(client, Layout("/kinesis-trident", app, stream, 1))
+            epoch = store.epochs.raise_epoch("here", 1, 1)
+            store.shards.put_lineage(ShardsNode(shards={shard: ShardLineage()}), epoch)
+            node = CheckpointNode(
+                checkpoint="1", txid=1, position="AFTER_SEQUENCE_NUMBER 1", behind_ms=behind
+            )
+            store.shards.settle({shard: (node, None)}, {}, None, SettledNode(txid=1, plan="p1"), epoch)
+        at = ["--endpoint", server.endpoint_url, "--region", "us-east-1"]
+        said = [
+            results(command("doctor", app, "--stream", stream, *at, "--json")[1])["retention"]
+            for stream in ("orders", "payments")
+        ]
+    assert said == [
+        ("warning", "24 h, and the oldest unread record is 20h 00m old"),
+        ("ok", "24 h, and the oldest unread record is 1m 00s old"),
+    ]
 
 
 @pytest.mark.usefixtures("_slow_machine")

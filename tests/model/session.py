@@ -363,6 +363,12 @@ class _Answer:
     def done(self, value: Any, error: BaseException | None) -> None:
         self._ready, self._value, self._error = True, value, error
 
+    def ready(self) -> bool:
+        return self._ready
+
+    def successful(self) -> bool:
+        return self._ready and self._error is None
+
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         while not self._ready:
             self._session.answer_next()

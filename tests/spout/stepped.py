@@ -68,6 +68,7 @@ class SteppedQuery(Query):
         time: of all that is waited for.
         zookeeper: that several lives may share.
         consumer: the ARN with which `kinesis`, a client, subscribes; None to poll.
+        status_period: seconds between two notes of what the run sees; None for none.
         options: of the format, beside those that each needs.
 
     Attributes:
@@ -82,6 +83,7 @@ class SteppedQuery(Query):
         zookeeper: MemoryZooKeeper | None = None,
         checkpoint: SparkCheckpoint | None = None,
         consumer: str | None = None,
+        status_period: float | None = None,
         **options: str,
     ) -> None:
         self.checkpoint = checkpoint or SparkCheckpoint()
@@ -106,7 +108,7 @@ class SteppedQuery(Query):
                 rng=random.Random(1),
                 wait=self._wait,
                 executor=InlineExecutor(),
-                status_period=None,
+                status_period=status_period,
                 beside=self._keep_step,
             ),
             consumers={"orders": consumer} if consumer else None,
