@@ -35,6 +35,7 @@ CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
     ("bolts", ("small", "json", "1"), {}, ["small batch", "one record"]),
     ("calls", (), {"ROUNDS": 1, "CALLS": 400}, ["What a call costs"]),
     ("emits", (), {"TUPLES": 10_000, "ROUNDS": 2}, ["tracking costs an emit"]),
+    ("functions", (), {"RECORDS": 1_000, "ROUNDS": 2}, ["What the border of functions costs"]),
     ("failing_queries", ("--rounds", "1"), {"BATCHES": 5}, ["Failing records through Spark"]),
     ("failures", ("--rounds", "1"), {}, ["Failing records", "Very many failing records"]),
     ("fetch", (), {"PAGES": 2, "BOTO3_PAGES": 1}, ["Reading from Kinesis"]),
