@@ -16,6 +16,7 @@ from border_paths import matrix_rows
 from claims import CLAIMS, UNHELD
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+from spark_settings import setting_rows
 from who_writes import callers, writers
 
 from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind
@@ -253,6 +254,14 @@ BORDER_TABLE = DocTable(
     "end of types",
     ("type", "given as", "by pandas", "a record fails alone, for example"),
     matrix_rows(),
+)
+
+SETTINGS_TABLE = DocTable(
+    "spark.md",
+    "settings: rendered from tests/spark_settings.py",
+    "end of settings",
+    ("setting", "what was played with it"),
+    setting_rows(),
 )
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {

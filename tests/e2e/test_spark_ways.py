@@ -1,4 +1,4 @@
-"""docs/spark.md: a state of Spark's own over the source, and a declarative pipeline, each over two runs."""
+"""docs/spark.md: a state of Spark's own, a pipeline, triggers without batches, a checkpoint without its metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from doc_blocks import with_ours
-from older_spark import needs_pipelines
+from older_spark import needs_pipelines, needs_reports
 from pyspark.sql import SparkSession
 from stage import Stage, ended, error_of
 
@@ -79,6 +79,17 @@ def test_spark_refuses_a_plain_query_that_runs_no_micro_batches(stage: Stage) ->
         with pytest.raises(TypeError, match="realTime"):
             out.trigger(realTime="5 minutes")
     assert stage.tree() == {}
+
+
+@needs_reports
+def test_a_query_whose_checkpoint_has_lost_its_metadata_goes_on_from_zookeeper(stage: Stage) -> None:
+    stage.put(["a"])
+    assert stage.drained(stage.parsed()).texts == ["a"]
+    stage.put(["b"])
+    Path(stage.at("spark"), "metadata").unlink()
+    with pytest.raises(Exception, match="STREAMING_CHECKPOINT_MISSING_METADATA_FILE"):
+        stage.drained(stage.parsed())
+    assert stage.drained(stage.parsed(), checkpoint="another").texts == ["b"]
 
 
 @needs_pipelines
