@@ -23,6 +23,7 @@ ended after 4 s
 def test_only_what_differs_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "page.md"
     path.write_text(PAGE)
+    monkeypatch.delenv("UPDATE_GUIDE", raising=False)
     with Page(path, tmp_path) as page, pytest.raises(AssertionError, match="wrote 9 records"):
         page.check()
     assert path.read_text() == PAGE
