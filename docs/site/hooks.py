@@ -162,7 +162,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[![{title}]({drawn}){{ .diagram }}]({drawn})"
 
     markdown = DIAGRAM.sub(image, markdown)
-    markdown = re.sub(r"\]\(runbook\.md#([\w-]+)\)", lambda found: f"]({place_of(found[1])})", markdown)
+    markdown = re.sub(
+        r"\]\((\.\./|)runbook\.md#([\w-]+)\)", lambda found: f"]({found[1]}{place_of(found[2])})", markdown
+    )
     if boost := BOOSTS.get(page.file.src_uri.partition("/")[0]):
         page.meta["search"] = {"boost": boost}
     markdown = re.sub(r"\]\(\.\./examples/(\w+)\.(?:py|ipynb)\)", r"](examples/\1.md)", markdown)
