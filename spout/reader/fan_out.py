@@ -390,6 +390,7 @@ class BufferedEvents:
             self._unused_since = None
             left, self._left = self._left, _NOTHING
             self._memory.held -= left.size
+            self._memory.changed.notify_all()
             return left
 
     def leave(self, left: LeftEvent = _NOTHING) -> None:

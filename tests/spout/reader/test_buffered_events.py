@@ -10,6 +10,7 @@ import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page
+from kinesis_trident.spout.reader import fan_out
 from kinesis_trident.spout.reader.fan_out import UNUSED, BufferedEvents, EventMemory, LeftEvent
 from kinesis_trident.spout.testing import FakeTime
 
@@ -114,7 +115,11 @@ def left_of(size: int) -> LeftEvent:
     return LeftEvent((Page(records.slice(1), None, 0, 10), records.slice(1)))
 
 
-def test_what_a_turn_leaves_of_an_event_counts_whole_until_it_is_used(source: Pushed) -> None:
+def test_what_a_turn_leaves_of_an_event_counts_whole_until_it_is_used(
+    source: Pushed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its use makes room at once, and not with a later look of a thread that waits.
+    monkeypatch.setattr(fan_out, "UNUSED", 1e6)
     memory = EventMemory()
     events = BufferedEvents(source, memory, 2 * EVENT)
     left = left_of(EVENT)
@@ -143,6 +148,26 @@ def test_what_is_left_beyond_the_memory_is_dropped_with_the_subscription(source:
     until(lambda: not events.is_open)
     events.leave(left_of(EVENT))
     assert memory.held == 0
+
+
+def test_the_events_of_many_shards_take_the_memory_and_one_event_each() -> None:
+    memory, others = EventMemory(), [Pushed() for _ in range(12)]
+    for other in others:
+        other.push(*range(8))
+    each = [BufferedEvents(other, memory, 4 * EVENT) for other in others]
+    for events in each:
+        events.leave()
+    until(lambda: all(events.waiting for events in each))
+    with memory.changed:
+        count = sum(events.waiting for events in each)
+        size = memory.held // count
+        assert memory.held == count * size
+    # Each may have asked for an event before the others' have filled the memory.
+    assert EVENT <= size < 1.1 * EVENT
+    assert len(others) <= count <= 4 + len(others)
+    for events in each:
+        events.close()
+    until(lambda: memory.held == 0)
 
 
 def test_one_that_nobody_uses_ends_and_gives_its_memory_back(source: Pushed) -> None:
