@@ -63,6 +63,21 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
     ),
     ("acks.md", "Unknown ids are ignored and counted in the log", "spout/test_acks.py an_ack_of_what_waits"),
     (
+        "acks.md",
+        "one that no record ever had, below the position",
+        "spout/test_acks.py an_id_that_no_record_ever_had",
+    ),
+    (
+        "retries.md",
+        "the list of dead letters names it, as long as it has room",
+        "console/test_replayed_letters.py a_skipped_record_is_listed",
+    ),
+    (
+        "fan-out.md",
+        "nothing waits may have one event beyond it, so 12 shards may have 12",
+        "spout/reader/test_buffered_events.py the_events_of_many_shards",
+    ),
+    (
         "retries.md",
         "`maxRetryingRecords` is at most 65,536",
         "spout/options/test_source.py what_is_wrong_is_said",
@@ -102,16 +117,6 @@ UNHELD: tuple[tuple[str, str, str], ...] = (
         "writing.md",
         "which is repeated `clientNumRetries` times where Kinesis does not answer",
         "the waits between are drawn, up to half a minute",
-    ),
-    (
-        "retries.md",
-        "the list of dead letters names it, as long as it has room",
-        "that a skipped record is done is held; that its replay delivers it is not",
-    ),
-    (
-        "acks.md",
-        "one that no record ever had, below the position",
-        "nothing tells such an id from one that is done",
     ),
 )
 """The page, words of it, and why no test holds them."""

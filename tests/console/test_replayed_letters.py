@@ -388,6 +388,23 @@ def test_many_waiting_runs_are_looked_up_together(monkeypatch: pytest.MonkeyPatc
     assert looked < 10 * len(marks)
 
 
+def test_a_skipped_record_is_listed_and_replayed_from_the_stream(
+    zookeeper: EmbeddedZooKeeper,
+    kinesis: MemoryKinesis,
+    command: Command,
+    app: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    lives = Lives(zookeeper.hosts, app, retryLimit="0", onExhausted="skip")
+    request.addfinalizer(lives.end)
+    query = lives.begin(kinesis)
+    failed(query, 1, 3)
+    assert set(replayed(query).values()) == {""}
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    assert again(query) == [1, 3]
+    assert set(replayed(query).values()) == {f"done in txid {query.run._state.shards.settled}"}
+
+
 def test_a_letter_that_nothing_can_deliver_is_refused_with_the_number(
     zookeeper: EmbeddedZooKeeper,
     kinesis: MemoryKinesis,

@@ -278,6 +278,21 @@ def test_an_ack_of_what_waits_for_a_retry_keeps_it_from_coming(job: Job) -> None
     until(query, done=1, inflight=0)
 
 
+def test_an_id_that_no_record_ever_had_looks_like_one_that_is_done_below_the_position(job: Job) -> None:
+    job.put(range(6))
+    query = job.start()
+    rows = query.batch()
+    acks = job.acks()
+    acks.ack(ids(rows))
+    until(query, acked=6, inflight=0)
+    (first,) = ids(rows, 0)
+    where, _, sequence = first.rpartition(":")
+    never = f"{where}:{int(sequence.partition(':')[0]) - 1}"
+    assert never not in ids(rows)
+    acks.ack([never])
+    until(query, acked=6, done=1, unknown=0)
+
+
 def test_batches_whose_records_are_in_flight_are_kept_and_the_others_go(job: Job) -> None:
     query = job.start()
     rows: list[Row] = []
