@@ -13,6 +13,11 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "positions.md",
+        "the order of the lineage, parents first; tasks that run side by side do not wait for each other",
+        "spout/test_batch_read.py parents_come_before",
+    ),
+    (
+        "positions.md",
         "Shards that `endingPosition` does not name end at `LATEST`",
         "spout/test_batch_ends.py an_end_that_names_one_shard",
     ),
@@ -42,6 +47,21 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
         "spout/options/test_effects.py an_option_without",
     ),
     (
+        "options.md",
+        "no micro-batch is created without records, but for batch 0 of a new Spark checkpoint",
+        "e2e/test_waiting.py a_query_with_nothing_to_read",
+    ),
+    (
+        "options.md",
+        "`transactional` replays a batch identically or stops, `opaque` continues",
+        "spout/test_scripted_source.py a_transactional_batch_whose | spout/test_scripted_source.py an_opaque_batch",
+    ),
+    (
+        "console.md",
+        "its data and all its reasons are in the file",
+        "console/test_cli.py a_folder_that_zookeeper_names",
+    ),
+    (
         "backfill.md",
         "So each record is read by one of both",
         "spout/test_backfill_then_follow.py each_record_is_in",
@@ -62,6 +82,11 @@ CLAIMS: tuple[tuple[str, str, str], ...] = (
         "spout/testing/test_made_aggregates.py no_record_is_left_out",
     ),
     ("acks.md", "Unknown ids are ignored and counted in the log", "spout/test_acks.py an_ack_of_what_waits"),
+    (
+        "acks.md",
+        "What the source would refuse is an error here, too",
+        "spout/test_acks.py wrong_ids_are_refused",
+    ),
     (
         "acks.md",
         "one that no record ever had, below the position",

@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from stage import Stage
+from thorough import cases
 
 from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
@@ -212,8 +213,9 @@ def test_a_batch_that_loses_records_is_an_error(spark: SparkSession) -> None:
             again.count()
 
 
-def test_a_worker_that_reads_many_windows_keeps_one_client(spark: SparkSession) -> None:
-    """Without Spark, and with 200 windows, this is in tests/spout/test_many_windows.py."""
+@pytest.mark.parametrize("windows", cases(24, long=(200,)))
+def test_a_worker_that_reads_many_windows_keeps_one_client(spark: SparkSession, windows: int) -> None:
+    """Without Spark, and always with 200 windows, this is in tests/spout/test_many_windows.py."""
 
     def measure(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         count = sum(batch.num_rows for batch in rows)
@@ -231,7 +233,7 @@ def test_a_worker_that_reads_many_windows_keeps_one_client(spark: SparkSession) 
         begun = kinesis.now
         kinesis.advance(2)
         used: dict[int, list[tuple[int, int]]] = {}
-        for window in range(24):
+        for window in range(windows):
             start = f"AT_TIMESTAMP {begun - 1000 - window}"
             frame = load(
                 spark, kinesis, startingPosition=start, endingPosition=f"AT_TIMESTAMP {begun + 1000}"

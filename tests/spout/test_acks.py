@@ -392,6 +392,10 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
         Acks(app, {})
     with pytest.raises(OptionsError, match=r"Did you mean zookeeper\.hosts"):
         Acks(app, {"zookeper.hosts": job.hosts})
+    with pytest.raises(OptionsError, match="unknown option retrieLimit"):
+        Acks(app, {"zookeeper.hosts": job.hosts, "retrieLimit": "1"})
+    with Acks(app, {"zookeeper.hosts": job.hosts, "retryLimit": "7", "streamName": "other"}) as of_a_query:
+        assert of_a_query.ack([]) == 0
     assert acks.ack([]) == 0
     until(query, unacked=2)
 

@@ -519,8 +519,11 @@ def half_expired(start: Start, stream: Stream, **given: str) -> tuple[Query, lis
     return life, left
 
 
-def test_a_transactional_batch_whose_records_are_gone_stops_the_query(start: Start, stream: Stream) -> None:
-    given = {"spout": "transactional", "onExhausted": "fail"}
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_transactional_batch_whose_records_are_gone_stops_the_query(
+    start: Start, stream: Stream, strict: str
+) -> None:
+    given = {"spout": "transactional", "onExhausted": "fail", "failOnDataLoss": strict}
     life, _ = half_expired(start, stream, **given)
     with pytest.raises(
         PinnedRecordsGoneError, match=r"shard shardId-\d+, txid 1: the batch held \d+ records"
