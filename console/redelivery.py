@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kinesis_trident.checkpoint.model.layout import ShardKey
-from kinesis_trident.checkpoint.model.message_id import MessageId
+from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.common.redaction import redact
@@ -283,10 +283,11 @@ def find_requests(
         made.append(Redelivery(store, shard, tuple(some), tuple(map(str, left)), runs.count(left), again))
     if made and not any(one.records for one in made):
         chosen = [str(one) for request in made for one in request.ids]
-        few = len(chosen) <= _NAMED
-        line = command_for(
-            stores[0], "dead-letters", "cancel", *(chosen if few else ()), options=() if few else ["--all"]
-        )
+        names, options = chosen, list[str]()
+        if len(chosen) > _NAMED:
+            whose = {source_of(one).partition("/")[0] for one in chosen}
+            names, options = [], ["--all", "--stream", ",".join(sorted(whose))]
+        line = command_for(stores[0], "dead-letters", "cancel", *names, options=options)
         msg = (
             f"{count_noun(len(chosen), 'message id')} asked for already: the query takes it in with its next batch, "
             f"or once it is started. Until then {line} withdraws it"

@@ -114,8 +114,12 @@ class ShardStore(StorePart):
     def _lost_error(self, what: str) -> StateMissingError:
         layout = self._layout
         config = config_of(self._session.client)
+        (together,) = self._nodes.fetch_many([layout.streams], StreamsNode) if layout.several else (None,)
+        streams = ",".join(sorted(together.node.streams) if together else [layout.stream])
+        # The application may have other homes.
+        home = ["--stream", streams] if streams else []
         shown, line = (
-            command_line(config, layout.root, "checkpoints", layout.application, *words)
+            command_line(config, layout.root, "checkpoints", layout.application, *words, options=home)
             for words in (["backups"], ["import", "NAME"])
         )
         return StateMissingError(

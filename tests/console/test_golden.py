@@ -57,7 +57,7 @@ SNAPSHOTS = {
 
 
 def drawn(what: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=160)
+    console = Console(file=io.StringIO(), width=160, force_terminal=False, color_system=None)
     console.print(what)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"

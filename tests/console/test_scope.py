@@ -333,6 +333,20 @@ def test_the_way_out_of_a_batch_is_printed_with_its_home(world: World, command: 
     world.check_written(world.written(before), meant)
 
 
+@pytest.mark.parametrize("world", ["shared", "two homes"], indirect=True)
+def test_the_way_to_withdraw_what_waits_leaves_other_streams_alone(world: World, command: Command) -> None:
+    ids = [f"orders/{shard}:{number}" for shard in (A, B) for number in (10, 20)]
+    others = [f"payments/{shard}:10" for shard in (A, B)]
+    assert command("dead-letters", world.app, "replay", *others)[0] == 0
+    assert command("dead-letters", world.app, "replay", *ids)[0] == 0
+    code, _, err = command("dead-letters", world.app, "replay", *ids)
+    assert (code, "asked for already" in err) == (1, True)
+    (line,) = re.findall("kinesis-trident (dead-letters .*?) withdraws it", err)
+    code, out, err = command(*shlex.split(line))
+    assert (code, "4 records will not be delivered again" in out) == (0, True), (out, err)
+    assert "asked for already" in command("dead-letters", world.app, "replay", *others)[2]
+
+
 @pytest.mark.parametrize("world", ["shared"], indirect=True)
 def test_a_shard_that_is_named_with_another_stream_is_refused(world: World, command: Command) -> None:
     words = ["--stream", "payments", "--shard", f"orders/{A}"]

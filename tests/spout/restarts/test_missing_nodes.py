@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 
 import pytest
 from by_hand import Lives, Query, numbers
+from command_line import typed
 from kazoo.client import KazooClient
 from msgspec.structs import replace
 
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import carry_out, copy_of, restore
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -80,7 +84,9 @@ def test_a_start_names_the_node_that_is_missing_and_a_copy_mends_it(
     for _ in range(2):
         with pytest.raises(StateMissingError, match=DELETED[node]) as caught:
             lives.begin(kinesis, query.checkpoint)
-        assert f"kinesis-trident checkpoints {layout.application} backups --zoo" in str(caught.value)
+        assert f"kinesis-trident checkpoints {layout.application} backups --stream orders --zoo" in str(
+            caught.value
+        )
 
     store = SourceStore(client, layout)
     change = restore(copy_of(store), saved, sorted(saved.checkpoints), what="mend")
@@ -91,6 +97,30 @@ def test_a_start_names_the_node_that_is_missing_and_a_copy_mends_it(
     kinesis.put(A, b"30")
     rows = later.drain()
     assert {10, 13, 20, 23, 30} <= set(numbers(rows))
+
+
+def test_the_lines_of_the_error_are_about_the_home_that_lacks_a_node(
+    lives: Lives,
+    kinesis: MemoryKinesis,
+    client: KazooClient,
+    zookeeper: EmbeddedZooKeeper,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    query, _ = lived(lives, kinesis)
+    layout = query.run.layout
+    beside = Layout(layout.root, layout.application, "payments", 1)
+    SourceStore(client, beside).epochs.raise_epoch("worker-7", 4711, 1)
+    client.delete(f"{layout.base}/inflight/{A}")
+    with pytest.raises(StateMissingError) as caught:
+        lives.begin(kinesis, query.checkpoint)
+    lines = re.findall("`kinesis-trident (.*?)`", str(caught.value))
+    command = typed(zookeeper, capsys, monkeypatch)
+    code, listed, err = command(*shlex.split(lines[0]))
+    assert code == 0, err
+    line = lines[1].replace("NAME", listed.split()[0])
+    code, _, err = command(*shlex.split(line), "--yes")
+    assert code == 0, err
 
 
 @pytest.mark.parametrize("folders", [["checkpoints", "inflight"], ["checkpoints"], ["inflight"]])
