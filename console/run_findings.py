@@ -160,7 +160,7 @@ def about_share(snapshot: Snapshot, now: int) -> Iterator[Finding]:
     yield Finding(
         Level.CRITICAL,
         "all-fail",
-        f"{seen.failed:,} of {seen.records:,} new records failed, up to batch {seen.txid} "
+        f"{seen.failed:,} of {seen.records:,} new records failed, up to batch {seen.txid}, "
         f"{duration(max(0, now - seen.at))} ago, {alike}",
         "mend what they fail at, and start the query if it has stopped: such a batch fails as a whole, and none of its "
         "records uses up a delivery"
