@@ -287,6 +287,32 @@ def test_message_ids_are_made_and_read_in_one_place() -> None:
     assert found == []
 
 
+def test_lines_to_type_are_built_in_one_place() -> None:
+    """`command_line` adds what leads to the same ZooKeeper, and keeps names apart from options."""
+    form = re.compile(
+        "kinesis-trident (?:[a-z-]+ APP|[a-z-]+ OLD|$|(?:checkpoints|dead-letters|retries|status) )"
+    )
+    written = {
+        path
+        for folder in ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.Call | ast.Return | ast.Yield | ast.arguments)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and form.search(part.value)
+    }
+    others = {
+        # With the version.
+        "console/cli.py",
+        "console/commands/servers.py",
+        # The name of a command, and usages with placeholders.
+        "console/moving/places.py",
+        "console/target.py",
+        "spout/planner/reconciliation.py",
+    }
+    assert written - others == set()
+
+
 def test_one_sentence_names_a_run() -> None:
     """`run_name` does, with its epoch, its host and its process."""
     form = re.compile("pid [{%]")

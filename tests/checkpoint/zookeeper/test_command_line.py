@@ -83,6 +83,10 @@ def test_an_application_of_any_name_is_taken_for_no_option(
     config = ZooKeeperConfig("h:1", digest="bob:s3cret")
     said = shlex.split(command_line(config, "/r", command, name, *words, options=options))
     assert said[:4] == ["kinesis-trident", "--digest", "bob:PASSWORD", command]
-    parsed = typer.main.get_group(app).commands[command].make_context(command, said[4:]).params
+    group = typer.main.get_group(app)
+    context = group.make_context("kinesis-trident", said[1:])
+    found, parser, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+    assert found == command
+    parsed = parser.make_context(command, rest, parent=context).params
     assert expected.items() <= parsed.items()
     assert (parsed["application"], parsed["zookeeper"], parsed["root"]) == (name, "h:1", "/r")
