@@ -23,7 +23,6 @@ from kinesis_trident.common.release import installed_version
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.target import AsJson, ConsoleError, Target
-from kinesis_trident.trident.stores.options import require
 
 commands = typer.Typer()
 
@@ -51,6 +50,7 @@ def metrics(
     """
     # Only here: it may be missing, and loads more than the other commands need.
     from kinesis_trident.console.metrics.exporter import ApplicationMetrics, metrics_text
+    from kinesis_trident.trident.stores.options import require
 
     where, root, names = everything.zookeeper, everything.root, applications or []
     if listen is None:
