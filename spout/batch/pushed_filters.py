@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.kinesis.record_batches import arrival_at
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
+from kinesis_trident.spout.shard_rules import SERVER_SECOND_MS
 from kinesis_trident.tracker.records import RecordPosition
 
 OUT_OF_ORDER_MS = 60_000
@@ -70,20 +71,23 @@ class ShardRange:
     others: tuple[Position, Position] | None = None
     kin: tuple[str, ...] = ()
 
-    def rest(self) -> ShardRange | None:
-        """Return the last moment of what comes of the shard, if the range ends before: it shows whether any does.
+    def rest(self, loaded_at: int) -> ShardRange | None:
+        """Return the range until the end of what comes of the shard, if this one ends before: it shows if any does.
 
-        None of its records is one of the batch.
+        None of its records is one of the batch. `loaded_at`: when that was loaded, 0 if unknown; Kinesis refuses a
+        start that is ahead of its clock.
         """
         end = self.others[1] if self.others is not None else None
         if not isinstance(end, AtTimestamp):
             return None
-        is_early = isinstance(self.start, ShardEnd) or not (
-            isinstance(self.end, AtTimestamp) and self.end.time >= end.time
-        )
-        if not is_early:
+        if (
+            not isinstance(self.start, ShardEnd)
+            and isinstance(self.end, AtTimestamp)
+            and self.end.time >= end.time
+        ):
             return None
-        return replace(self, start=AtTimestamp(end.time - 1), end=end, otherwise=None, last=None, until=None)
+        start = AtTimestamp(max(0, min(end.time, loaded_at or end.time) - 2 * SERVER_SECOND_MS))
+        return replace(self, start=start, end=end, otherwise=None, last=None, until=None)
 
     def limit(self, most: int, records: pa.RecordBatch | None) -> int:
         """Return how many records to ask for: about those before a near end, if they come as those of the last page."""

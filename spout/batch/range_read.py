@@ -111,7 +111,7 @@ def read_range(
     while waiting:
         one = _RangeRead(kinesis, options, waiting.popleft(), loaded, pushed)
         is_at_end = yield from one.rows()
-        if not is_at_end and (rest := one.part.rest()) is not None:
+        if not is_at_end and (rest := one.part.rest(one.loaded_at)) is not None:
             is_at_end = yield from _RangeRead(kinesis, options, rest, loaded, NO_ROWS).rows()
         if is_at_end:
             waiting += list_heirs(kinesis, options, one.part, pushed, one.loaded_at)

@@ -182,7 +182,7 @@ def test_an_end_that_names_one_shard_leaves_the_others_at_latest(server: Scripte
 
 @pytest.mark.parametrize("end", ["at", "TRIM_HORIZON", "number"])
 def test_a_parent_with_an_earlier_end_of_its_own_loses_nothing_of_what_comes_of_it(
-    server: ScriptedKinesis, end: str
+    server: ScriptedKinesis, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.create_stream("more", 3)
     left, right, third = server.shards("more")
@@ -203,6 +203,8 @@ def test_a_parent_with_an_earlier_end_of_its_own_loses_nothing_of_what_comes_of_
     server.put("more", merged, b"99")
     first = [] if end == "TRIM_HORIZON" else [1]
     assert numbers(action.rows()) == numbers(frame.rows()) == [*first, 2, 3, 4, 4]
+    assert numbers(Frame(server, "more", endingPosition=json.dumps({"more": {left: own}})).rows())[-1] == 99
+    assert "ahead of Kinesis' clock" not in caplog.text
 
 
 def test_a_start_at_the_end_of_an_open_shard_reads_what_comes_of_it(server: ScriptedKinesis) -> None:
