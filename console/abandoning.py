@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import note_change, take_over
-from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import count_noun, now_ms
 
 _REASON = "ABANDONED by a person: its batch could not finish"
@@ -59,6 +59,12 @@ def _find_unfinished(store: SourceStore) -> BatchNode:
     batch, settled, outcome = store.batches.newest_unsettled()
     if batch is None or (settled is not None and settled.txid >= batch.plan.txid):
         msg = "every batch is settled: there is nothing to abandon"
+        raise ConsoleError(msg)
+    if batch.plan.is_empty:
+        msg = (
+            f"txid {batch.plan.txid} is empty already: start the query, which goes on after it. If that cannot read "
+            f"where a shard goes on, set another position first: {checkpoints_command(store)}"
+        )
         raise ConsoleError(msg)
     if outcome is not None and outcome.plan == batch.plan.plan:
         msg = (

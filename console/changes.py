@@ -53,12 +53,15 @@ def copy_of(store: SourceStore) -> BackupNode:
     """Return a copy of the checkpoints and unfinished records of a home; nodes that cannot be read are not in it."""
     store = store.open_for_looking(_say_unreadable)
     settled, lineage = store.batches.settled(), store.shards.lineage()
+    batch = store.batches.newest()
+    # What is stamped with a batch that was abandoned stays when it is settled: it has nothing to move.
+    empty = batch.plan.txid if batch is not None and batch.plan.is_empty else 0
     checkpoints, inflight = store.shards.read_together()
     return BackupNode(
         application=store.layout.application,
         home=store.layout.base,
         time=now_ms(),
-        settled=settled.txid if settled else 0,
+        settled=max(settled.txid if settled else 0, empty),
         checkpoints=checkpoints,
         inflight=inflight,
         lineage=lineage.shards if lineage else {},
@@ -345,7 +348,7 @@ def _refuse_unsettled(store: SourceStore) -> None:
         # Somebody has deleted the node: a batch that comes after others has begun only once they were settled.
         return
     txid = settled.txid if settled else 0
-    if batch is not None and batch.plan.txid > txid:
+    if batch is not None and batch.plan.txid > txid and not batch.plan.is_empty:
         msg = (
             f"txid {batch.plan.txid} is not settled, and would move the shards once more. Start the query, and end it "
             "with kinesis_trident.stop(query), which settles its last batch; then change it. If it cannot finish: "

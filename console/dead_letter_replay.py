@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import epoch_ms, some_of
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM
 from kinesis_trident.tracker.records import Run
 
 if TYPE_CHECKING:
@@ -71,7 +72,12 @@ def listed_ids(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> Itera
     """
     for node in nodes:
         marks = [(record, replay_of(node, record)) for record in node.last]
-        some = [record for record, mark in marks if (mark is not None) is choice.again]
+        some = [
+            record
+            for record, mark in marks
+            # One of another stream fails again, however often.
+            if (mark is not None) is choice.again and record.reason != str(OF_ANOTHER_STREAM)
+        ]
         # Those that are not listed, without the replayed ones among them.
         others = sum(one.count for one in node.replays) - sum(mark is not None for _, mark in marks)
         if not choice.again:
@@ -197,30 +203,49 @@ class LetterPlace:
     open_kinesis: Callable[[str], Kinesis] | None = None
 
 
-def folder_ids(
-    place: LetterPlace, application: str, streams: Container[str], choice: Choice = _ALL
-) -> tuple[dict[str, int], int]:
-    """Return the chosen dead letters of one application and its streams in a place, which applications may share.
+@dataclass(frozen=True, slots=True)
+class ChosenLetters:
+    """The chosen dead letters in a place, in its order.
 
-    Returns:
-        The message ids that can be replayed, in the place's order, with the times at which their records arrived, in
-        epoch milliseconds; and how many records cannot, because they were past the stream's retention before they were
-        written.
+    Attributes:
+        ids: the message ids of those that can be replayed, with the times at which their records arrived, in epoch
+            milliseconds.
+        expired: how many records cannot, because they were past the stream's retention before they were written.
+        foreign: the message ids of those of another stream of the name: one that was deleted, or of another account.
+    """
+
+    ids: dict[str, int]
+    expired: int
+    foreign: list[str]
+
+
+def folder_ids(
+    place: LetterPlace, application: str, streams: Mapping[str, tuple[int, str]], choice: Choice = _ALL
+) -> ChosenLetters:
+    """Find the chosen dead letters of one application and its streams in a place, which applications may share.
+
+    Args:
+        place: the place.
+        application: the name that the application had at first.
+        streams: by name, when the stream was created, in epoch milliseconds, and its account, empty if unknown.
+        choice: which of them.
 
     Raises:
         DeadLetterError: the place cannot be read; it names it.
     """
-    ids: dict[str, int] = {}
+    ids, foreign = dict[str, int](), dict[str, None]()
     expired = 0
     for letter in letters_in(place, application, streams):
         last = letter.reasons[-1] if letter.reasons else None
         if not choice.takes(epoch_ms(last.time) if last else 0, last.reason if last else ""):
             continue
-        if letter.data is None:
+        if letter.is_of_another_stream(*streams[letter.stream]):
+            foreign[letter.message_id] = None
+        elif letter.data is None:
             expired += letter.count
         else:
             ids.setdefault(letter.message_id, epoch_ms(letter.approximate_arrival_timestamp or ""))
-    return ids, expired
+    return ChosenLetters(ids, expired, [text for text in foreign if text not in ids])
 
 
 def letters_in(place: LetterPlace, application: str, streams: Container[str]) -> Iterator[DeadLetter]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
@@ -24,6 +25,7 @@ from kinesis_trident.console.dead_letter_replay import (
 )
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import count_noun, now_ms, some_of
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 _NAMED = 3
@@ -54,9 +56,7 @@ class Redelivery:
     @property
     def nodes(self) -> list[ExternalNode]:
         """The nodes to write: every record once, in order, a bounded number in a node."""
-        parts = (
-            self.records[at : at + _RECORDS_A_NODE] for at in range(0, len(self.records), _RECORDS_A_NODE)
-        )
+        parts = _parts_of(self.records)
         return [ExternalNode(op="replay", records=part, again=self.again) for part in parts]
 
 
@@ -124,11 +124,23 @@ def _refuse_gone(
     ids: Collection[MessageId],
     found: FoundLetters | None,
 ) -> None:
-    """Refuse dead letters that nothing can deliver: the stream has dropped the records, and the query has no payload.
+    """Refuse dead letters that nothing can deliver: of another stream, or gone from it, and the query has no payload.
 
     Raises:
         ConsoleError: there are some; it says how many.
     """
+    foreign = [
+        record.message_id
+        for record in (letters.last if letters is not None else ())
+        if record.reason == str(OF_ANOTHER_STREAM)
+        and any(one.takes(asked) for one in [MessageId.parse(record.message_id)] for asked in ids)
+    ]
+    if foreign:
+        msg = (
+            f"{some_of(foreign, _NAMED)} is of another stream of the name, so it cannot be delivered again. "
+            "Put its data into the stream anew"
+        )
+        raise ConsoleError(make_visible(msg))
     target = letters.target if letters is not None else ""
     has_folder = "/" in target and not is_stream(target)
     if _is_same_place(found.place, target) if found is not None else has_folder:
@@ -318,6 +330,36 @@ def withdraw(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> tuple
         else:
             late += count
     return withdrawn, late
+
+
+def take_back(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> int:
+    """Ask the query not to deliver records again after all that it was asked for and has taken in; by message ids.
+
+    Returns:
+        The number of records. One that is being delivered by then comes all the same.
+    """
+    count = 0
+    for shard, node in store.shards.dead_letters().items():
+        if not node.replays:
+            continue
+        # Only here, because it loads numpy.
+        from kinesis_trident.checkpoint.model.replays import asked_of
+        from kinesis_trident.tracker.position_keys import KeyPositions
+
+        source = store.layout.key_of(shard).source
+        with name_in_errors(store.layout.deadletters_of(shard)):
+            asked = KeyPositions(asked_of(node))
+        records = tuple(str(at) for at in asked if is_meant(MessageId.of_record(source, at)))
+        for part in _parts_of(records):
+            store.external.add(shard, ExternalNode(op="cancel", records=part))
+        count += len(records)
+    return count
+
+
+def _parts_of(records: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield records in as many parts as they take nodes."""
+    for at in range(0, len(records), _RECORDS_A_NODE):
+        yield records[at : at + _RECORDS_A_NODE]
 
 
 def _waiting_requests(store: SourceStore) -> Iterator[tuple[str, str, ExternalNode, str]]:

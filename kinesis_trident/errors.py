@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         AccessDeniedError as AccessDeniedError,
         ConsumerMissingError as ConsumerMissingError,
         InUseError as InUseError,
+        InvalidPositionError as InvalidPositionError,
         IteratorExpiredError as IteratorExpiredError,
         KeyUnusableError as KeyUnusableError,
         KinesisError as KinesisError,

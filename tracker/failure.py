@@ -81,6 +81,10 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
         return shown(text_of(self))
 
 
+OF_ANOTHER_STREAM = Failure(Kind.EXPIRED, "Kinesis calls its position invalid: it is of another stream")
+"""The failure of a record that its stream never had, which only a letter of another stream of that name asks for."""
+
+
 def join(one: Failure, other: Failure) -> Failure:
     """Return the failure of a record that has two, in whatever order and however often they are told.
 

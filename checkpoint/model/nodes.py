@@ -294,6 +294,11 @@ class Plan(Node, frozen=True, kw_only=True):
         """Return the shards that this batch touches, sorted: a shard's index here is its index in the record ids."""
         return sorted({*self.read, *self.retries, *self.dead})
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether this batch can deliver nothing, as one that was abandoned."""
+        return not (self.read or self.retries or self.dead)
+
     def reads(self, shard: str) -> bool:
         """Return whether this batch reads new records of a shard; `read` is sorted, and may be long."""
         at = bisect_left(self.read, shard)
@@ -338,18 +343,19 @@ class Subscribing(enum.IntEnum):
 class Pin(Node, frozen=True, kw_only=True):
     """`batches/<txid>/<shard>`: the content of this turn of the shard, fixed before its first row is seen.
 
-    `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `first`: the
-    first one, where `start` does not name the record before it. `count`: of all records, retries included; `fresh`:
-    of the new ones. `unreadable`: those among them that cannot be decoded, and so have no row: they have failed.
-    `digest`: xxh3 of the records' positions in order. `xor`: of the tuple ids. `served`: how many records of each
-    planned retry and dead run, merged in shard order, were found; runs beyond its length were not reached. `missing`:
-    indexes into the same list whose records are (at least partly) gone from the stream. `through`: the last retried
-    position. `lost`: records an earlier pin of this turn held that a replay no longer found. `positions`: with
-    `ackMode=explicit`, those of all records in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`:
-    retention had removed the shard before the turn. `cost`: bytes of the new records, throttled reads, renewed
-    iterators, GetRecords calls, milliseconds that the shard's limits were busy after it, and how it subscribed (a
-    `Subscribing`), without zeros at its end. `ahead`: of the records that the turn has seen behind its
-    end, when the first one arrived, and the time up to which another turn reads them at least.
+    `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `first`: the first
+    one, where `start` does not name the record before it. `count`: of all records, retries included; `fresh`: of the
+    new ones. `unreadable`: those among them that cannot be decoded, and so have no row: they have failed. `digest`:
+    xxh3 of the records' positions in order. `xor`: of the tuple ids. `served`: how many records of each planned retry
+    and dead run, merged in shard order, were found; runs beyond its length were not reached. `missing`: indexes into
+    the same list whose records are (at least partly) gone from the stream; `invalid`: those of these whose position was
+    never one of the stream. `through`: the last retried position. `lost`: records an earlier pin of this turn held that
+    a replay no longer found. `positions`: with `ackMode=explicit`, those of all records in order, as
+    `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard before the turn. `cost`:
+    bytes of the new records, throttled reads, renewed iterators, GetRecords calls, milliseconds that the shard's limits
+    were busy after it, and how it subscribed (a `Subscribing`), without zeros at its end. `ahead`: of the records that
+    the turn has seen behind its end, when the first one arrived, and the time up to which another turn reads them at
+    least.
     """
 
     txid: Ordinal
@@ -376,6 +382,7 @@ class Pin(Node, frozen=True, kw_only=True):
     unreadable: tuple[NotDone, ...] = ()
     first: PositionText | None = None
     ahead: tuple[Time, Time] | None = None
+    invalid: tuple[Ordinal, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -505,13 +512,14 @@ class StopNode(Node, frozen=True, kw_only=True):
 class ExternalNode(Node, frozen=True, kw_only=True):
     """`external/<shard>/<id>`: a request of another process, consumed between two batches.
 
-    `op`: `replay` of the `records`, or `bury` of the runs that end with them (they are dead now); or `ack`, `fail` (for
+    `op`: `replay` of the `records`, `cancel` of that, where a run has taken it in, or `bury` of the runs that end with
+    them (they are dead now); or `ack`, `fail` (for
     `reason`) or `reset` (of the timeout) of those at the `positions`, which are packed by `tracker.position_keys`; with
     an `attempt`, only as far as they are in that one. A `replay` leaves out records that were replayed before and are
     done since, unless it says `again`.
     """
 
-    op: Literal["replay", "bury", "ack", "fail", "reset"]
+    op: Literal["replay", "cancel", "bury", "ack", "fail", "reset"]
     records: tuple[PositionText, ...] = ()
     positions: str = ""
     reason: str = ""

@@ -62,6 +62,25 @@ def mark_asked(node: DeadLettersNode, keys: Keys, now: int) -> DeadLettersNode:
     return _with(node, [*before, Replay(now, pack_in_parts(keys))])
 
 
+def asked_of(node: DeadLettersNode) -> Keys:
+    """Return the dead letters that were asked for again, and are in flight."""
+    return merge_keys([unpack(*one.positions) for one in node.replays if not one.outcome])
+
+
+def take_back(
+    node: DeadLettersNode, keys: Keys, inflight: InflightNode, turns: Mapping[int, Keys]
+) -> DeadLettersNode:
+    """Return a node after these are not to be delivered again after all: those out of flight are letters as before."""
+    keys = keys[~are_in_flight(keys, inflight, turns)]
+    if not len(keys):
+        return node
+    after: list[Replay] = []
+    for one in node.replays:
+        known = unpack(*one.positions)
+        after += [one] if one.outcome else _part(one, known, ~find(keys, known)[1])
+    return _with(node, after)
+
+
 def settle_replays(
     node: DeadLettersNode,
     inflight: InflightNode,

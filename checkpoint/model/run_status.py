@@ -79,11 +79,11 @@ class StatusNode(Node, frozen=True, kw_only=True):
     """`status`: what the newest run last saw; written every few seconds while Spark asks the run for batches.
 
     `time`: of the writing, by the run's clock. `settled`: the newest settled txid. `shards`: those with something
-    unread or unknown, at most a few hundred. `seen`: every other shard that is read was seen at its tip, then or
-    later; None if that is not so. `retention`: of the streams, by name, in hours. `losses`: how many losses of unread
-    records this run has reported, the last of them in `lost`. `counts`: of this run. `lags`: the lag of all shards
-    together in milliseconds, as it was at times of the last quarter of an hour. `reads`: the records that all runs had
-    read by then. `taken`: when another reader was last seen to subscribe with the query's consumers.
+    unread or unknown, at most a few hundred. `seen`: every other shard that is read was seen at its tip, then or later;
+    None if that is not so. `retention`: of the streams, by name, in hours, and `accounts`. `losses`: how many losses of
+    unread records this run has reported, the last of them in `lost`. `counts`: of this run. `lags`: the lag of all
+    shards together in milliseconds, as it was at times of the last quarter of an hour. `reads`: the records that all
+    runs had read by then. `taken`: when another reader was last seen to subscribe with the query's consumers.
     """
 
     epoch: Ordinal
@@ -98,6 +98,7 @@ class StatusNode(Node, frozen=True, kw_only=True):
     lags: tuple[tuple[Time, Number], ...] = ()
     reads: tuple[Number, ...] = ()
     taken: Time | None = None
+    accounts: dict[str, str] = msgspec.field(default_factory=dict)
 
     def sight_of(self, shard: str) -> Sight:
         """Return what was seen of a shard."""

@@ -36,7 +36,7 @@ from kinesis_trident.console.dead_letter_replay import (
     refuse_replayed,
     replayed_ids,
 )
-from kinesis_trident.console.redelivery import FoundLetters, find_requests, withdraw
+from kinesis_trident.console.redelivery import FoundLetters, find_requests, take_back, withdraw
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.scope import Scope, open_scope
 from kinesis_trident.console.target import (
@@ -47,9 +47,10 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     action_of,
+    command_for,
     time_of_option,
 )
-from kinesis_trident.console.text import count_noun
+from kinesis_trident.console.text import count_noun, some_of
 from kinesis_trident.console.views import VIEWS
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def dead_letters(
 ) -> None:
     """List dead letters, show or export them with their data, or have them delivered again with a new count.
 
-    replay leaves out what was replayed before, and cancel withdraws what the query has not taken in yet. compact
+    replay leaves out what was replayed before, and cancel takes that back. compact
     merges the files of the folder --from into few, without those of batches that are not settled.
     """
     ids = message_ids or []
@@ -273,25 +274,44 @@ def _in_folder_chosen(
     scope: Scope, ids: list[str], place: LetterPlace, choice: Choice
 ) -> tuple[list[str], FoundLetters]:
     layout = scope.stores[0].layout
-    held, expired = folder_ids(place, layout.identity, _streams(scope), choice)
+    letters = folder_ids(place, layout.identity, _identities(scope), choice)
     names = {text: message_id_of(text) for text in ids}
-    found = [message_id_of(text) for text in held]
+    found = [message_id_of(text) for text in letters.ids]
     missing = sorted(text for text, one in names.items() if not any(map(one.takes, found)))
+    foreign = [
+        text
+        for text in letters.foreign
+        if not ids or any(names[one].takes(message_id_of(text)) for one in missing)
+    ]
+    if foreign and (ids or not found):
+        export = command_for(scope.stores[0], "dead-letters", "export", "--from", redact(place.name))
+        msg = (
+            f"{some_of(foreign)} in {redact(place.name)}: of a stream of this name that was created at another time, or "
+            f"in another account, so the query cannot deliver it again. Put its data into the stream anew: {export}"
+        )
+        raise ConsoleError(msg)
     if missing:
         msg = f"{redact(place.name)} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
         raise ConsoleError(msg)
-    if expired and not ids:
-        print(f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr)
+    if letters.expired and not ids:
+        print(
+            f"{letters.expired} records are past the stream's retention and cannot be replayed",
+            file=sys.stderr,
+        )
+    if foreign:
+        print(
+            f"left out, because they are of another stream of the name: {some_of(foreign)}", file=sys.stderr
+        )
     before = replayed_ids(scope.stores)
     some = [str(one) for one in found if not ids or any(name.takes(one) for name in names.values())]
     meant = [text for text in some if ids or (text in before) is choice.again]
     if not meant:
-        hint = " --again delivers those once more that were replayed before" if held else ""
+        hint = " --again delivers those once more that were replayed before" if found else ""
         msg = (
             f"{redact(place.name)} holds no dead letter of {layout.application!r} that can be replayed.{hint}"
         )
         raise ConsoleError(msg)
-    return meant, FoundLetters(place.name, held)
+    return meant, FoundLetters(place.name, letters.ids)
 
 
 def _open_kinesis(stream: str, region: str | None, endpoint: str | None, option: list[str] | None) -> Kinesis:
@@ -299,6 +319,17 @@ def _open_kinesis(stream: str, region: str | None, endpoint: str | None, option:
     from kinesis_trident.spout.kinesis.client import kinesis_client
 
     return kinesis_client(source_options(stream, region, endpoint, option))
+
+
+def _identities(scope: Scope) -> dict[str, tuple[int, str]]:
+    """Return when the streams were created, by name, and their accounts: of one that was created again, the newest."""
+    found: dict[str, tuple[int, str]] = {}
+    for store in scope.stores:
+        status = store.status.get()
+        accounts = status.accounts if status is not None else {}
+        for stream, created in scope.streams_of(store).items():
+            found[stream] = max(found.get(stream, (0, "")), (created, accounts.get(stream, "")))
+    return found
 
 
 def _streams(scope: Scope) -> set[str]:
@@ -314,21 +345,26 @@ def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> 
     def is_meant(one: MessageId) -> bool:
         return (every or any(name.takes(one) for name in named)) and scope.takes(str(one))
 
-    withdrawn = late = 0
+    withdrawn = late = taken_back = 0
     for store in scope.stores:
         count, taken = withdraw(store, is_meant)
-        if count:
+        back = take_back(store, is_meant)
+        if count or back:
             note_request(store, f"cancel the replay of {', '.join(ids[:3]) or f'all{scope.said}'}")
-        withdrawn, late = withdrawn + count, late + taken
-    if not withdrawn:
-        msg = (
-            f"no request{scope.said} waits that could be withdrawn: the query has taken in what was asked for"
-        )
+        withdrawn, late, taken_back = withdrawn + count, late + taken, taken_back + back
+    if not withdrawn and not taken_back:
+        msg = f"nothing{scope.said} that was asked for is still to be delivered again: there is nothing to cancel"
         raise ConsoleError(msg)
     if as_json:
-        return json_line({"records": withdrawn, "late": late})
-    rest = f"; the query has just taken in {late} more" if late else ""
-    return f"{count_noun(withdrawn, 'record')} will not be delivered again{rest}"
+        return json_line({"records": withdrawn, "late": late, "taken_back": taken_back})
+    said = [f"{count_noun(withdrawn, 'record')} will not be delivered again"] if withdrawn else []
+    if taken_back:
+        said.append(
+            f"{count_noun(taken_back, 'record')} that the query has taken in will not be delivered again after its "
+            "next batch, or once it is started"
+        )
+    said += [f"the query has just taken in {late} more"] if late else []
+    return "; ".join(said)
 
 
 def _compact(scope: Scope, folder: str | None, *, as_json: bool) -> Iterator[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
@@ -25,6 +26,7 @@ from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.folder import Folder, FolderError, digest_of
 from kinesis_trident.common.visible_text import make_reason, make_visible
 from kinesis_trident.spout.errors import DeadLetterError
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM
 from kinesis_trident.tracker.records import Number
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     `data` is the original payload, base64 in JSON; None if the record is past the stream's retention. Then
     the document may stand for `count` records, from the first to the last that `message_id` names. With the last reason
     `UNREADABLE`, `data` is the whole record in JSON, as Kinesis sent it, but for aggregates and their user records.
+    `stream_created` (ISO 8601, UTC) and `account` are of the stream that had the record; None in letters of earlier
+    releases, and where that stream is not known.
     """
 
     message_id: str
@@ -68,6 +72,25 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     txid: Number
     application_name: str
     count: Number = 1
+    stream_created: str | None = None
+    account: str | None = None
+
+    def is_of_another_stream(self, created: int, account: str = "") -> bool:
+        """Return whether the record is known to be of another stream of its name.
+
+        Args:
+            created: the stream's creation time, in epoch milliseconds.
+            account: that of the stream; empty if it is not known.
+        """
+        if self.reasons and self.reasons[-1].reason == str(OF_ANOTHER_STREAM):
+            return True
+        is_older = self.stream_created not in (None, iso_ms(created))
+        return is_older or bool(account and self.account and account != self.account)
+
+
+def iso_ms(milliseconds: int) -> str:
+    """Return epoch milliseconds as letters have times."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 _decoder = msgspec.json.Decoder(DeadLetter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -43,10 +43,11 @@ class KeptLetters:
         self._layout = layout
         self._kinesis = kinesis
 
-    def get(self, shard: str, runs: Sequence[Run]) -> RunRecords:
+    def get(self, shard: str, runs: Sequence[Run], invalid: Container[int] = ()) -> RunRecords:
         """Return the records of runs (sorted, disjoint), as far as there are letters of them.
 
-        All letters of the stream are read: neither names of files nor shards tell of which records they are.
+        Those of another stream of the name are only of the `invalid` ones, by their indexes, which are in no other way
+        to be had. All letters of the stream are read: neither names of files nor shards tell of which records they are.
         """
         key, picker = self._layout.key_of(shard), Picker(runs)
         ends = [run.last_position for run in runs]
@@ -59,7 +60,8 @@ class KeptLetters:
                 return False
             one = MessageId.parse(letter.message_id)
             at = bisect_left(ends, one.last)
-            return one.is_one and at < len(runs) and find_beginning(runs[at]) <= one.last
+            is_inside = one.is_one and at < len(runs) and find_beginning(runs[at]) <= one.last
+            return is_inside and (at in invalid or not letter.is_of_another_stream(key.created))
 
         try:
             for letter in self._read(key.stream):

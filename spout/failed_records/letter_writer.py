@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Protocol
 
 import msgspec
@@ -22,15 +22,16 @@ from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import (
     DeadLetter,
     Reason,
+    iso_ms,
     letter_files,
     name_file,
     read_letters,
 )
 from kinesis_trident.spout.failed_records.places import KINESIS, stream_of
-from kinesis_trident.spout.kinesis import Kinesis, KinesisError
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError, StreamInfo
 from kinesis_trident.spout.kinesis.aggregation import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, without_row
-from kinesis_trident.tracker.failure import Failure, Kind, parse
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse, text_of
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 Letter = tuple[Run, Sequence[pa.RecordBatch], bool]
@@ -85,6 +86,7 @@ class DeadLetterWriter:
         letters: Mapping[str, Sequence[Letter]],
         plan: str = "",
         again: bool = False,
+        info: StreamInfo | None = None,
     ) -> list[DeadLetter]:
         """Write the dead letters of turns of one stream and batch, in a folder as one file; durable on return.
 
@@ -94,6 +96,7 @@ class DeadLetterWriter:
             letters: the runs of each turn by shard, in shard order.
             plan: the mark of the batch's plan. It distinguishes two batches with the same txid, which exist if
                 ZooKeeper's data was lost in between.
+            info: of the stream; None if it is not known.
             again: another task may have written some of them, with those of other turns: what is there is left out.
 
         Returns:
@@ -106,7 +109,7 @@ class DeadLetterWriter:
             document
             for shard, runs in letters.items()
             for run, batches, gone in runs
-            for document in self._documents(stream, shard, txid, run, batches, gone=gone)
+            for document in self._documents(stream, shard, txid, run, batches, gone=gone, info=info)
         ]
         shards = ", ".join(letters)
         try:
@@ -145,10 +148,21 @@ class DeadLetterWriter:
         return {letter.message_id for letters in found for letter, _ in letters or ()}
 
     def _documents(
-        self, stream: str, shard: str, txid: int, run: Run, batches: Sequence[pa.RecordBatch], *, gone: bool
+        self,
+        stream: str,
+        shard: str,
+        txid: int,
+        run: Run,
+        batches: Sequence[pa.RecordBatch],
+        *,
+        gone: bool,
+        info: StreamInfo | None,
     ) -> Iterator[DeadLetter]:
-        reasons = tuple(Reason(_iso_ms(failure.time), failure.reason) for failure in run.failures)
+        reasons = tuple(Reason(iso_ms(failure.time), failure.reason) for failure in run.failures)
         kind = parse(run.failures[-1].text).kind if run.failures else None
+        if run.failures and run.failures[-1].text == text_of(OF_ANOTHER_STREAM):
+            info = None
+        created, account = (iso_ms(info.created), info.account) if info is not None else (None, None)
         found = 0
         for batch in batches:
             columns = batch.to_pydict()
@@ -165,7 +179,7 @@ class DeadLetterWriter:
                 if sub < PLAIN_SUB:
                     place = without_row(sub)
                     if kind is not Kind.UNREADABLE:
-                        said += (Reason(_iso_ms(self._clock()), why_unreadable(data, sub)),)
+                        said += (Reason(iso_ms(self._clock()), why_unreadable(data, sub)),)
                 yield DeadLetter(
                     message_id=str(MessageId.of_record(f"{stream}/{shard}", RecordPosition(sequence, place))),
                     stream=stream,
@@ -179,10 +193,12 @@ class DeadLetterWriter:
                     reasons=said,
                     txid=txid,
                     application_name=self._application,
+                    stream_created=created,
+                    account=account,
                 )
         if gone and found < run.count:
             if kind is not Kind.EXPIRED:
-                reasons += (Reason(_iso_ms(self._clock()), str(Failure(Kind.EXPIRED))),)
+                reasons += (Reason(iso_ms(self._clock()), str(Failure(Kind.EXPIRED))),)
             count = run.count - found
             first = RecordPosition.parse(run.first) if run.first else None
             yield DeadLetter(
@@ -199,11 +215,9 @@ class DeadLetterWriter:
                 txid=txid,
                 application_name=self._application,
                 count=count,
+                stream_created=created,
+                account=account,
             )
-
-
-def _iso_ms(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def reach(letters: Mapping[str, Sequence[Letter]]) -> str:

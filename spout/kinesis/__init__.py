@@ -23,6 +23,7 @@ __all__ = [
     "CallsTogether",
     "ConsumerMissingError",
     "InUseError",
+    "InvalidPositionError",
     "IteratorExpiredError",
     "KeyAwayError",
     "KeyUnusableError",
@@ -53,6 +54,10 @@ class StreamMissingError(KinesisError):
 
 class ShardMissingError(KinesisError):
     """The stream has no such shard, or retention has removed it."""
+
+
+class InvalidPositionError(KinesisError):
+    """The shard never had a record at the position: it is of another stream or shard."""
 
 
 class RequestTooLargeError(KinesisError):
@@ -129,6 +134,11 @@ class StreamInfo:
     server_time: int
     max_record_bytes: int | None = None
     is_auto: bool = False
+
+    @property
+    def account(self) -> str:
+        """Return the account that the stream belongs to; empty if its ARN does not tell."""
+        return ":".join(self.arn.split(":")[4:5])
 
 
 @dataclass(frozen=True, slots=True)

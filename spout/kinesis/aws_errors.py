@@ -13,6 +13,7 @@ from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     InUseError,
+    InvalidPositionError,
     IteratorExpiredError,
     KeyAwayError,
     KeyUnusableError,
@@ -100,6 +101,7 @@ _SUBSCRIBED = (
     "a consumer can have one subscription to a shard, and a new one only after 5 seconds: use this consumer in one "
     "application only"
 )
+_OF_A_POSITION = {"GetShardIterator", "SubscribeToShard"}
 _CLOCK = (
     "the request arrived minutes before or after the time at which it was signed: check this machine's clock"
 )
@@ -213,6 +215,8 @@ def _refusal_error(error: exceptions.ClientError, place: str) -> KinesisError:
         kind, hint = _classify(code, status)
         if kind is InUseError and error.operation_name == "SubscribeToShard":
             hint = _SUBSCRIBED
+        if code == "InvalidArgumentException" and error.operation_name in _OF_A_POSITION:
+            kind = InvalidPositionError
     said = ": ".join(part for part in (place, code, message) if part).rstrip(".")
     return kind(f"{said}; {hint}")
 

@@ -92,6 +92,7 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> Status
         seen=None if None in rest else min((at for at in rest if at is not None), default=None),
         shards={shard: sights[shard] for shard in sorted(named)},
         retention={name: info.retention_hours for name, info in state.streams.infos.items()},
+        accounts={name: info.account for name, info in state.streams.infos.items()},
         losses=len(losses),
         lost=losses[-1][:500] if losses else "",
         counts=state.counter.total(),

@@ -18,7 +18,14 @@ from kinesis_trident.spout.failed_records.retry_ranges import (
     gather,
     start_of,
 )
-from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable, lasting_error
+from kinesis_trident.spout.kinesis import (
+    InvalidPositionError,
+    Kinesis,
+    Page,
+    ThrottledError,
+    Unavailable,
+    lasting_error,
+)
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import (
@@ -53,6 +60,9 @@ _FEW = 1000
 _OTHERS = 2
 """The same for each record of these runs: half of the records have failed where very many have."""
 
+_MOST_INVALID = 20
+"""The runs of another stream that one turn may find out: each takes a call, of which a shard allows five a second."""
+
 _SAFETY_MS = 5 * 60 * 1000
 """Milliseconds that an idle AT_TIMESTAMP position stays behind: arrival times are approximate, and clocks differ."""
 
@@ -64,12 +74,14 @@ class DueTurn:
     Attributes:
         records: of each run; those of the last one that was reached are possibly incomplete.
         missing: the runs that were read to their end and lack records that have left the stream.
+        invalid: those of these whose position is none of this stream.
         through: the ranges were read up to here; None if nothing was read.
     """
 
     records: RunRecords
     missing: tuple[int, ...]
     through: RecordPosition | None
+    invalid: tuple[int, ...] = ()
 
 
 class ShardFetcher:
@@ -267,7 +279,13 @@ class ShardFetcher:
         return held.turn(After(last))
 
     def fetch_due(
-        self, runs: Sequence[Run], ranges: int, max_bytes: int | None, *, patient: bool = False
+        self,
+        runs: Sequence[Run],
+        ranges: int,
+        max_bytes: int | None,
+        *,
+        patient: bool = False,
+        skips_invalid: bool = False,
     ) -> DueTurn:
         """Read due runs (sorted, disjoint) again, collected into at most `ranges` ranges.
 
@@ -276,25 +294,41 @@ class ShardFetcher:
         another turn. Where fewer ranges than allowed hold all runs, each may have its share of what the others could
         read. With `max_bytes` None everything is read.
 
+        With `skips_invalid` a run whose position is none of this stream is missing, and the others are read.
+
         Raises:
             DeaggregateChangedError: a run was read under the other value of `deaggregate`.
             ThrottledError: with `max_bytes` None, no answer for `readTimeout`.
             Unavailable: no answer for `readTimeout`.
+            InvalidPositionError: one is of another stream.
             KinesisError: naming stream, shard and position.
         """
         if not self._deaggregate:
             check_runs(runs, self._where)
         picker = Picker(runs)
+        invalid: list[int] = []
         gathered = gather(runs, ranges)
         if max_bytes is not None and gathered:
             # A range that has no gap worth leaving out may hold as much as the ranges that it stands for.
             max_bytes = max_bytes * min(ranges, len(runs)) // len(gathered)
         for indexes in gathered:
-            group = runs[indexes.start : indexes.stop]
-            if not self._read_range(picker, group, max_bytes, patient=patient):
-                break
-            picker.note_passed(group[-1].last_position)
-        return DueTurn(picker.records, picker.missing, picker.through)
+            left = indexes
+            while left:
+                group = runs[left.start : left.stop]
+                try:
+                    if not self._read_range(picker, group, max_bytes, patient=patient):
+                        return DueTurn(picker.records, picker.missing, picker.through, tuple(invalid))
+                except InvalidPositionError:
+                    if not skips_invalid:
+                        raise
+                    invalid.append(left.start)
+                    group, left = group[:1], left[1:]
+                else:
+                    left = left[:0]
+                picker.note_passed(group[-1].last_position)
+                if len(invalid) == _MOST_INVALID and max_bytes is not None:
+                    return DueTurn(picker.records, picker.missing, picker.through, tuple(invalid))
+        return DueTurn(picker.records, picker.missing, picker.through, tuple(invalid))
 
     def _read_range(
         self, picker: Picker, group: Sequence[Run], max_bytes: int | None, *, patient: bool

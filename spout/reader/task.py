@@ -32,8 +32,8 @@ from kinesis_trident.spout.errors import (
     TurnChangedError,
 )
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
-from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
-from kinesis_trident.spout.kinesis import Kinesis, KinesisError
+from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError, RunRecords
+from kinesis_trident.spout.kinesis import InvalidPositionError, Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.record_batches import position_at
 from kinesis_trident.spout.log_lines import configure_logging
@@ -218,11 +218,15 @@ class TurnReader:
             key = self._partition.layout.key_of(turn.shard)
             if turn.shard in self._source.gone:
                 raise
-            if not self._recreation.explains(error, turn):
-                if not is_gone(self._kinesis, key.stream, key.shard, error):
-                    raise
+            if self._recreation.explains(error, turn):
+                self._source.gone.add(turn.shard)
+            elif is_gone(self._kinesis, key.stream, key.shard, error):
                 log.warning("stream %r: shard %s is no longer listed", key.stream, key.shard)
-            self._source.gone.add(turn.shard)
+                self._source.gone.add(turn.shard)
+            elif isinstance(error, InvalidPositionError) and turn.due:
+                self._source.has_invalid.add(turn.shard)
+            else:
+                raise
         return self._read(turn)
 
     def _read(self, turn: ShardTurn) -> _ReadTurn:
@@ -258,7 +262,7 @@ class TurnReader:
                 expired = may_have_expired(info)
             DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard, expired=expired)
         fetcher = self._source.fetcher(turn)
-        served, through, missing, again, letters = self._take_up(turn, fetcher)
+        taken = self._take_up(turn, fetcher)
         fresh = (
             fetcher.fetch_new(parse_position(turn.start), self._source.bounds(turn)) if turn.read else None
         )
@@ -269,7 +273,7 @@ class TurnReader:
             self._check_retention(turn, fetcher.answered)
             self._source.keep_cursor(turn, fetcher)
         new = [Segment(fresh.batches, attempt=1)] if fresh is not None and fresh.count else []
-        rows = self._source.rows(turn, [again, *new])
+        rows = self._source.rows(turn, [taken.again, *new])
         part, options = self._partition, self._options
         unnamed = fresh is not None and fresh.count and not isinstance(parse_position(turn.start), After)
         pin = Pin(
@@ -289,9 +293,10 @@ class TurnReader:
             arrival=fresh.arrival if fresh else None,
             seen=fresh.seen if fresh else None,
             behind_ms=fresh.behind_ms if fresh else 0,
-            served=served,
-            missing=missing,
-            through=through,
+            served=taken.served,
+            missing=taken.missing,
+            invalid=taken.invalid,
+            through=taken.through,
             positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
             gone=gone,
             cost=_cost(
@@ -304,7 +309,7 @@ class TurnReader:
             ),
             ahead=fresh.ahead if fresh else None,
         )
-        return rows, pin, letters
+        return rows, pin, taken.letters
 
     def _check_retention(self, turn: ShardTurn, answered: int) -> None:
         """Check that the start of a turn had not fallen out of the stream by the time of the last answer.
@@ -325,10 +330,8 @@ class TurnReader:
         if what is not None:
             DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
 
-    def _take_up(
-        self, turn: ShardTurn, fetcher: ShardFetcher
-    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], Retried, list[Letter]]:
-        """Read due runs again: (served, through, missing, records, letters of the exhausted ones)."""
+    def _take_up(self, turn: ShardTurn, fetcher: ShardFetcher) -> _TakenUp:
+        """Read due runs again."""
         options = self._options
         keep_payload = options.on_exhausted == "deadLetter"
         # With `fail` they stay and the planning process stops there: the option had another value at planning.
@@ -339,22 +342,33 @@ class TurnReader:
         # Letters are written before the pin. If another task has to read the turn again, it writes the same ones, in
         # their place, only if it gets as far: what it leaves for a later batch would be there twice.
         found = self._source.read_due(turn, fetcher, runs, patient=bool(is_dead.any()))
-        records = found.records
+        is_invalid = np.zeros(len(runs), np.bool_)
+        is_invalid[list(found.invalid)] = True
+        # It is no record of this stream, whatever letter there is of it: a person gets that.
+        records = found.records.replace_some(
+            RunRecords([], np.zeros(len(runs), np.int64)), is_invalid & ~is_dead
+        )
         served = [run.count if dead and skipped else -1 for run, dead in turn.due]
         for i, count in zip(wanted, records.counts.tolist(), strict=True):
             served[i] = count
-        missing = set(found.missing)
+        missing = {*found.missing, *found.invalid}
         letters: list[Letter] = [
             (runs[i], records.of_run(i), i in missing)
             for i in np.flatnonzero(is_dead & records.reached).tolist()
         ]
         if self._source.spool is not None:
             self._source.spool.put(
-                turn.shard, self._partition.txid, records.of(found.fetched & ~is_dead).batches()
+                turn.shard, self._partition.txid, records.of(found.fetched & ~is_dead & ~is_invalid).batches()
             )
         again = Retried.of(runs, records, ~is_dead)
-        through = str(found.through) if found.through else None
-        return tuple(served), through, tuple(wanted[i] for i in found.missing), again, letters
+        return _TakenUp(
+            tuple(served),
+            str(found.through) if found.through else None,
+            tuple(wanted[i] for i in sorted(missing)),
+            tuple(wanted[i] for i in found.invalid),
+            again,
+            letters,
+        )
 
     def _letter_groups(self) -> list[list[str]]:
         """Return the shards with dead letters among those that are read side by side."""
@@ -370,14 +384,20 @@ class TurnReader:
         part = self._partition
         if not self._options.dead_letter:
             return
-        streams: dict[str, dict[str, Sequence[Letter]]] = {}
+        streams: dict[tuple[str, int], dict[str, Sequence[Letter]]] = {}
         for shard, some in letters.items():
             key = part.layout.key_of(shard)
-            streams.setdefault(key.stream, {})[key.shard] = some
+            streams.setdefault((key.stream, key.created), {})[key.shard] = some
         writer = DeadLetterWriter(self._options, self._kinesis)
-        for stream, of_stream in streams.items():
+        for (stream, created), of_stream in streams.items():
+            info = part.described.get(stream)
             writer.write(
-                stream=stream, txid=part.txid, letters=of_stream, plan=part.plan, again=self._writes_again
+                stream=stream,
+                txid=part.txid,
+                letters=of_stream,
+                plan=part.plan,
+                again=self._writes_again,
+                info=info if info is not None and info.created == created else None,
             )
 
 
@@ -386,6 +406,18 @@ def _cost(*numbers: int) -> tuple[int, ...]:
     while numbers and not numbers[-1]:
         numbers = numbers[:-1]
     return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenUp:
+    """The due runs that a turn has read again, as its pin names them; their records; the letters of exhausted ones."""
+
+    served: tuple[int, ...]
+    through: str | None
+    missing: tuple[int, ...]
+    invalid: tuple[int, ...]
+    again: Retried
+    letters: list[Letter]
 
 
 @dataclass(frozen=True, slots=True)

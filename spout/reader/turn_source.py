@@ -40,6 +40,7 @@ class TurnSource:
 
     Attributes:
         gone: the shards that retention has removed from the stream: they are empty and at their end.
+        has_invalid: the shards of which a run to be read again has a position that is none of their stream's.
         spool: keeps the payload of failed records; None without one.
     """
 
@@ -53,6 +54,7 @@ class TurnSource:
         self._subscriber = subscriber if partition.consumers else None
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
+        self.has_invalid: set[str] = set()
         self.spool = spool_of(partition.options, partition.layout)
         self._letters = kept_letters(partition.options, partition.layout, kinesis)
 
@@ -112,7 +114,13 @@ class TurnSource:
         most = None if everything else options.retry_bytes_per_shard
         found = take_up(
             runs,
-            lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most, patient=patient),
+            lambda rest: fetcher.fetch_due(
+                rest,
+                options.retry_ranges_per_shard,
+                most,
+                patient=patient,
+                skips_invalid=turn.shard in self.has_invalid,
+            ),
             self.spool,
             turn.shard,
             math.inf if everything else options.max_fetch_bytes_per_shard,
@@ -164,6 +172,7 @@ class DueRecords:
     Attributes:
         records: of each run.
         missing: the indexes of runs that lack records that have left the stream.
+        invalid: the indexes of runs that were never in it.
         through: the stream was read up to here; None if it was not read.
         fetched: tells for each run whether its records came from the stream.
     """
@@ -172,13 +181,15 @@ class DueRecords:
     missing: tuple[int, ...]
     through: RecordPosition | None
     fetched: npt.NDArray[np.bool_]
+    invalid: tuple[int, ...] = ()
 
     def complete_from(self, letters: KeptLetters, shard: str, runs: Sequence[Run]) -> DueRecords:
         """Return these with the records that have left the stream, and were replayed, from their letters."""
         gone = list(self.missing)
         if not gone:
             return self
-        kept = letters.get(shard, [runs[index] for index in gone])
+        invalid = {at for at, index in enumerate(gone) if index in set(self.invalid)}
+        kept = letters.get(shard, [runs[index] for index in gone], invalid)
         counts = np.full(len(runs), -1, np.int64)
         counts[gone] = kept.counts
         better = counts > np.maximum(self.records.counts, 0)
@@ -188,6 +199,7 @@ class DueRecords:
             tuple(index for index in gone if not whole[index]),
             self.through,
             self.fetched & ~better,
+            self.invalid,
         )
 
 
@@ -207,7 +219,7 @@ def take_up(
     """
     if spool is None or not runs:
         turn = fetch(runs)
-        return DueRecords(turn.records, turn.missing, turn.through, turn.records.reached)
+        return DueRecords(turn.records, turn.missing, turn.through, turn.records.reached, turn.invalid)
     kept = spool.get(shard, runs, max_bytes)
     first = len(kept.counts)
     whole = kept.counts == np.array([run.count for run in runs[:first]], np.int64)
@@ -222,7 +234,8 @@ def take_up(
     spooled[list(missing)] = kept.counts[list(missing)] > counts[list(missing)]
     kept = RunRecords(kept.slices, np.append(kept.counts, np.full(len(runs) - first, -1, np.int64)))
     found = RunRecords(turn.records.slices, counts).replace_some(kept, spooled)
-    return DueRecords(found, missing, turn.through, found.reached & ~spooled)
+    invalid = tuple(rest[list(turn.invalid)].tolist())
+    return DueRecords(found, missing, turn.through, found.reached & ~spooled, invalid)
 
 
 _AGE = 240.0

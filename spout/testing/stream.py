@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
+from kinesis_trident.spout.kinesis import InvalidPositionError, KinesisError, ShardMissingError
 from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.testing.requests import ShardFilter
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard, StoredRecord
@@ -145,7 +145,7 @@ class HeldStream:
         """Return the cursor before a record, which may have expired.
 
         Raises:
-            KinesisError: the shard never had this sequence number, or another one has it.
+            InvalidPositionError: the shard never had this sequence number, or another one has it.
         """
         for other in self.shards.values():
             if other is not shard and other.has(sequence):
@@ -153,7 +153,7 @@ class HeldStream:
                     f"Invalid StartingSequenceNumber. It encodes {other.name}, while it was used in a call to a shard "
                     f"with {shard.name}"
                 )
-                raise KinesisError(msg)
+                raise InvalidPositionError(msg)
         last = self._latest(shard.name) if shard.last is None else shard.last
         is_own = sequence // _OF_SHARD % _MOST_SHARDS == _index(shard.name)
         if not self.digits and not (is_own and shard.first <= sequence <= last):
@@ -161,7 +161,7 @@ class HeldStream:
                 f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.name} in stream "
                 f"{self.name} under account 123456789012 is invalid because it did not come from this stream"
             )
-            raise KinesisError(msg)
+            raise InvalidPositionError(msg)
         return Cursor(sequence)
 
     def split(self, name: str, now: int, at: int | None = None) -> tuple[str, str]:

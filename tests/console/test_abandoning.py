@@ -66,10 +66,9 @@ def test_the_query_goes_on_after_an_abandoned_batch(
     assert f"{len(stuck)} records that it has read" in out
     query.until_replaced()
     query.end()
-    moved = command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", "shardId-000000000000", "--yes")
-    assert f"checkpoints {app} abandon-batch" in moved[2]
     # A second time there is nothing more in it.
-    assert command("checkpoints", app, "abandon-batch", "--yes", *how)[0] == 0
+    again = command("checkpoints", app, "abandon-batch", "--yes", *how)
+    assert (again[0], f"txid {query.in_hand.txid} is empty already" in again[2]) == (1, True)
 
     query = lives.begin(kinesis, checkpoint, judges=judges, spout=spout)
     assert query.in_hand is not None
@@ -82,6 +81,32 @@ def test_the_query_goes_on_after_an_abandoned_batch(
     assert letters == (stuck if dead_letter else [])
     assert sorted([*done, *rest, *letters]) == list(range(12))
     assert command("checkpoints", app, "abandon-batch", "--yes")[2].endswith("nothing to abandon\n")
+
+
+@pytest.mark.parametrize("judges", [True, False])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_shard_is_moved_after_its_batch_was_abandoned(
+    lives: Lives, kinesis: MemoryKinesis, command: Command, app: str, judges: bool, begun: bool
+) -> None:
+    """Where no batch can read its position, each start begins another one that cannot finish."""
+    shard = "shardId-000000000000"
+    checkpoint = SparkCheckpoint()
+    query = lives.begin(kinesis, checkpoint, judges=judges)
+    before = query.batch() if begun else []
+    query.planned()
+    query.rows()
+    query.end()
+    first = sorted(number for number, message_id, *_ in before if f"/{shard}:" in message_id)
+    moved = ["checkpoints", app, "set", "TRIM_HORIZON", "--shard", shard, "--yes"]
+    code, _, err = command(*moved)
+    assert (code, f"checkpoints {app} abandon-batch" in err) == (1, True)
+    assert command("checkpoints", app, "abandon-batch", "--yes")[0] == 0
+    code, _, err = command(*moved)
+    assert code == 0, err
+    query = lives.begin(kinesis, checkpoint, judges=judges)
+    assert query.batch() == []
+    rest = numbers(query.drain())
+    assert rest == sorted([*(set(range(12)) - {number for number, *_ in before}), *first])
 
 
 @pytest.mark.parametrize("start", ["TRIM_HORIZON", "AT_TIMESTAMP 0"])

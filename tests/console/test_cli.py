@@ -44,6 +44,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
     StreamsNode,
 )
+from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper import client as zookeeper_client
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
@@ -52,6 +53,7 @@ from kinesis_trident.console.cli import main
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
+from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.tracker.records import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -282,6 +284,34 @@ def test_records_of_a_folder_can_be_chosen(
     assert command("dead-letters", app, "replay", chosen, "--from", str(tmp_path))[0] == 0
     (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == ("101",)
+
+
+@pytest.mark.parametrize(
+    ("made", "account"), [(None, None), (1, "1"), (1, "2"), (2, "1"), (2, None)], ids=str
+)
+def test_letters_of_another_stream_of_the_name_are_left_out(
+    command: Command, store: SourceStore, app: str, tmp_path: Path, made: int | None, account: str | None
+) -> None:
+    """Those of earlier releases do not tell."""
+    run = store.epochs.newest_run()
+    assert run is not None
+    store.status.put(StatusNode(epoch=run[0], time=NOW, accounts={"orders": "1"}), run[0])
+    writer = DeadLetterWriter(Dead(str(tmp_path), app), kinesis=NoKinesis())
+    for first, info in (
+        (100, None if made is None else StreamInfo("orders", f"a:b:c:d:{account or ''}:e", made, 24, "", 0)),
+        (200, StreamInfo("orders", "a:b:c:d:1:e", 1, 24, "", 0)),
+    ):
+        letters = [(Run(str(first), str(first), 1, attempt=4), [records(first, 1)], False)]
+        writer.write(stream="orders", txid=first, letters={CHILD: letters}, info=info)
+    is_own = made is None or (made, account) == (1, "1")
+    code, out, err = command("dead-letters", app, "replay", "--from", str(tmp_path))
+    assert (code, out.split()[0]) == (0, "2" if is_own else "1")
+    assert ("left out, because they are of another stream" in err) is not is_own
+    (asked,) = store.external.read().asked[CHILD].values()
+    assert asked.records == (("100", "200") if is_own else ("200",))
+    code, _, err = command("dead-letters", app, "replay", f"orders/{CHILD}:100", "--from", str(tmp_path))
+    assert code == 1
+    assert ("was created at another time, or in another account" in err) is not is_own
 
 
 def test_the_files_of_settled_batches_are_compacted(

@@ -8,7 +8,8 @@ import shlex
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from kinesis_trident.console.text import now_ms
 from kinesis_trident.console.views import VIEWS
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.console.web.watcher import Watcher
+from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.tracker.position_keys import KeyPositions, counts, keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import Run
@@ -145,7 +147,7 @@ def test_a_request_is_made_once_and_can_be_withdrawn_until_the_query_has_taken_i
     assert "1 record will not be delivered again" in command("dead-letters", app, "cancel", second)[1]
     assert again(query) == [1]
     code, _, err = command("dead-letters", app, "cancel", "--all")
-    assert (code, "no request waits" in err) == (1, True)
+    assert (code, "there is nothing to cancel" in err) == (1, True)
     assert replayed(query)[second] == ""
 
 
@@ -217,7 +219,7 @@ def test_replay_and_cancel_are_of_the_named_shard_and_number(
         assert (code, json.loads(out)["records"]) == (0, counts[SHARD]), err
         assert "has no shard x" in command("dead-letters", app, "cancel", "--all", "--shard", "x")[2]
         out = command("dead-letters", app, "cancel", *of_shard, "--json")[1]
-        assert json.loads(out) == {"records": counts[SHARD], "late": 0}
+        assert json.loads(out) == {"records": counts[SHARD], "late": 0, "taken_back": 0}
     assert "has no shard x" in command("dead-letters", app, "replay", "--all", "--shard", "x")[2]
     one = next(text for text in replayed(query) if SHARD not in text)
     assert f"of shard {SHARD}" in command("dead-letters", app, "replay", one, *of_shard[1:])[2]
@@ -495,3 +497,64 @@ def test_letters_in_a_stream_are_replayed_from_there(
     assert numbers(query.drain()) == list(range(25))
     shown = command("dead-letters", app, "show", one, "--from", "kinesis://letters", *of_query)[1]
     assert f"messageId: {one}" in shown
+
+
+@pytest.mark.parametrize(
+    ("state", "running"),
+    [("asked", True), ("asked", False), ("waits", True), ("waits", False), ("dead", False)],
+)
+def test_what_was_asked_for_is_taken_back_in_every_state(
+    query: Query,
+    make_lives: Callable[..., Lives],
+    kinesis: MemoryKinesis,
+    command: Command,
+    app: str,
+    state: str,
+    running: bool,
+) -> None:
+    """It is a letter as before, which can be asked for once more; also where it has stopped the query."""
+    query.end()
+    more = {"retryLimit": "0"} if state == "dead" else {"retryLimit": "5", "retryBackoff": "1h..1h x1"}
+    lives = make_lives(onExhausted="fail", **more)
+    query = lives.begin(kinesis, query.checkpoint)
+    assert query.plan() is None
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    if state != "asked":
+        query.store.external.read()
+        query.run._on_request()
+        assert numbers(query.batch(failing={1, 3})) == [1, 3]
+        with pytest.raises(ExhaustedError) if state == "dead" else nullcontext():
+            query.plan()
+    if not running:
+        query.end()
+    code, said, _ = command("dead-letters", app, "cancel", "--all")
+    assert code == 0
+    assert said.startswith("2 records")
+    if not running:
+        query = lives.begin(kinesis, query.checkpoint)
+    query.store.external.read()
+    query.run._on_request()
+    assert query.plan() is None
+    assert set(replayed(query).values()) == {""}
+    assert not query.store.shards.inflight()[SHARD].size
+    assert query.store.external.read().asked == {}
+    code, _, err = command("dead-letters", app, "cancel", "--all")
+    assert (code, "there is nothing to cancel" in err) == (1, True)
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    assert again(query) == [1, 3]
+
+
+def test_a_letter_that_is_being_delivered_comes_although_it_is_taken_back(
+    query: Query, lives: Lives, kinesis: MemoryKinesis, command: Command, app: str
+) -> None:
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    query.store.external.read()
+    query.run._on_request()
+    query.planned()
+    query.end()
+    assert command("dead-letters", app, "cancel", "--all")[0] == 0
+    query = lives.begin(kinesis, query.checkpoint)
+    assert numbers(query.batch()) == [1, 3]
+    assert query.plan() is None
+    assert {one.partition(" in ")[0] for one in replayed(query).values()} == {"done"}
+    assert query.store.external.read().asked == {}

@@ -20,6 +20,7 @@ from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     ConsumerMissingError,
     InUseError,
+    InvalidPositionError,
     IteratorExpiredError,
     KeyUnusableError,
     KinesisError,
@@ -253,6 +254,29 @@ def test_a_refusal_of_another_kind(
         start()
     night.tries("start the query again")
     assert numbers(start().batch()) == [1]
+
+
+@entry("InvalidPositionError")
+def test_a_position_of_another_stream(
+    night: Night, start: Callable[..., Query], server: ScriptedKinesis, command: Command, app: str
+) -> None:
+    (old,) = (
+        client_of(server)
+        .get_records(client_of(server).iterator("orders", A, "TRIM_HORIZON"), 1)
+        .records["sequenceNumber"]
+    )
+    server.recreate("orders")
+    server.put("orders", A, b"2")
+    query = start()
+    assert numbers(query.batch()) == [2]
+    assert query.plan() is None
+    query.end()
+    assert command("checkpoints", app, "set", str(old), "--shard", A, "--yes")[0] == 0
+    with night.raises(InvalidPositionError):
+        start(checkpoint=query.checkpoint)
+    night.tries("`kinesis-trident checkpoints APP set TRIM_HORIZON --shard ID`")
+    assert command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A, "--yes")[0] == 0
+    assert numbers(start(checkpoint=query.checkpoint).drain()) == [2]
 
 
 @entry("KeyUnusableError")

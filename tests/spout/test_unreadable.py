@@ -152,8 +152,10 @@ def test_its_letter_is_delivered_again_once_it_can_be_decoded(
     query.batch()
     assert query.batch() == []
     [letter] = letters(folder)
-    ids = folder_ids(LetterPlace(str(folder)), query.run.layout.application, {"orders"})
-    assert ([*ids[0]], ids[1]) == ([letter], 0)
+    layout = query.run.layout
+    place = LetterPlace(str(folder))
+    found_again = folder_ids(place, layout.application, {"orders": (layout.created, "")})
+    assert ([*found_again.ids], found_again.expired, found_again.foreign) == ([letter], 0, [])
     for members in (ODD, {}):
         kinesis.garble(A, found[1], members)
         assert deliver_again(find_requests([query.store], [message_id_of(letter)]), what="replay") == 1

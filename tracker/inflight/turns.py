@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import gt
 from typing import Any
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.failure import Failure, Kind, parse
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse
 from kinesis_trident.tracker.inflight.bulk import BulkTracking
 from kinesis_trident.tracker.inflight.entries import (
     Entry,
@@ -56,6 +56,7 @@ class TurnOutcomes:
         *,
         through: str | None = None,
         missing: Collection[int] = (),
+        invalid: Collection[int] = (),
         fresh: tuple[str, int] | None = None,
         given: Callable[[Entry, int, Place], None] | None = None,
     ) -> list[Buried]:
@@ -63,9 +64,10 @@ class TurnOutcomes:
 
         `due`: in shard order, each with True if it is dead, and dead-lettered instead; `served`: how many records of
         each were found, -1 or nothing if it was not reached. `failed`: the outcome. `through`: how far the stream was
-        read for the due runs. `missing`: the indexes of those of which records are gone from the stream. `fresh`: the
-        last new record, and their number. With `given`, runs that come again and new records wait for their acks, and
-        it is called with each such run, the number of its records and the last of them.
+        read for the due runs. `missing`: the indexes of those of which records are gone from the stream; `invalid`:
+        those of these that were never in it. `fresh`: the last new record, and their number. With `given`, runs that
+        come again and new records wait for their acks, and it is called with each such run, the number of its records
+        and the last of them.
 
         Raises:
             UnknownRunError: a run is not due here.
@@ -80,7 +82,14 @@ class TurnOutcomes:
         buried, seen = list[Buried](), 0
         if due:
             buried, seen = self._settle_due(
-                due, served, pieces, set(missing), now_ms, rng, read_until=read_until, given=given
+                due,
+                served,
+                pieces,
+                dict.fromkeys(missing, _EXPIRED) | dict.fromkeys(invalid, OF_ANOTHER_STREAM),
+                now_ms,
+                rng,
+                read_until=read_until,
+                given=given,
             )
         if fresh is not None:
             self._deliver(runs.places([fresh[0]])[0], fresh[1], pieces[seen:], now_ms, rng)
@@ -91,7 +100,7 @@ class TurnOutcomes:
         due: Sequence[tuple[Run, bool]],
         served: Sequence[int],
         pieces: Sequence[NotDone],
-        gone: Collection[int],
+        gone: Mapping[int, Failure],
         now_ms: int,
         rng: random.Random,
         *,
@@ -135,7 +144,7 @@ class TurnOutcomes:
                 self._serve(entry, count, reached)
                 buried += [(run, count, reached)] if count else ()
                 continue
-            again = self._expire(entry, count, now_ms) if is_gone else entry
+            again = self._expire(entry, count, now_ms, gone[index]) if is_gone else entry
             if again is not None and given is not None:
                 given(again, count, reached)
             elif again is not None:
@@ -248,12 +257,12 @@ class TurnOutcomes:
         rest = self._expire(runs.find_run(run, State.WAITING), served, now_ms)
         return None if rest is None else rest.run()
 
-    def _expire(self, entry: Entry, served: int, now_ms: int) -> Entry | None:
+    def _expire(self, entry: Entry, served: int, now_ms: int, failure: Failure = _EXPIRED) -> Entry | None:
         runs = self._runs
         if not 0 <= served < entry.count:
             msg = f"{served} records found of {entry.count} up to {entry.last}: then none are gone"
             raise OrderError(msg)
-        fate = decide(_EXPIRED, entry.attempt, entry.failures, runs.policy, now_ms, lambda _: None)
+        fate = decide(failure, entry.attempt, entry.failures, runs.policy, now_ms, lambda _: None)
         if not served:
             entry.become(*fate)
             if fate.state is State.ACKED:
@@ -291,6 +300,24 @@ class TurnOutcomes:
         # Records that are done come again although their neighbours are still pending.
         self._bulk.part_open()
         return tuple([at for at in sorted(set(positions)) if not self._revive(at, now_ms // 1_000 * 1_000)])
+
+    def take_back(self, positions: Sequence[RecordPosition]) -> None:
+        """Somebody takes back that done records were asked for again: those that wait, or are dead, are done again.
+
+        One that is in a run with others is done if all of these are meant; what is being delivered stays.
+        """
+        self._runs.parse()
+        meant: dict[RecordPosition, int] = {}
+        for position in set(positions):
+            entries, index = self._runs.find_from(position)
+            if index < len(entries) and entries[index].covers(position):
+                last = entries[index].last
+                meant[last] = meant.get(last, 0) + 1
+        by_last = self._runs.by_last
+        for last, count in meant.items():
+            entry = by_last.get(last)
+            if entry is not None and entry.state in (State.WAITING, State.DEAD) and entry.count == count:
+                self._runs.mark_done(entry)
 
     def bury(self, positions: Sequence[RecordPosition]) -> tuple[RecordPosition, ...]:
         """Somebody gives up runs that wait, each named by its last record: they are dead now, as after the last retry.

@@ -11,14 +11,28 @@ import msgspec
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
-from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
+from kinesis_trident.checkpoint.model.replays import (
+    are_in_flight,
+    find_replayed,
+    mark_asked,
+    settle_replays,
+    take_back,
+)
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import Tally
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, keys_of_texts, merge_keys, unpack
+from kinesis_trident.tracker.position_keys import (
+    NO_KEYS,
+    KeyPositions,
+    Keys,
+    find,
+    keys_of_texts,
+    merge_keys,
+    unpack,
+)
 from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
@@ -78,7 +92,8 @@ class Amender:
                 tracker = self._tracker(shard, state)
                 tally, unreadable = apply_requests(shard, tracker, taken, now, self._rules)
                 state = self._state_after(state, tracker)
-                changed = letters_after(letters, state, anew, now)
+                cancelled = [keys_of_texts(node.records) for node in taken.values() if node.op == "cancel"]
+                changed = letters_after(letters, state, anew, now, merge_keys(cancelled))
                 consumed = [name for name in some if name not in unreadable]
                 yield Amendment(shard, state, changed, tally, consumed, unreadable)
                 letters = changed or letters
@@ -123,16 +138,21 @@ class Amender:
 
 
 def letters_after(
-    before: DeadLettersNode | None, state: ShardState, anew: Keys | None = None, now: int = 0
+    before: DeadLettersNode | None,
+    state: ShardState,
+    anew: Keys = NO_KEYS,
+    now: int = 0,
+    cancelled: Keys = NO_KEYS,
 ) -> DeadLettersNode | None:
     """Return a shard's dead letters once it is at `state`; None if they have not changed.
 
-    `anew`: the done records that somebody has asked for, which come again as of `now`.
+    `anew`: the done records that somebody has asked for, which come again as of `now`; `cancelled`: those that do not.
     """
     node, inflight = before, state.inflight
     if node is not None and node.replays and inflight is not None:
+        node = take_back(node, cancelled, inflight, state.turns)
         node = settle_replays(node, inflight, state.turns, (), inflight.txid)
-    if anew is not None and len(anew):
+    if len(anew):
         # A request may name records that never were.
         node = node or DeadLettersNode(count=0, target="")
         node = mark_asked(node, anew[are_in_flight(anew, inflight, state.turns)], now)
@@ -203,6 +223,9 @@ def apply_requests(
                 log.warning(
                     "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
                 )
+            continue
+        if node.op == "cancel":
+            tracker.turns.take_back([RecordPosition.parse(text) for text in node.records])
             continue
         if node.op == "bury":
             refused = tracker.turns.bury([RecordPosition.parse(text) for text in node.records])

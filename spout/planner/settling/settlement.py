@@ -232,6 +232,7 @@ def _settle_records(
         rules.rng,
         through=pin.through,
         missing=pin.missing,
+        invalid=pin.invalid,
         fresh=None if is_given else _find_new_records(pin),
         given=give if is_given else None,
     )

@@ -17,7 +17,7 @@ from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.compacting import compact_letters
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
-from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.kinesis import KinesisError, StreamInfo
 from kinesis_trident.tracker.records import Noted, Run
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 def test_a_document_says_all_there_is_to_know(tmp_path: Path) -> None:
-    writer(str(tmp_path)).write(stream="orders", txid=7, letters={SHARD: letters()})
+    info = StreamInfo(
+        "orders", "arn:aws:kinesis:eu-west-1:123456789012:stream/orders", 1_600_000_000_001, 24, "", 0
+    )
+    writer(str(tmp_path)).write(stream="orders", txid=7, letters={SHARD: letters()}, info=info)
     first, second = lines(tmp_path)
     assert first == {
         "messageId": f"orders/{SHARD}:{SEQUENCE}",
@@ -99,6 +102,8 @@ def test_a_document_says_all_there_is_to_know(tmp_path: Path) -> None:
         "txid": 7,
         "applicationName": "my/app",
         "count": 1,
+        "streamCreated": "2020-09-13T12:26:40.001+00:00",
+        "account": "123456789012",
     }
     assert second["messageId"] == f"orders/{SHARD}:{SEQUENCE + 9}:2"
     assert (second["subSequenceNumber"], second["data"]) == (2, "")
