@@ -5,9 +5,10 @@ delivers them again for the first time writes them before its pin. Later deliver
 letter read them from there. A file's content determines its name, so tasks that do the same write the same file, and
 the folder is the only index:
 
-    <application>/<home>/<shard>/<txid>-<first>-<last>-<digest>.arrow
+    <application>/<root>/<home>/<shard>/<txid>-<first>-<last>-<digest>.arrow
 
-with the names of the source's home in ZooKeeper, and of its shards there.
+with the names of the source's home in ZooKeeper, and of its shards there. What a stream left in its own home, before it
+was read together with others, is found there; so are files of releases that did not put the root into their names.
 
 The folder is a copy. Missing records are read from the stream, as without a folder.
 """
@@ -17,8 +18,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +55,7 @@ class _File:
     last: RecordPosition
     digest: str
     size: int
+    has_no_root: bool
 
     def holds_some_of(self, runs: Sequence[Run]) -> bool:
         return any(find_beginning(run) <= self.last and self.first <= run.last_position for run in runs)
@@ -72,7 +74,8 @@ class RetrySpool:
         self._folder = Folder(target)
         self._layout = layout
         self._created = dict(created or {})
-        self._base = f"{escape(layout.identity)}/{layout.base.rpartition('/')[2]}"
+        self._base = self._bases_of(layout)[0]
+        self._ours = set[str]()
         self._where = f"{self._folder.place} (option retrySpool)"
 
     def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:
@@ -134,6 +137,8 @@ class RetrySpool:
     def clean(self, settled: int, left: Mapping[str, Sequence[Run]]) -> int:
         """Remove files that no remaining run of a shard needs; files of batches after `settled` stay.
 
+        A file without a root in its name may be of another root's query: it goes only if a run here has needed it.
+
         Returns:
             The number of removed files.
 
@@ -142,8 +147,10 @@ class RetrySpool:
         """
         removed = 0
         try:
-            for shard, file in self._list_files(""):
-                if file.txid <= settled and not file.holds_some_of(left.get(shard, ())):
+            for shard, file in self._list_all(left):
+                if file.holds_some_of(left.get(shard, ())):
+                    self._ours.add(file.name)
+                elif file.txid <= settled and (not file.has_no_root or file.name in self._ours):
                     self._folder.remove(file.name)
                     removed += 1
         except FolderError as error:
@@ -153,25 +160,41 @@ class RetrySpool:
 
     def _files(self, shard: str) -> list[_File]:
         try:
-            return [file for _, file in self._list_files(escape(shard))]
+            return [file for _, file in self._list_all([shard], only=self._layout.key_of(shard))]
         except FolderError as error:
             log.warning("cannot list %s: %s; reading from the stream instead", self._where, error)
             return []
 
-    def _list_files(self, below: str) -> Iterator[tuple[str, _File]]:
-        for file in self._folder.files(f"{self._base}/{below}".rstrip("/"), deep=True):
+    def _bases_of(self, home: Layout) -> tuple[str, str]:
+        """Return the folder of a home's files, and that of the releases before, which have the same for each root."""
+        application, root = escape(home.identity), escape(Layout.root_path(home.root).strip("/") or "/")
+        return f"{application}/{root}/{home.element}", f"{application}/{home.element}"
+
+    def _list_all(self, shards: Iterable[str], only: ShardKey | None = None) -> Iterator[tuple[str, _File]]:
+        """Yield the files of the home of these shards, and of those in which their streams were read alone."""
+        homes = {self._layout}
+        if self._layout.several:
+            keys = map(self._layout.key_of, shards)
+            homes |= {replace(self._layout, stream=key.stream, created=key.created) for key in keys}
+        for home in homes:
+            below = "" if only is None else f"/{escape(home.name_of(only))}"
+            for base, has_no_root in zip(self._bases_of(home), (False, True), strict=True):
+                yield from self._list_files(home, base + below, has_no_root=has_no_root)
+
+    def _list_files(self, home: Layout, folder: str, *, has_no_root: bool) -> Iterator[tuple[str, _File]]:
+        for file in self._folder.files(folder, deep=True):
             found = _NAME.fullmatch(file.base_name)
             if found is not None:
                 try:
-                    shard = unescape(file.name.rsplit("/", 2)[1])
+                    shard = self._layout.name_of(home.key_of(unescape(file.name.rsplit("/", 2)[1])))
                 except ValueError:
                     # A folder that is not of ours.
                     continue
-                txid, first, last = found["txid"], found["first"], found["last"]
+                first, last = _position(found["first"]), _position(found["last"])
                 yield (
                     shard,
                     _File(
-                        file.name, int(txid), _position(first), _position(last), found["digest"], file.size
+                        file.name, int(found["txid"]), first, last, found["digest"], file.size, has_no_root
                     ),
                 )
 

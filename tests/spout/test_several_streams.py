@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -399,3 +400,18 @@ def test_latest_stays_the_time_it_was_for_a_stream_that_is_read_together_with_ot
     alone.end()
     together = start(kinesis, "orders,payments", startingPosition="LATEST")
     assert together.store.streams.start(stream, created) == resolved
+
+
+def test_what_was_kept_of_a_failed_record_goes_along_to_the_shared_home(start: Start, tmp_path: Path) -> None:
+    """Its record has left the stream since."""
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1, 2)
+    options = {"retrySpool": str(tmp_path), "retryLimit": "5"}
+    alone = start(kinesis, "orders", **options)
+    alone.batch(failing=[1])
+    rows = alone.batch(failing=[1])
+    assert said(rows) == [("orders", 1, 2)]
+    checkpoint = end_of(alone)
+    kinesis.held["orders"].trim(A, int(rows[0][1].rpartition(":")[2]))
+    together = start(kinesis, "orders,payments", checkpoint, **options)
+    assert said(together.drain()) == [("orders", 1, 3)]

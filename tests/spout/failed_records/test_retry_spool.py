@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -241,3 +242,56 @@ def test_no_files_are_left_by_a_second_life_either(
     again.end()
     assert list((tmp_path / "spool").rglob("*.arrow")) == []
     assert [one.getMessage() for one in caplog.records if not one.name.endswith("life_log")] == []
+
+
+def needed(*positions: int) -> list[Run]:
+    return [Run(first=str(at), last=str(at)) for at in positions]
+
+
+def test_two_roots_with_one_application_name_do_not_clean_up_each_other(tmp_path: Path) -> None:
+    ours, theirs = (RetrySpool(str(tmp_path), replace(LAYOUT, root=root)) for root in ("/a", "/a/b"))
+    for spool, at in ((ours, 7), (theirs, 8)):
+        spool.put(SHARD, 1, [records([RecordPosition(at)])])
+        assert (spool.get(SHARD, needed(7, 8)).counts > 0).tolist() == [at == 7, at == 8]
+    assert ours.clean(9, {}) == 1
+    assert theirs.get(SHARD, needed(8)).counts.tolist() == [1]
+
+
+def name_without_root(folder: Path) -> None:
+    """Move all files to where a release has them that has no root in their names."""
+    for file in folder.rglob("*.arrow"):
+        application, _, *rest = file.relative_to(folder).parts
+        target = folder.joinpath(application, *rest)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(target)
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, Layout("/", "app")])
+def test_files_without_a_root_in_their_names_are_found_and_removed_by_their_own_query(
+    tmp_path: Path, layout: Layout
+) -> None:
+    spool = RetrySpool(str(tmp_path), layout)
+    name = layout.name_of(ShardKey("orders", 1, SHARD))
+    spool.put(name, 1, [records([RecordPosition(7)])])
+    name_without_root(tmp_path)
+    assert spool.get(name, needed(7)).counts.tolist() == [1]
+    other = RetrySpool(str(tmp_path), replace(layout, root="/other"))
+    assert other.clean(9, {name: needed(8)}) == 0
+    assert spool.clean(9, {name: needed(7)}) == 0
+    assert spool.clean(9, {name: needed(8)}) == 1
+
+
+@pytest.mark.parametrize("has_root", [True, False])
+def test_what_was_kept_before_streams_were_put_together_goes_along(tmp_path: Path, has_root: bool) -> None:
+    shared = RetrySpool(str(tmp_path), Layout("/root", "app"))
+    for stream in ("orders", "payments"):
+        alone = RetrySpool(str(tmp_path), replace(LAYOUT, stream=stream))
+        alone.put(SHARD, 5, [records([RecordPosition(7)])])
+    if not has_root:
+        name_without_root(tmp_path)
+    name, other = (f"{stream}@1/{SHARD}" for stream in ("orders", "payments"))
+    assert payloads(shared.get(name, needed(7)).of_run(0)) == ["7"]
+    assert shared.get(f"orders@2/{SHARD}", needed(7)).counts.tolist() == [-1]
+    assert shared.clean(9, {name: needed(7), other: needed(7)}) == 0
+    assert shared.clean(9, {name: needed(7), other: []}) == 1
+    assert shared.get(name, needed(7)).counts.tolist() == [1]
