@@ -286,8 +286,8 @@ def _in_folder_chosen(
     if foreign and (ids or not found):
         export = command_for(scope.stores[0], "dead-letters", "export", "--from", redact(place.name))
         msg = (
-            f"{some_of(foreign)} in {redact(place.name)}: of a stream of this name that was created at another time, or "
-            f"in another account, so the query cannot deliver it again. Put its data into the stream anew: {export}"
+            f"{some_of(foreign)} in {redact(place.name)}: of a stream of this name that was created at another time, "
+            f"or in another account, so the query cannot deliver it again. Put its data into the stream anew: {export}"
         )
         raise ConsoleError(msg)
     if missing:

@@ -75,7 +75,9 @@ def test_no_folder_is_listed_where_nothing_is_due(tmp_path: Path, monkeypatch: p
     """It is asked for at each turn of each shard, and may be on a network."""
     spool = RetrySpool(str(tmp_path), LAYOUT)
     listed: list[str] = []
-    monkeypatch.setattr(RetrySpool, "_list_files", lambda _, below: listed.append(below) or iter(()))
+    monkeypatch.setattr(
+        RetrySpool, "_list_files", lambda _, home, folder, **__: listed.append(folder) or iter(())
+    )
 
     def fetch(rest: Sequence[Run]) -> DueTurn:
         picker = Picker(rest)
@@ -84,4 +86,5 @@ def test_no_folder_is_listed_where_nothing_is_due(tmp_path: Path, monkeypatch: p
     assert payloads_by_run(take_up([], fetch, spool, SHARD).records) == []
     assert listed == []
     take_up([Run("7", "7")], fetch, spool, SHARD)
-    assert listed == [SHARD]
+    # The second has the names of releases before.
+    assert [folder.rpartition("/")[2] for folder in listed] == [SHARD, SHARD]
