@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.common.own_copies import fresh
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
@@ -90,7 +91,10 @@ class Negate(Filter):
 
     def is_keep(self, tup: TridentTuple) -> bool:
         """Return whether the filter does not keep the tuple."""
-        return not self._filter.is_keep(tup)
+        found: object = self._filter.is_keep(tup)
+        if not isinstance(found, bool):
+            refuse_not_run("Negate: is_keep()", found, OperationError)
+        return not found
 
 
 class Debug(Filter):

@@ -29,6 +29,7 @@ from kinesis_trident.trident import (
     Filter,
     Function,
     MemoryMapState,
+    Negate,
     OperationError,
     QueryFunction,
     ReducerAggregator,
@@ -186,6 +187,14 @@ def test_flat_map_takes_what_a_generator_function_yields() -> None:
         lambda stream: stream.filter(lambda tup: _async(tup[0])),
         lambda stream: stream.filter(_with(Filter, "is_keep", lambda self, tup: _async(tup[0]))),
         lambda stream: stream.peek(lambda tup: _async(tup[0])),
+        lambda stream: stream.filter(Negate(_with(Filter, "is_keep", lambda self, tup: _async(tup[0])))),
+        lambda stream: stream.filter(_with(Filter, "prepare", lambda self, conf: _async())),
+        lambda stream: stream.each(["text"], _with(Function, "cleanup", lambda self: _yields()), ["n int"]),
+        lambda stream: stream.partition_persist(
+            MemoryMapState.opaque("prepares"),
+            ["text"],
+            _with(StateUpdater, "prepare", lambda self, conf: _async()),
+        ),
         lambda stream: stream.each(["text"], Returning(), ["n int"]),
         lambda stream: stream.aggregate(Completing(), ["n int"]),
     ],
@@ -193,7 +202,7 @@ def test_flat_map_takes_what_a_generator_function_yields() -> None:
 def test_what_is_returned_to_nobody_stops_with_words(build: Callable[[Stream], object]) -> None:
     topology, stream = texts()
     build(stream)
-    with pytest.raises(OperationError, match=r"returned (\w+, expected None|coroutine, which nobody runs)"):
+    with pytest.raises(OperationError, match=r"returned \w+, (expected None|which nobody runs)"):
         run_topology(topology, {"texts": Batches(["x"])})
 
 

@@ -41,7 +41,7 @@ from kinesis_trident.trident.state import (
     StateFactory,
     StateUpdater,
 )
-from kinesis_trident.trident.steps.replay import convert_replay_requests, named_errors
+from kinesis_trident.trident.steps.replay import call_whole, convert_replay_requests, named_errors
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 from kinesis_trident.trident.windowing.updater import WindowUpdater
@@ -173,13 +173,13 @@ class Persisted:
         elif isinstance(state, MapState):
             state.hold_writes()
         with named_errors(f"{self.operation}: prepare()"):
-            self.updater.prepare(dict(self.conf))
+            call_whole(f"{self.operation}: prepare()", self.updater.prepare, dict(self.conf))
         try:
             returned: object = self.updater.update_state(state, tuples, collector)
             emitted = collector.close()
         finally:
             with named_errors(f"{self.operation}: cleanup()"):
-                self.updater.cleanup()
+                call_whole(f"{self.operation}: cleanup()", self.updater.cleanup)
         refuse_returned(f"{self.operation}: update_state()", returned)
         if emitted:
             # What does not fit fails before the state commits.

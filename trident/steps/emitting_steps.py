@@ -24,6 +24,7 @@ from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.order import ORDER, rank_emitted
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
+from kinesis_trident.trident.steps.replay import call_whole
 from kinesis_trident.trident.steps.tuple_steps import judge_tuples
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -151,11 +152,11 @@ class _EachStep:
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Prepare the function."""
-        self.function.prepare(conf)
+        call_whole(f"{self.operation}: prepare()", self.function.prepare, conf)
 
     def cleanup(self) -> None:
         """Let the function clean up."""
-        self.function.cleanup()
+        call_whole(f"{self.operation}: cleanup()", self.function.cleanup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +266,11 @@ class QueryStep:
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Make the state, outside of any batch, and prepare the query."""
         self._state = self.factory.make_state(dict(conf), 0, 1)
-        self.query.prepare(conf)
+        call_whole(f"{self.operation}: prepare()", self.query.prepare, conf)
 
     def cleanup(self) -> None:
         """Let the query clean up."""
-        self.query.cleanup()
+        call_whole(f"{self.operation}: cleanup()", self.query.cleanup)
         self._state = None
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.common.errors import KinesisTridentError
@@ -43,3 +44,12 @@ def named_errors(what: str) -> Iterator[None]:
     except BaseException as error:
         msg = f"{what} raised {reason_of(error)}. Correct it and start the query again, which reads the batch again"
         raise OperationError(msg) from error
+
+
+def call_whole(what: str, call: Callable[..., object], *given: object) -> None:
+    """Call what nobody reads the answer of.
+
+    Raises:
+        OperationError: it answered with code that nobody has run.
+    """
+    refuse_not_run(what, call(*given), OperationError)

@@ -21,7 +21,7 @@ from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.maps.storable import find_not_finite
 from kinesis_trident.trident.operations import Filter
-from kinesis_trident.trident.steps.replay import convert_replay_requests, named_errors
+from kinesis_trident.trident.steps.replay import call_whole, convert_replay_requests, named_errors
 from kinesis_trident.trident.tuples import TridentTuple, tuples_of
 
 
@@ -60,11 +60,11 @@ class FilterStep:
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Prepare the filter."""
-        self.filter.prepare(conf)
+        call_whole(f"{self.operation}: prepare()", self.filter.prepare, conf)
 
     def cleanup(self) -> None:
         """Let the filter clean up."""
-        self.filter.cleanup()
+        call_whole(f"{self.operation}: cleanup()", self.filter.cleanup)
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the filter for each row."""
