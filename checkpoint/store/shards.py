@@ -77,7 +77,7 @@ class ShardStore(StorePart):
         lost = sorted(self._layout.needed_folders.intersection(gone))
         if lost:
             what = f"{', '.join(lost)} does not exist, with all that was in it"
-            raise self._lost_error(what)
+            raise self.lost_error(what)
         if gone:
             with suppress(Refused):
                 # Another process makes it at the same time.
@@ -93,7 +93,7 @@ class ShardStore(StorePart):
         """
         lost = find_lost_lineage(self._layout, settled, lineage, streams)
         if lost:
-            raise self._lost_error(lost)
+            raise self.lost_error(lost)
 
     def check_shards(
         self,
@@ -109,9 +109,10 @@ class ShardStore(StorePart):
         """
         lost = find_lost_shards(self._layout, settled, lineage, checkpoints, inflight)
         if lost:
-            raise self._lost_error(lost)
+            raise self.lost_error(lost)
 
-    def _lost_error(self, what: str) -> StateMissingError:
+    def lost_error(self, what: str) -> StateMissingError:
+        """Return the error that says what of the home is missing, and what to do."""
         layout = self._layout
         config = config_of(self._session.client)
         (together,) = self._nodes.fetch_many([layout.streams], StreamsNode) if layout.several else (None,)

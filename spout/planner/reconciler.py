@@ -38,6 +38,7 @@ class Reconciler:
 
     Attributes:
         planned: the plan that Spark got last; None before the first.
+        stored: the mark of the plan that this run has stored last.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Reconciler:
         self._agreed = False
         self._adopted = False
         self.planned: Plan | None = None
+        self.stored = ""
 
     def hand_over(self, plan: Plan) -> Plan:
         """Note that Spark gets this plan, for the state as it stands; return it."""
@@ -185,7 +187,8 @@ class Reconciler:
     def _settle(self, plan: Plan, offset: Plan, later: Plan | None) -> None:
         # This run's Spark asks for what comes after a plan that it got from this run once it has committed it.
         ours = self.planned is not None and self.planned.plan == plan.plan
-        origin = Origin(ours=ours, same=ours or offset.adopter == plan.adopter, later=later)
+        same = ours or offset.adopter == plan.adopter
+        origin = Origin(ours=ours, stored=self.stored == plan.plan, same=same, later=later)
         self._state.settle(plan, origin)
 
 

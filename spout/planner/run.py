@@ -404,7 +404,7 @@ class SourceRun:
                     "and ZooKeeper's batch comes first"
                 )
                 raise CheckpointMismatchError(msg) from error
-            self._reconciler.planned = plan
+            self._reconciler.planned, self._reconciler.stored = plan, plan.plan
             whole = add_reasons(plan, self._state.shards.dead)
             turns = self._planner.turns(whole)
             # Its time is taken after what the turns say of calls, for a pause between must not make them older.

@@ -328,6 +328,9 @@ class SourceState:
         whole = add_left_out(plan.positions, parents_of(lineage))
         updates = adopt_nodes(msgspec.structs.replace(plan, positions=whole), self.shards.states, settled)
         mark = plan.plan if settled == plan.txid else ""
+        if settled - 1 > self.shards.settled:
+            # Interrupted, it would leave stamps that are further above what is settled than a crash explains.
+            self.leave_out(settled - 1, "")
         self._store.shards.settle(
             updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self.epoch
         )

@@ -254,6 +254,36 @@ class Killed(Situation):
         job.start()
 
 
+class FailingStart(Situation):
+    """A scheduler starts the query again and again, and each start fails before it has an epoch."""
+
+    name = "failing start"
+    code = "start-fails"
+    level = "critical"
+    says = "StreamMissingError"
+    see = "start-fails"
+    remedy = "Do what the error says"
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._scheduler = threading.Thread()
+
+    def begin(self, job: Job, ways: Ways) -> None:
+        job.stop()
+        self._scheduler = threading.Thread(target=self._schedule, args=(job,), daemon=True)
+        self._scheduler.start()
+
+    def _schedule(self, job: Job) -> None:
+        while not self._stop.wait(1):
+            job.start(streamName="of-another-region")
+            job.until(lambda: not job.runs, "the start fails")
+
+    def mend(self, job: Job, ways: Ways) -> None:
+        self._stop.set()
+        self._scheduler.join()
+        job.start()
+
+
 SITUATIONS: tuple[Callable[[], Situation], ...] = (
     Healthy,
     Poison,
@@ -265,4 +295,5 @@ SITUATIONS: tuple[Callable[[], Situation], ...] = (
     Throttled,
     SessionLost,
     Killed,
+    FailingStart,
 )

@@ -47,11 +47,13 @@ class Origin:
 
     Attributes:
         ours: Spark has committed the batch under this run.
+        stored: this run has stored its plan, as Spark asked for the partitions.
         same: the run that took the batch over last did so for this Spark checkpoint, not for another one.
         later: the batch after it, if Spark has logged that: then this one was settled before.
     """
 
     ours: bool
+    stored: bool = False
     same: bool = True
     later: Plan | None = None
 
@@ -125,8 +127,15 @@ class Evidence:
         return self.judging is not None and self.plan.epoch <= self.judging.epoch
 
     def _refuse_lost_turns(self) -> None:
-        """Check that no turn lacks its pin that Spark's next batch continues."""
+        """Check that no turn lacks its pin whose records the outcome names, or that Spark's next batch continues."""
         later, plan = self.origin.later, self.plan
+        failed = self.outcome.not_done if self.outcome is not None else {}
+        for shard in plan.shards:
+            # A task pins a turn before its first row, and only rows can fail.
+            if failed.get(shard) and shard not in self.pins:
+                pin, acks = self.layout.pin_of(plan.txid, shard), self.layout.acks_of(plan.txid)
+                msg = f"{pin} does not exist, but {acks} names records of its turn: somebody has deleted it"
+                raise OutcomeMissingError(msg)
         if later is None:
             return
         lost = [
@@ -227,6 +236,7 @@ class Finished:
 
         Raises:
             OutcomeMissingError: it is not known what of the batch is done; nothing was changed.
+            StateMissingError: somebody has deleted its plan; nothing was changed.
             FencedError: a newer run has taken over.
         """
         found, acks, judging, since = store.batches.read_finished(plan.txid, plan.shards, judging=not judged)
@@ -251,6 +261,10 @@ class Finished:
                 store.batches.replace_pin(shard, empty[shard], epoch)
                 found[shard] = empty[shard]
         except BatchMissingError:
+            if origin.stored:
+                where = store.layout.batch_of(plan.txid)
+                deleted = f"{where} does not exist, which this run has stored"
+                raise store.shards.lost_error(deleted) from None
             # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
             found = {}
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}

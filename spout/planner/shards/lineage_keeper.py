@@ -174,6 +174,15 @@ class LineageKeeper:
             and self._streams.info_of(shard) is not None
             and not self._is_at_beginning(shard, state.position.record)
         }
+        for stream in {self._stream_of(shard)[0] for shard in ask} - self._streams.digits.keys():
+            # Only a listing shows whether the service fills its numbers up, which an older release has stored without.
+            self._streams.list_shards(stream)
+        ask = {
+            shard: RecordPosition(
+                record.sequence.zfill(self._streams.digits[self._stream_of(shard)[0]]), record.sub
+            )
+            for shard, record in ask.items()
+        }
         for shard, there in sorted(self._streams.check_still_there(ask).items()):
             info = self._streams.info_of(shard)
             if there is None or info is None:

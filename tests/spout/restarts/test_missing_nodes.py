@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from by_hand import Lives, Query, numbers
@@ -17,8 +17,12 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store import atomic_writes
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.operations import Op
 from kinesis_trident.console.changes import carry_out, copy_of, restore
+from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -174,6 +178,48 @@ def test_a_shard_that_retention_removes_is_not_missed(
     lives.begin(kinesis, query.checkpoint).end()
 
 
+@pytest.mark.parametrize("node", ["pin", "plan"])
+@pytest.mark.parametrize("mended", ["put back", "as it says"])
+def test_a_pin_or_plan_that_is_deleted_under_a_run_stops_it(
+    make_lives: Callable[..., Lives], kinesis: MemoryKinesis, client: KazooClient, node: str, mended: str
+) -> None:
+    """Otherwise its records were read again without a word."""
+    lives = make_lives()
+    query = lives.begin(kinesis)
+    kinesis.put(A, b"1")
+    query.batch()
+    query.plan()
+    layout = query.run.layout
+    saved = copy_of(SourceStore(client, layout))
+    for number in (2, 3):
+        kinesis.put(A, str(number).encode())
+    # Only an outcome that names records of a turn shows that it had a pin.
+    failing = {3} if node == "pin" else set[int]()
+    query.batch(failing)
+    path = layout.batch_of(2) if node == "plan" else layout.pin_of(2, A)
+    nodes = {one: client.get(one)[0] for one in (layout.batch_of(2), layout.pin_of(2, A))}
+    client.delete(path, recursive=True)
+    for _ in range(2):
+        error = StateMissingError if node == "plan" else OutcomeMissingError
+        with pytest.raises(error, match=f"{path} does not exist") as caught:
+            query.plan()
+    if mended == "put back":
+        for one, data in nodes.items():
+            if client.exists(one) is None:
+                client.create(one, data)
+        assert set(numbers(query.drain())) == failing
+        return
+    query.end()
+    store = SourceStore(client, layout)
+    if node == "pin":
+        assert "onCheckpointMismatch=continue" in str(caught.value)
+    else:
+        change = restore(copy_of(store), saved, sorted(saved.checkpoints), what="mend")
+        carry_out(store, change, yes=True, force=False)
+    later = lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue")
+    assert 3 in numbers(later.drain())
+
+
 RESHARDED = (
     "inflight/{child}",
     "checkpoints/{child}",
@@ -251,3 +297,44 @@ def test_what_a_release_without_counts_does_in_between_is_no_loss(
     later = lives.begin(kinesis, query.checkpoint)
     kinesis.put(A, b"30")
     assert numbers(later.batch()) == [30]
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+def test_an_adoption_that_is_interrupted_is_no_loss(
+    make_lives: Callable[..., Lives], client: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many retries it takes several requests; what it has written by then is above what is settled."""
+    kinesis, lives = MemoryKinesis("orders", shards=2, created=1_600_000_000_000), make_lives()
+    query = lives.begin(kinesis)
+    layout = query.run.layout
+    for number in range(8):
+        kinesis.put((A, B)[number % 2], str(number).encode())
+        query.batch()
+        if number == 1:
+            query.plan()
+            older = copied(client, layout.base, "checkpoints", "inflight")
+            older[layout.settled] = client.get(layout.settled)[0]
+    query.plan()
+    query.end()
+    put_back(client, older)
+    begin, sent = FencedNodes.begin, list[int]()
+
+    def crash(nodes: FencedNodes, ops: Sequence[Op], epoch: int) -> Callable[[], object]:
+        if any(op.path.startswith(layout.checkpoints) for op in ops):
+            sent.append(len(ops))
+            if len(sent) > 1:
+                raise Crash
+        return begin(nodes, ops, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_writes, "PACK_SIZE", 1)
+        patch.setattr(FencedNodes, "begin", crash)
+        with pytest.raises(Crash):
+            lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue").plan()
+    assert len(sent) == 2
+    kinesis.put(A, b"8")
+    later = lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue")
+    assert 8 in numbers(later.drain())

@@ -69,6 +69,25 @@ def test_a_query_goes_on_where_an_older_release_has_lost_the_zeros(
     assert "filled up" not in caplog.text
 
 
+def test_a_start_asks_for_the_record_before_with_the_zeros_of_the_service(lives: Lives) -> None:
+    """Nothing is known of when it arrived, as of a position that somebody has set: the stream is asked for it."""
+    kinesis = MemoryKinesis()
+    kinesis.pad(60)
+    kinesis.put(kinesis.open_shards[0], b"1")
+    kinesis.put(kinesis.open_shards[0], b"2")
+    query = lives.begin(kinesis, retryBackoff="1h..1h x1")
+    query.batch(failing=[2])
+    assert query.plan() is None
+    without_zeros(query)
+    shards = query.store.shards
+    for shard, node in shards.checkpoints().items():
+        unknown = msgspec.structs.replace(node, arrival=None, seen=None)
+        shards.amend(shard, query.run.epoch, checkpoint=unknown, inflight=shards.inflight()[shard])
+    query.end()
+    kinesis.put(kinesis.open_shards[0], b"3")
+    assert numbers(lives.begin(kinesis, query.checkpoint).drain()) == [2, 3]
+
+
 def test_the_first_number_of_a_shard_says_whether_the_service_fills_up() -> None:
     def listed(first: str) -> Shard:
         return Shard("a", sequences=(RecordPosition(first), None))
