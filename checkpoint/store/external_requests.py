@@ -239,22 +239,29 @@ class ExternalStore(StorePart):
         folder = self._layout.external_of(shard)
         # A unique name, so that a write whose answer was lost is recognised. ZooKeeper's order of creation (czxid)
         # replaces a sequence in the name.
-        path = f"{folder}/{uuid.uuid4().hex}"
+        name = uuid.uuid4().hex
+        path = f"{folder}/{name}"
+        # A run may have taken the request in before its lost answer is noticed. This node stays as long as this session
+        # can repeat the request; it is in no folder of a shard, where requests are looked for.
+        sent = Create(f"{self._layout.external}/{name}", ephemeral=True)
         # `watch` sees the write of the folder itself: one watch for all shards.
-        ops: list[Op] = [*checks, Create(path, encode(node)), Write(self._layout.external, b"")]
+        ops: list[Op] = [sent, *checks, Create(path, encode(node)), Write(self._layout.external, b"")]
         try:
             try:
-                self._session.commit(ops)
+                self._session.commit(ops, once=True)
             except Refused as refused:
                 if refused.kind is not MISSING or refused.op in checks:
                     raise
                 self._nodes.make_folder(folder)
-                self._session.commit(ops)
+                self._session.commit(ops, once=True)
         except Refused as refused:
-            if refused.op not in checks:
+            if refused.op in checks:
+                msg = f"{refused.op.path} has changed since it was looked at. Repeat the request"
+                raise StateMissingError(msg) from None
+            if refused.op != sent or refused.kind is not EXISTS:
                 raise
-            msg = f"{refused.op.path} has changed since it was looked at. Repeat the request"
-            raise StateMissingError(msg) from None
+        # Nobody waits for that: otherwise it goes with the session.
+        self._session.client.delete_async(sent.path)
         return path
 
     def withdraw(self, shard: str, name: str, left: ExternalNode | None) -> bool:

@@ -202,8 +202,11 @@ class Session:
             # A refusal is an answer, too: that it exists, or that this login may not make it, which the next one shows.
             make_above_chroot(self.client, level).get(timeout=left())
 
-    def commit(self, ops: Sequence[Op]) -> bool:
+    def commit(self, ops: Sequence[Op], *, once: bool = False) -> bool:
         """Do all operations or none of them.
+
+        `once`: they are repeated after a lost answer only in the same session, in which an ephemeral node among them
+        shows that they were done, whatever became of the others.
 
         Returns:
             False if the answer was lost, and the nodes are as `ops` leave them: equal ones of somebody else, too.
@@ -214,9 +217,9 @@ class Session:
             ZooKeeperAccessError: the credentials do not allow it.
             ZooKeeperUnavailableError: it may or may not have happened.
         """
-        return self.begin(ops)()
+        return self.begin(ops, once=once)()
 
-    def begin(self, ops: Sequence[Op]) -> Callable[[], bool]:
+    def begin(self, ops: Sequence[Op], *, once: bool = False) -> Callable[[], bool]:
         """Send what `commit` does, and return what waits for the answer, and returns and raises as `commit`.
 
         Several may be under way. They are done in the order in which they were sent, except after a lost connection.
@@ -227,6 +230,7 @@ class Session:
             what = f"exceeds ZooKeeper's limit (1 MiB); {_largest(ops)}"
             msg = f"a request of {size} bytes {what}. Nothing was written. This is a defect: please report it"
             raise NodeTooLargeError(msg)
+        session = self.client.client_id if once else None
         answers = [self._submit(ops, size)]
         lost = 0
 
@@ -235,6 +239,9 @@ class Session:
             if not answers:
                 if self._has_happened(ops, left):
                     return []
+                if once and (session is None or self.client.client_id != session):
+                    # Not connected then: it may have been of either session.
+                    raise KazooTimeoutError
                 lost += 1
                 if lost >= _LOST_LARGE and size >= _LARGE:
                     raise _too_large(ops, size)
