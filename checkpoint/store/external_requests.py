@@ -261,7 +261,7 @@ class ExternalStore(StorePart):
             if refused.op != sent or refused.kind is not EXISTS:
                 raise
         # Nobody waits for that: otherwise it goes with the session.
-        self._session.client.delete_async(sent.path)
+        self._session.begin([Delete(sent.path)])
         return path
 
     def withdraw(self, shard: str, name: str, left: ExternalNode | None) -> bool:

@@ -119,6 +119,10 @@ class Session:
     def connected(self) -> bool:
         return not self.closed
 
+    @property
+    def client_id(self) -> tuple[int, bytes]:
+        return self.id, b""
+
     def transaction(self) -> _Transaction:
         return _Transaction(self)
 
