@@ -90,6 +90,8 @@ def test_a_process_that_is_killed_at_any_byte_of_a_local_file_leaves_what_was_th
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=True, timeout=300)
     parts = [path for path in tmp_path.iterdir() if path.name != "second"]
     assert {path.stat().st_size for path in parts} == set(range(128))
+    Folder(str(tmp_path)).remove_parts(before=parts[0].stat().st_mtime - 3600)
+    assert len(visible(tmp_path)) == len(parts) + 1
     Folder(str(tmp_path)).remove_parts()
     assert set(visible(tmp_path)) == {"second"}
 

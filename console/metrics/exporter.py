@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.checkpoint.zookeeper.kept_client import KeptClient
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.metrics.application import read_snapshot
 from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.console.snapshot import take_snapshot
@@ -53,7 +54,7 @@ class ApplicationMetrics(Collector):
             try:
                 names = self._known()
             except KinesisTridentError as error:
-                log.warning("%s", error)
+                log.warning("%s", make_visible(str(error)))
                 names = None
             readings.set("zookeeper_up", names is not None)
             for name in self._applications or names or ():
@@ -74,7 +75,7 @@ class ApplicationMetrics(Collector):
             snapshots = [take_snapshot(store) for store in stores]
         except KinesisTridentError as error:
             # One that cannot be read hides no others.
-            log.warning("application %r: %s", application, error)
+            log.warning("application %r: %s", application, make_visible(str(error)))
             return False
         now = now_ms()
         for snapshot in snapshots:

@@ -9,6 +9,8 @@ from typing import Literal
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
+from kinesis_trident.common.visible_text import make_visible
+
 COMMAND, LISTENER, TOPOLOGY = "command", "listener", "topology"
 
 _HOME = ("application", "stream")
@@ -194,11 +196,14 @@ class Readings:
         self._values: dict[Metric, dict[tuple[str, ...], float]] = {}
 
     def set(self, name: str, value: float | None, *labels: str) -> None:
-        """Set a value, unless it is unknown. `name` as `metric` takes it; one label for each of the metric's."""
+        """Set a value, unless it is unknown. `name` as `metric` takes it; one label for each of the metric's.
+
+        Control characters of labels become visible: others may have written them, and a terminal may show them.
+        """
         one = metric(name)
         assert len(labels) == len(one.labels), (name, labels)
         if value is not None:
-            self._values.setdefault(one, {})[labels] = value
+            self._values.setdefault(one, {})[tuple(map(make_visible, labels))] = value
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics that have values, in the order of the table."""

@@ -10,6 +10,7 @@ have no folder.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import stat
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 _PRIVATE = 0o700
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 _PART = re.compile(r"\.[0-9a-f]{32}")
+
+OUTDATED_SECONDS = 24 * 3600
+"""The age of a part of a file at which nobody writes it any more."""
 
 _ALIASES = {r"s3[an]://": "s3://", r"dbfs:/+": "/dbfs/", r"file:/(?!/)": "/"}
 """Hadoop's names, which users of Spark write, for places that pyarrow knows by another."""
@@ -199,15 +203,26 @@ class Folder:
         with self._trouble(), suppress(FileNotFoundError):
             self._opened[0].delete_file(self.path(name))
 
-    def remove_parts(self) -> None:
-        """Remove the files that killed processes have not ended, in this folder alone; nobody else may write in it."""
+    def remove_parts(self, below: str = "", *, deep: bool = False, before: float = math.inf) -> None:
+        """Remove the files that killed processes have not ended.
+
+        Args:
+            below: as in `files`.
+            deep: those of all folders below it, too.
+            before: only those last written before this time, in seconds of the epoch. Needed where others may write.
+        """
         from pyarrow import fs
 
         with self._trouble():
             system, root = self._opened
-            for info in system.get_file_info(fs.FileSelector(root)):
-                if info.is_file and _PART.fullmatch(info.base_name):
-                    self.remove(info.base_name)
+            if system.type_name in _OBJECT_STORES:
+                return
+            selector = fs.FileSelector(f"{root}/{below}".rstrip("/"), recursive=deep, allow_not_found=True)
+            for info in system.get_file_info(selector):
+                is_old = before == math.inf or (info.mtime_ns or math.inf) < before * 1e9
+                if info.is_file and _PART.fullmatch(info.base_name) and is_old:
+                    with suppress(FileNotFoundError):
+                        system.delete_file(info.path)
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.layout import escape
-from kinesis_trident.common.folder import Folder, FolderError
+from kinesis_trident.common.folder import OUTDATED_SECONDS, Folder, FolderError
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import (
     LetterFile,
@@ -36,7 +37,8 @@ def compact_letters(
 
     A merged file is complete before the first of its parts is removed: a compaction that ends in between leaves letters
     twice, in files, which the next one finds. Files of a batch that is not settled stay, because tasks may write them;
-    a file that was cut off or damaged stays, because a person may restore it.
+    a file that was cut off or damaged stays, because a person may restore it. Parts of files that killed tasks have not
+    ended go once they are a day old; no reader sees them.
 
     Args:
         target: the folder of the option `deadLetter`.
@@ -51,6 +53,7 @@ def compact_letters(
     folder = Folder(target)
     below = f"{escape(application)}/{escape(stream)}"
     try:
+        folder.remove_parts(below, before=time.time() - OUTDATED_SECONDS)
         files = [file for file in letter_files(folder, below) if is_settled(file.last)]
         small = [file for file in files if file.size < size // 2]
         firsts = sorted(file.first for file in small)

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
+import xxhash
 
 from kinesis_trident.checkpoint.model.layout import escape
 from kinesis_trident.common.errors import UNREADABLE
-from kinesis_trident.common.folder import Folder, FolderError, digest_of
+from kinesis_trident.common.folder import Folder, FolderError, NoFileError, digest_of
 from kinesis_trident.common.visible_text import make_reason, make_visible
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
 log = logging.getLogger(__name__)
+
+_LISTINGS = 100
+"""How often the files are listed again, because some are gone, until that is an error."""
 
 _SUFFIX = ".jsonl"
 # No escaped name has the mark before a digest.
@@ -159,6 +164,52 @@ def read_letters(folder: Folder, name: str) -> list[tuple[DeadLetter, bytes]] | 
     return None
 
 
+def read_files(
+    folder: Folder, list_names: Callable[[], list[str]], *, leaves_out: bool = False
+) -> Iterator[DeadLetter]:
+    """Yield the letters of files of a folder, each once, also where a compaction merges files meanwhile.
+
+    Args:
+        folder: of the option `deadLetter`.
+        list_names: is called again where a file is gone: others have its letters by then.
+        leaves_out: a file that cannot be read is left out, and the log names it.
+
+    Raises:
+        FolderError: a file cannot be read, or files go faster than they can be read.
+    """
+    read, yielded = set[str](), array("Q")
+    for _ in range(_LISTINGS):
+        before = frozenset(yielded)
+        names = list_names()
+        try:
+            for name in names:
+                known = _DIGEST.search(name)
+                # Merged files of the same txids may hold different letters.
+                same = name[: known.start()] if known is not None and known[1] == "~" else name
+                if not read.isdisjoint((same, name)):
+                    continue
+                try:
+                    found = read_letters(folder, name)
+                except FolderError as error:
+                    if not leaves_out or isinstance(error, NoFileError):
+                        raise
+                    log.warning("the file of dead letters %s cannot be read: %s", make_visible(name), error)
+                    found = None
+                read.add(name if found is None else same)
+                for letter, _line in found or ():
+                    key = f"{letter.application_name}\0{letter.message_id}\0{letter.txid}".encode()
+                    # Eight bytes a letter: there may be very many.
+                    digest = xxhash.xxh3_64_intdigest(key)
+                    if digest not in before:
+                        yielded.append(digest)
+                        yield letter
+        except NoFileError:
+            continue
+        return
+    msg = "its files are merged or removed faster than they can be read: read them again later"
+    raise FolderError(msg)
+
+
 def read_dead_letters(
     folder: StrPath, among: Mapping[tuple[str, str], Collection[int]] | None = None
 ) -> Iterator[DeadLetter]:
@@ -175,24 +226,15 @@ def read_dead_letters(
         DeadLetterError: the folder cannot be read.
     """
     opened = Folder(str(folder))
+    wanted = {(escape(one), escape(other)): txids for (one, other), txids in (among or {}).items()}
+
+    def list_names() -> list[str]:
+        files = opened.files(deep=True, must_exist=True)
+        names = [file.name for file in files if file.name.endswith(_SUFFIX)]
+        return names if among is None else [name for name in names if _may_hold(name, wanted)]
+
     try:
-        names = [
-            file.name for file in opened.files(deep=True, must_exist=True) if file.name.endswith(_SUFFIX)
-        ]
-        if among is not None:
-            wanted = {(escape(one), escape(other)): txids for (one, other), txids in among.items()}
-            names = [name for name in names if _may_hold(name, wanted)]
-        before = ""
-        for name in names:
-            known = _DIGEST.search(name)
-            # Merged files of the same txids may hold different letters.
-            same = name[: known.start()] if known is not None and known[1] == "~" else name
-            if same == before:
-                continue
-            found = read_letters(opened, name)
-            if found is not None:
-                before = same
-                yield from (letter for letter, _ in found)
+        yield from read_files(opened, list_names)
     except FolderError as error:
         msg = (
             f"cannot read dead letters from {opened.place}: {error}. Pass the folder of the option deadLetter"

@@ -14,7 +14,7 @@ from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.common.folder import Folder, FolderError
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.spout.errors import DeadLetterError
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, letter_files, read_letters
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, letter_files, read_files
 from kinesis_trident.spout.failed_records.letter_stream import read_stream_letters
 from kinesis_trident.spout.failed_records.places import KINESIS
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
@@ -94,14 +94,12 @@ class KeptLetters:
                 if (letter.application_name, letter.stream) == (self._layout.identity, stream):
                     yield letter
             return
-        for file in letter_files(self._folder, f"{escape(self._layout.identity)}/{escape(stream)}"):
-            try:
-                found = read_letters(self._folder, file.name) or ()
-            except FolderError as error:
-                log.warning("the file of dead letters %s cannot be read: %s", make_visible(file.name), error)
-                continue
-            for letter, _ in found:
-                yield letter
+        below = f"{escape(self._layout.identity)}/{escape(stream)}"
+
+        def list_names() -> list[str]:
+            return [file.name for file in letter_files(self._folder, below)]
+
+        yield from read_files(self._folder, list_names, leaves_out=True)
 
 
 def _row_of(letter: DeadLetter) -> dict[str, object]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey, escape, unescape
-from kinesis_trident.common.folder import Folder, FolderError, NoFileError, digest_of
+from kinesis_trident.common.folder import OUTDATED_SECONDS, Folder, FolderError, NoFileError, digest_of
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
 from kinesis_trident.spout.kinesis.record_batches import (
@@ -138,9 +139,10 @@ class RetrySpool:
         """Remove files that no remaining run of a shard needs; files of batches after `settled` stay.
 
         A file without a root in its name may be of another root's query: it goes only if a run here has needed it.
+        What killed tasks have not ended goes once it is a day old.
 
         Returns:
-            The number of removed files.
+            The number of removed files that were whole.
 
         Raises:
             SpoolError: the folder cannot be listed or written.
@@ -153,6 +155,7 @@ class RetrySpool:
                 elif file.txid <= settled and (not file.has_no_root or file.name in self._ours):
                     self._folder.remove(file.name)
                     removed += 1
+            self._folder.remove_parts(self._base, deep=True, before=time.time() - OUTDATED_SECONDS)
         except FolderError as error:
             msg = f"cannot clean up {self._where}: {error}"
             raise SpoolError(msg) from error

@@ -54,6 +54,11 @@ def test_the_run_and_its_batch() -> None:
     assert gone["findings", *HOME, "critical", "not-running"] == 1
 
 
+def test_labels_that_others_have_written_drive_no_terminal() -> None:
+    found = samples(replace(SNAPSHOT, streams=("orders\x1b[31m",)))
+    assert {key[2] for key in found if key[0] == "epoch"} == {r"orders\x1b[31m"}
+
+
 def test_a_home_has_one_label_also_after_a_stream_has_left() -> None:
     """That of the streams that are read, as the query's own listener says it."""
     found = samples(replace(SNAPSHOT, streams=("clicks", "orders"), active=("orders",)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyarrow import fs
 
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.common.folder import Folder, FolderError
 from kinesis_trident.spout.errors import DeadLetterError
+from kinesis_trident.spout.failed_records import dead_letters, kept_letters
 from kinesis_trident.spout.failed_records.compacting import compact_letters
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
@@ -54,6 +58,51 @@ def put(folder: str, txid: int, *shards: int) -> None:
     """Write letters of a batch, one of each shard, whose record is past retention."""
     letters = {f"s{shard}": [(Run(str(txid), str(txid), attempt=4), [], True)] for shard in shards}
     DeadLetterWriter(Target(folder), None).write(stream="orders", txid=txid, letters=letters, plan="p")  # type: ignore[arg-type]
+
+
+def test_letters_are_read_once_while_a_compaction_merges_their_files(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    for txid in range(1, 9):
+        put(folder, txid, 0, 1)
+    reading = read_dead_letters(folder)
+    found = [next(reading) for _ in range(5)]
+    assert compact_letters(folder, "app", "orders", lambda _: True).after == 1
+    found += reading
+    assert Counter((letter.message_id, letter.txid) for letter in found) == held(folder)
+    assert len(found) == 16
+
+
+def test_letters_that_are_kept_are_found_while_a_compaction_merges_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = str(tmp_path)
+    for txid in range(1, 9):
+        put(folder, txid, 0)
+    files = dead_letters.letter_files
+    listed = []
+
+    def list_and_merge(*given: Any) -> Any:
+        found = files(*given)
+        if not listed:
+            listed.append(found)
+            compact_letters(folder, "app", "orders", lambda _: True)
+        return found
+
+    monkeypatch.setattr(kept_letters, "letter_files", list_and_merge)
+    kept = kept_letters.KeptLetters(folder, Layout("/root", "app", "orders", 1), None)  # type: ignore[arg-type]
+    kept.get("s0", [Run("1", "8", 8, attempt=4)])
+    assert (len(listed[0]), caplog.messages) == (8, [])
+
+
+def test_what_killed_tasks_have_not_ended_goes_once_it_is_a_day_old(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    put(folder, 1, 0)
+    old, new = (tmp_path / "app" / "orders" / f".{one * 32}" for one in "ab")
+    for part in (old, new):
+        part.write_bytes(b"half of a")
+    os.utime(old, (time.time() - 2 * 86_400,) * 2)
+    compact_letters(folder, "app", "orders", lambda _: True)
+    assert (old.exists(), new.exists(), len(held(folder))) == (False, True, 1)
 
 
 def held(folder: str) -> Counter[Key]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -112,6 +114,18 @@ def test_files_of_a_batch_that_is_not_settled_stay(tmp_path: Path) -> None:
     spool.put(SHARD, 3, [records([at])])
     assert spool.clean(2, {}) == 0
     assert spool.clean(3, {}) == 1
+
+
+def test_what_killed_tasks_have_not_ended_goes_once_it_is_a_day_old(tmp_path: Path) -> None:
+    spool = RetrySpool(str(tmp_path), LAYOUT)
+    spool.put(SHARD, 3, [records([RecordPosition(7)])])
+    (file,) = tmp_path.rglob("*.arrow")
+    old, new = (file.parent / f".{one * 32}" for one in "ab")
+    for part in (old, new):
+        part.write_bytes(b"half of a")
+    os.utime(old, (time.time() - 2 * 86_400,) * 2)
+    assert spool.clean(2, {}) == 0
+    assert (old.exists(), new.exists(), file.exists()) == (False, True, True)
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, Layout("/root", "app")])
