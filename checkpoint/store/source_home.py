@@ -233,7 +233,8 @@ def _adopt_shards(home: SourceStore, epoch: int, alone: SourceStore) -> None:
         held = inflight.get(shard)
         updates[names[shard]] = (
             replace(node, txid=settled.txid),
-            replace(held, txid=settled.txid) if held else None,
+            # The pins stay behind: nothing pends on them, and what waits is known as whole runs without.
+            replace(held, txid=settled.txid, turns=()) if held else None,
         )
     known = home.shards.lineage()
     merged = dict(known.shards) if known else {}

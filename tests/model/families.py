@@ -8,6 +8,7 @@ from random import Random
 
 from kinesis_trident.spout.engines import SparkProtocol
 from model.joined import Joined, play as play_joined
+from model.requests import Requested, play as play_requests
 from model.sinks import FileSink, FolderSink, LooseSink, OpaqueState, Sink
 from model.world import Record, World
 
@@ -141,7 +142,7 @@ class Family:
     start_ms: int = 0
     heeds: bool = False
     digits: int = 0
-    plays: Callable[[Random, Sequence[SparkProtocol]], Joined] | None = None
+    plays: Callable[[Random, Sequence[SparkProtocol]], Joined | Requested] | None = None
 
 
 def _changing(world: World) -> dict[str, str]:
@@ -284,6 +285,10 @@ FAMILIES: dict[str, Family] = {
     "joined": Family(
         "streams that are read alone, and put together in any order, at any stage of a batch",
         plays=play_joined,
+    ),
+    "requests": Family(
+        "acks and fails of another process beside lost answers, restarts, takeovers, adoptions and recreations",
+        plays=play_requests,
     ),
     "padded": Family("a server that fills its sequence numbers up with zeros", expire=0.005, digits=60),
     "padded-explicit": Family(

@@ -71,7 +71,7 @@ class Played:
         return QueryByHand(
             SourceOptions.parse(_OPTIONS | options),
             self.kinesis,
-            Session(self.zookeeper),
+            self.session(),
             checkpoint,
             self.clock,
             hold=0,
@@ -81,9 +81,13 @@ class Played:
             steady=self.clock,
             wait=self.wait,
             executor=InlineExecutor(),
-            reconnect=lambda: Session(self.zookeeper),
+            reconnect=self.session,
             status_period=None,
         )
+
+    def session(self) -> Session:
+        """Open a session of a run."""
+        return Session(self.zookeeper)
 
     def clock(self) -> float:
         return self.now / 1000

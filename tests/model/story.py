@@ -19,6 +19,7 @@ from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
 from model.joined import Joined
 from model.life import Life, SparkCheckpoint
+from model.requests import Requested
 from model.schedule import Actor, Schedule, Stuck
 from model.session import Dice
 from model.world import World
@@ -48,7 +49,7 @@ class Told:
 
     family: str
     seed: int
-    world: World | Joined
+    world: World | Joined | Requested
     trace: list[tuple[str, object]] = field(default_factory=list)
 
     @property

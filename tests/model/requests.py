@@ -1,0 +1,292 @@
+"""Acks and fails that other processes send while streams move: each is applied once, or refused.
+
+Between any two requests of the client to ZooKeeper, whose answers may be lost, a run takes acks in, is replaced, starts
+anew, reads its stream together with another one, or finds that the stream was created again. And the client acks and
+fails between any two requests of a run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from unittest import mock
+
+from memory_streams import MemoryStreams
+
+from kinesis_trident.checkpoint.errors import CheckpointError, HomeError
+from kinesis_trident.spout import acks as acks_module
+from kinesis_trident.spout.acks import Acks
+from kinesis_trident.spout.engines import SparkProtocol
+from kinesis_trident.spout.errors import AckError, SpoutError
+from kinesis_trident.spout.query_by_hand import DeliveredRow, QueryByHand, SparkCheckpoint
+from kinesis_trident.spout.testing import MemoryKinesis
+from model.played import Played
+from model.session import Dice, Session
+
+__all__ = ["Requested", "play"]
+
+_OPTIONS = {
+    "ackMode": "explicit",
+    "messageTimeout": "24h",
+    "retryLimit": "1000",
+    "failOnDataLoss": "false",
+}
+_CREATED = 1_600_000_000_000
+_EVENTS = ("batch", "batch", "batch", "restart", "takeover", "adopt", "recreate")
+
+
+class _Process:
+    """A process: something else may happen before each of its requests is answered."""
+
+    def __init__(self, played: Requested, likely: float, *happens: str) -> None:
+        self._played = played
+        self._likely = likely
+        self._happens = happens
+        self.sessions: list[Session] = []
+
+    def point(self, _what: object) -> None:
+        """See `model.session.Process`."""
+        self._played.happen_perhaps(self._likely, self._happens)
+        for session in self.sessions[:]:
+            session.deliver()
+
+    def wrote(self) -> None:
+        """See `model.session.Process`."""
+
+
+class Requested(Played):
+    """One application with `ackMode=explicit`, and one client that acks and fails what it is delivered.
+
+    Attributes:
+        delivered: by message id, the txids of its deliveries by attempt.
+        said: by message id, what the client was told of its last request: `ack`, `fail`, `unknown`; none if it has
+            asked for nothing since the last delivery.
+        failed: by message id, the number of fails that were taken, and of those whose answer is unknown.
+    """
+
+    def __init__(self, rng: random.Random, protocols: Sequence[SparkProtocol]) -> None:
+        super().__init__(protocols=protocols)
+        self.rng = rng
+        self.kinesis = MemoryStreams("a", "b", clock=lambda: self.now)
+        self.streams = "a"
+        self.checkpoint = SparkCheckpoint()
+        self.life: QueryByHand | None = None
+        self.delivered: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self.said: dict[str, str] = {}
+        self.failed: dict[str, Counter[str]] = defaultdict(Counter)
+        self.gone: set[str] = set()
+        self.violations: list[str] = []
+        self.stats = Counter[str]()
+        self._opened: list[Session] = []
+        self._at_work: set[str] = set()
+        self._calm = False
+        self._acks: Acks | None = None
+
+    def session(self) -> Session:
+        """Open a session of a run."""
+        self._opened.append(self._session(0.02, "say"))
+        return self._opened[-1]
+
+    def _session(self, likely: float, *happens: str) -> Session:
+        lose = 0.0 if self._calm else likely / 2
+        return Session(self.zookeeper, _Process(self, likely, *happens), Dice(self.rng, lose=lose))
+
+    def happen_perhaps(self, likely: float, happens: Sequence[str]) -> None:
+        """Let one of these happen, or nothing."""
+        if not self._calm and self.rng.random() < likely:
+            self.happen(self.rng.choice(happens))
+
+    def happen(self, what: str) -> None:
+        """Let this happen, unless its process is at work: that of the client, or that of the runs."""
+        whose = "client" if what == "say" else "runs"
+        if whose in self._at_work:
+            return
+        self._at_work.add(whose)
+        try:
+            getattr(self, f"_{what}")()
+        finally:
+            self._at_work.remove(whose)
+
+    def _begin(self, streams: str = "") -> None:
+        """A life reads these streams, as a person starts it, who heeds what errors say."""
+        # Starts that follow too soon on takeovers are refused.
+        self.now += 400_000
+        streams = streams or self.streams
+        checkpoint = self.checkpoint if streams == self.streams else self.checkpoint.copy()
+        try:
+            life = self.start(checkpoint, judges=False, streamName=streams, **_OPTIONS)
+        except HomeError:
+            self.stats["adoption refused"] += 1
+            return
+        except SpoutError:
+            # The stream was created again: the error names a new checkpointLocation.
+            checkpoint = SparkCheckpoint()
+            life = self.start(checkpoint, judges=False, streamName=streams, **_OPTIONS)
+        self.streams, self.checkpoint, self.life = streams, checkpoint, life
+
+    def _batch(self) -> None:
+        life = self.life
+        if life is None:
+            return
+        self.now += 2_000
+        for session in self._opened:
+            # What a watch has seen reaches a run also while it asks for nothing.
+            session.deliver()
+        try:
+            if life.in_hand is None and life.plan() is None:
+                return
+            rows = life.rows()
+            self._deliver(rows)
+            life.commit()
+        except (CheckpointError, SpoutError) as error:
+            self.stats[f"batch: {type(error).__name__}"] += 1
+            if not isinstance(error, CheckpointError):
+                self.checkpoint = SparkCheckpoint()
+            self._restart()
+
+    def _deliver(self, rows: Sequence[DeliveredRow]) -> None:
+        for row in rows:
+            if row.txid not in self.delivered[row.message_id][row.attempt]:
+                self.delivered[row.message_id][row.attempt].add(row.txid)
+                self.said.pop(row.message_id, None)
+
+    def _restart(self) -> None:
+        if self.life is not None:
+            self.life.end()
+            self.life = None
+        with suppress(CheckpointError):
+            self._begin()
+
+    def _takeover(self) -> None:
+        before = self.life
+        self.life = None
+        with suppress(CheckpointError):
+            self._begin()
+        if before is not None:
+            if before is not self.life:
+                with suppress(CheckpointError, SpoutError, AssertionError):
+                    before.plan()
+            before.end()
+
+    def _adopt(self) -> None:
+        if self.life is not None and self.streams == "a":
+            self.life.end()
+            self.life = None
+            self.stats["adoption"] += 1
+            with suppress(CheckpointError):
+                self._begin("a,b")
+        if self.life is None:
+            self._restart()
+
+    def _recreate(self) -> None:
+        if self.life is None or self.stats["recreation"] > 1:
+            return
+        self.stats["recreation"] += 1
+        self.life.end()
+        self.life = None
+        created = _CREATED + self.stats["recreation"]
+        self.kinesis.held["a"] = MemoryKinesis("a", created=created, clock=lambda: self.now)
+        self.gone |= {message_id for message_id in self.delivered if message_id.startswith("a/")}
+        self.put(2)
+        self._restart()
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self.put_to(self.rng.choice("ab"), 1)
+
+    def put_to(self, stream: str, count: int) -> None:
+        for _ in range(count):
+            self.kinesis.put(stream, self.count)
+            self.count += 1
+
+    def _say(self) -> None:
+        """Ack or fail what was delivered and waits for that."""
+        waiting = sorted(one for one in self.delivered if one not in self.said and one not in self.gone)
+        some = [one for one in waiting if self.rng.random() < 0.6]
+        if some:
+            self.say(some, self.rng.choice(["ack", "fail"]))
+
+    def say(self, ids: list[str], op: str) -> None:
+        """Make a request of records that are in the same attempt."""
+        attempt = max(self.delivered[ids[0]])
+        ids = [one for one in ids if max(self.delivered[one]) == attempt]
+        self.said |= dict.fromkeys(ids, "asked")
+        # One whose answer is lost may come twice: it counts once where it says of which attempt it is.
+        kept = attempt if op == "fail" or self.rng.random() < 0.7 else None
+        try:
+            if self._acks is None:
+                session = self._session(0.3, *_EVENTS)
+                with mock.patch.object(acks_module, "connect", return_value=session):
+                    self._acks = Acks("app", {"zookeeper.hosts": "memory:1"})
+            if op == "ack":
+                self._acks.ack(ids, attempt=kept)
+            else:
+                self._acks.fail(ids, "no", attempt=kept)
+            said = op
+        except AckError:
+            said = "refused"
+        except CheckpointError:
+            said = "unknown"
+        self.stats[f"{op}: {said}"] += 1
+        for one in ids:
+            if op == "fail" and said in ("fail", "unknown"):
+                self.failed[one][said] += 1
+            # A refused one stands as it stood; what is delivered again meanwhile has another attempt.
+            if max(self.delivered[one]) == attempt:
+                self.said[one] = said
+                if said == "refused":
+                    del self.said[one]
+
+    def play(self) -> None:
+        """Play, and then let everything come to its end."""
+        self.put(3)
+        self._begin()
+        for _ in range(self.rng.randint(5, 25)):
+            if self.rng.random() < 0.4:
+                self.put(self.rng.randint(0, 3))
+            self.happen(self.rng.choice(("say", "say", "say", *_EVENTS)))
+        self._calm = True
+        self._acks = None
+        self._restart()
+        for _ in range(30):
+            self._batch()
+            left = sorted(
+                one for one in self.delivered if self.said.get(one, "asked") in ("asked", "unknown")
+            )
+            for one in left:
+                if one not in self.gone:
+                    self.say([one], "ack")
+        self._judge()
+
+    def _judge(self) -> None:
+        if self.life is None:
+            self.violations.append(f"the last life of {self.streams} does not start")
+            return
+        for message_id, attempts in self.delivered.items():
+            if message_id in self.gone:
+                continue
+            failed = self.failed[message_id]
+            least, most = 1 + failed["fail"], 1 + failed["fail"] + failed["unknown"]
+            if sorted(attempts) != list(range(1, len(attempts) + 1)) or not least <= len(attempts) <= most:
+                self.violations.append(
+                    f"{message_id} was delivered in the attempts {sorted(attempts)}, after {dict(failed)}"
+                )
+            if any(len(txids) > 1 for txids in attempts.values()):
+                self.violations.append(f"{message_id} was delivered twice in one attempt: {dict(attempts)}")
+        for shard, node in self.life.store.shards.inflight().items():
+            if "a@" in shard and str(self.kinesis.describe("a").created) not in shard:
+                continue
+            if node.size:
+                self.violations.append(f"{shard} has records in flight though each was acked: {node}")
+
+
+def play(rng: random.Random, protocols: Sequence[SparkProtocol]) -> Requested:
+    """Play a schedule; an error that no person is asked to act on is a violation."""
+    played = Requested(rng, protocols)
+    try:
+        played.play()
+    except (CheckpointError, SpoutError) as error:
+        played.violations.append(f"{type(error).__name__}: {error}")
+    return played

@@ -1,0 +1,41 @@
+"""Acks and fails beside streams that move: what a schedule of the family has found, and that it sees what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.store.external_requests import ExternalStore
+from kinesis_trident.checkpoint.zookeeper.operations import Check
+from model.requests import Requested, play
+
+
+def test_streams_are_put_together_while_records_that_were_failed_wait_for_their_retry() -> None:
+    played = Requested(Random(1), ("4.2",))
+    played.put_to("a", 2)
+    for what in ("begin", "batch"):
+        played.happen(what)
+    ids = sorted(played.delivered)
+    played.say(ids, "fail")
+    for what in ("batch", "adopt", "batch", "batch"):
+        played.happen(what)
+    assert played.streams == "a,b"
+    assert [sorted(played.delivered[one]) for one in ids] == [[1, 2]] * 2
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_a_request_that_is_made_never_or_twice_is_seen(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    add = ExternalStore.add
+
+    def add_wrongly(store: ExternalStore, shard: str, node: ExternalNode, checks: Sequence[Check]) -> str:
+        for _ in range(wrong):
+            # As a run takes it that knows of no attempts.
+            add(store, shard, replace(node, attempt=None), checks)
+        return ""
+
+    monkeypatch.setattr(ExternalStore, "add", add_wrongly)
+    assert any(play(Random(f"requests {seed}"), ("4.2",)).violations for seed in range(1, 20))
