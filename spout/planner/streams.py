@@ -25,6 +25,8 @@ from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.shard_rules import bound_time, check_still_there, describe_streams
 from kinesis_trident.tracker.records import RecordPosition
 
+_SPARKS = "Spark's checkpoint"
+
 
 class Streams:
     """The streams that a run reads now.
@@ -151,7 +153,7 @@ class RecreatedStreams:
             StreamChangedError: it is of another stream, or, with `failOnDataLoss`, of a recreated one.
         """
         plan = name_shards_in_home(plan, self._layout)
-        if not self.check(plan, "Spark's checkpoint") or self._layout.several:
+        if not self.check(plan, _SPARKS) or self._layout.several:
             return plan
         return Plan(txid=plan.txid, plan=plan.plan, streams=self._streams.created, positions={})
 
@@ -190,9 +192,8 @@ class RecreatedStreams:
         }
         what = describe_recreated(stream, created, self._streams.created[stream], positions)
         if self._fail:
-            remedy = (
-                "Start with a new checkpointLocation, or go on with the new stream by failOnDataLoss=false"
-            )
-            msg = f"{whose} is of a stream that is no more: {what}. {remedy}"
+            # What stands in ZooKeeper is there for a new one too.
+            more = ", or start with a new checkpointLocation" if whose == _SPARKS else ""
+            msg = f"{whose} is of a stream that is gone: {what}. Go on with the new one by failOnDataLoss=false{more}"
             raise StreamChangedError(msg)
         self._losses.report(what, f"{stream}@{created}")

@@ -27,12 +27,7 @@ from model.session import Dice, Session
 
 __all__ = ["Requested", "play"]
 
-_OPTIONS = {
-    "ackMode": "explicit",
-    "messageTimeout": "24h",
-    "retryLimit": "1000",
-    "failOnDataLoss": "false",
-}
+_OPTIONS = {"ackMode": "explicit", "messageTimeout": "24h", "retryLimit": "99", "failOnDataLoss": "false"}
 _CREATED = 1_600_000_000_000
 _EVENTS = ("batch", "batch", "batch", "restart", "takeover", "adopt", "recreate")
 

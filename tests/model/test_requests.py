@@ -11,6 +11,9 @@ from msgspec.structs import replace
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.zookeeper.operations import Check
+from kinesis_trident.spout.errors import StreamChangedError
+from kinesis_trident.spout.query_by_hand import SparkCheckpoint
+from kinesis_trident.spout.testing import MemoryKinesis
 from model.requests import Requested, play
 
 
@@ -25,6 +28,24 @@ def test_streams_are_put_together_while_records_that_were_failed_wait_for_their_
         played.happen(what)
     assert played.streams == "a,b"
     assert [sorted(played.delivered[one]) for one in ids] == [[1, 2]] * 2
+
+
+def test_what_an_unsettled_batch_of_a_gone_stream_asks_for_lets_the_query_go_on() -> None:
+    played = Requested(Random(1), ("4.2",))
+    played.put_to("a", 1)
+    life = played.start(SparkCheckpoint(), judges=False, streamName="a,b")
+    life.plan()
+    life.parts()
+    life.end()
+    played.kinesis.held["a"] = MemoryKinesis("a", created=1_600_000_000_001, clock=lambda: played.now)
+    life = played.start(SparkCheckpoint(), judges=False, streamName="a,b")
+    # With a new checkpointLocation it is told the same, for ever.
+    with pytest.raises(StreamChangedError, match=r"\. Go on with the new one by failOnDataLoss=false$"):
+        life.plan()
+    life.end()
+    played.put_to("a", 1)
+    life = played.start(SparkCheckpoint(), judges=False, streamName="a,b", failOnDataLoss="false")
+    assert [row.message_id[:2] for row in life.drain()] == ["a/"]
 
 
 @pytest.mark.parametrize("wrong", [0, 2])
