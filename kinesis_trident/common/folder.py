@@ -221,8 +221,8 @@ class Folder:
             for info in system.get_file_info(selector):
                 is_old = before == math.inf or (info.mtime_ns or math.inf) < before * 1e9
                 if info.is_file and _PART.fullmatch(info.base_name) and is_old:
-                    with suppress(FileNotFoundError):
-                        system.delete_file(info.path)
+                    # As in `files`: a path may begin with the host.
+                    self.remove((info.path.partition(root)[2] if root else info.path).strip("/"))
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
