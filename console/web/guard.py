@@ -1,7 +1,7 @@
 """The defences of what is served: the token that allows changes, the origin of a request, the headers of each answer.
 
-The name in the Host header is checked by Starlette's middleware: a page of another site cannot reach this one under a
-name of its own (DNS rebinding).
+The name in the Host header is checked: a page of another site cannot reach this one under a name of its own (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOCAL = ("127.0.0.1", "[::1]", "localhost")
 _PORT = re.compile("[0-9]{1,5}")
+_HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[^:\[\]]+)(:[0-9]*)?")
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -97,13 +99,35 @@ class SafeHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
+class KnownHosts:
+    """ASGI middleware: refuses what is asked of a host of another name, whatever its port.
+
+    Starlette has one, which knows addresses of IPv6 and capitals in its newest releases only.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app = app
+        # An address of IPv6 may be given without its brackets, and any name with a port.
+        given = (f"[{host}]" if host.count(":") > 1 and "]" not in host else host for host in hosts)
+        self._names = {name for name in map(_name_of, given) if name}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, if it is for one of the names."""
+        if scope["type"] != "http" or self._knows(_name_of(Headers(scope=scope).get("host", ""))):
+            await self._app(scope, receive, send)
+            return
+        said = "This server does not know the name that it is asked by. Give it that with --allowed-host"
+        await PlainTextResponse(said, 400)(scope, receive, send)
+
+    def _knows(self, name: str) -> bool:
+        return name in self._names or any(
+            name.endswith(one[1:]) for one in self._names if name and one.startswith("*")
+        )
+
+
 def guards(hosts: Sequence[str]) -> list[Middleware]:
     """Return the middleware of every application that is served: `hosts` are more names under which it is asked for."""
-    names = [*_LOCAL, *(f"[{host}]" if ":" in host else host for host in hosts)]
-    return [
-        Middleware(SafeHeaders),
-        Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
-    ]
+    return [Middleware(SafeHeaders), Middleware(KnownHosts, hosts=[*_LOCAL, *hosts])]
 
 
 def cookie_name(request: Request) -> str:
@@ -111,6 +135,12 @@ def cookie_name(request: Request) -> str:
     # Not of `request.url`, which does not exist if the port is no number.
     port = request.headers.get("host", "").rpartition(":")[2]
     return f"kinesis-trident-{port if _PORT.fullmatch(port) else 80}"
+
+
+def _name_of(host: str) -> str:
+    """Return the name in a Host header, without its port; empty if it is none."""
+    found = _HOST.fullmatch(host.lower())
+    return found[1] if found else ""
 
 
 def _host_of(origin: str) -> str:

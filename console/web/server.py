@@ -35,8 +35,10 @@ def bind(host: str, port: int, remedy: str) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
-    except OSError as error:
-        msg = f"cannot listen at {_netloc(host, port)}: {error.strerror}. {remedy}"
+    except (OSError, TypeError, UnicodeError) as error:
+        # The latter two are of a name that cannot be one of a host.
+        why = error.strerror if isinstance(error, OSError) else error
+        msg = f"cannot listen at {_netloc(host, port)}: {why}. {remedy}"
         raise ConsoleError(msg) from None
 
 

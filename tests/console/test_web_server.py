@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -18,6 +19,8 @@ import pytest
 from hypothesis import given, strategies as st
 from lives import eventually
 from samples_console import CHILD, NOW, PARENT, SNAPSHOT, Dead, NoKinesis, apart, letter, records
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 from web_site import StillWatcher, busy_look, part_of, serving, site_of, still
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -35,14 +38,14 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper import kept_client
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
-from kinesis_trident.console.target import Target
+from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.app import Site
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage
-from kinesis_trident.console.web.guard import Guard
+from kinesis_trident.console.web.guard import Guard, KnownHosts
 from kinesis_trident.console.web.history import History
 from kinesis_trident.console.web.page import application_values
-from kinesis_trident.console.web.server import ImpatientProtocol
+from kinesis_trident.console.web.server import ImpatientProtocol, bind
 from kinesis_trident.console.web.watcher import ApplicationView, Watcher
 from kinesis_trident.spout.failed_records import dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
@@ -157,6 +160,46 @@ def test_another_name_of_this_host_is_refused(ask: Client, host: str) -> None:
 
 def test_the_names_of_this_host_are_served(ask: Client) -> None:
     assert ask("/", Host=f"localhost:{ask.port}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "status"),
+    [
+        ("Metrics.Internal", "metrics.internal:80", 200),
+        ("metrics.internal", "METRICS.internal", 200),
+        ("metrics.internal:9464", "metrics.internal:9464", 200),
+        ("fe80::1", "[fe80::1]:80", 200),
+        ("[fe80::1]", "[FE80::1]", 200),
+        ("[fe80::1]:80", "[fe80::1]:80", 200),
+        ("::", "[::1]:80", 200),
+        ("*.internal", "metrics.internal:80", 200),
+        ("*.internal", "internal", 400),
+        ("*", "anything", 200),
+        ("x*", "xy", 400),
+        ("", "", 400),
+        ("", "a:b:c", 400),
+        ("fe80::1", "fe80", 400),
+        ("metrics.internal", "metrics.internal.evil.example", 400),
+        ("metrics.internal", "metrics.internal:80@evil.example", 400),
+    ],
+)
+def test_names_are_the_same_in_capitals_with_a_port_and_in_brackets(
+    given: str, asked: str, status: int
+) -> None:
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("served")(scope, receive, send)
+
+    async def ask_once() -> int:
+        answers: list[Message] = []
+
+        async def send(message: Message) -> None:
+            answers.append(message)
+
+        scope = {"type": "http", "method": "GET", "headers": [(b"host", asked.encode())]}
+        await KnownHosts(served, ["127.0.0.1", "[::1]", given])(scope, None, send)  # type: ignore[arg-type]
+        return int(answers[0]["status"])
+
+    assert asyncio.run(ask_once()) == status
 
 
 @pytest.mark.parametrize(
@@ -531,6 +574,12 @@ def test_a_port_that_is_taken_says_what_to_do(
     with pytest.raises(SystemExit):
         main(["ui", "--zookeeper", zookeeper.hosts, "--port", str(ask_reader.port)])
     assert "Choose others with --host and --port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["ü" * 70, "a\0b", "no-such-host.invalid"])
+def test_an_address_that_is_none_says_what_to_do(host: str) -> None:
+    with pytest.raises(ConsoleError, match=r"cannot listen at .*\. Choose others"):
+        bind(host, 0, "Choose others")
 
 
 def test_a_missing_extra_is_named(
