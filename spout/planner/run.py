@@ -10,7 +10,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,8 +20,7 @@ import msgspec
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, PlanConflictError
 from kinesis_trident.checkpoint.model.nodes import PastNode, Plan
 from kinesis_trident.checkpoint.model.run_status import How, run_name
-from kinesis_trident.checkpoint.store.application_names import layout_of
-from kinesis_trident.checkpoint.store.failed_starts import forget_failed_starts, note_failed_start
+from kinesis_trident.checkpoint.store.failed_starts import note_start
 from kinesis_trident.checkpoint.store.source_home import (
     close_left_homes,
     find_home,
@@ -31,7 +29,6 @@ from kinesis_trident.checkpoint.store.source_home import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
-from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import CheckpointMismatchError
 from kinesis_trident.spout.failed_records.places import check_places
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
@@ -76,6 +73,7 @@ class SourceRun:
         relieved: the epoch of a run that was asked to end. This one takes over from it without a warning, and from no
             other: it ends with FencedError.
         offsets: those that Spark's next call names, if they are known: the start, and the end of a batch in hand.
+        on_epoch: called with this run as soon as it has an epoch; its start may still fail.
 
     Attributes:
         layout: the source's home in ZooKeeper.
@@ -93,8 +91,10 @@ class SourceRun:
         consumers: Mapping[str, str] | None = None,
         relieved: int | None = None,
         offsets: Sequence[Plan] = (),
+        on_epoch: Callable[[SourceRun], object] = lambda _: None,
     ) -> None:
         self._options = options
+        self._on_epoch = on_epoch
         self._kinesis = kinesis
         self._around = around = around or Surroundings()
         self._now = around.now
@@ -120,16 +120,17 @@ class SourceRun:
             end.epoch == relieved and end.how == "finished" for end in self._store.ends.runs()
         )
         self._usual_end: How = "finished" if is_finished else "stopped"
-        self._take_over(offsets, relieved)
         self._takeover = TakeoverWatch(
             self._store,
             client,
-            self.epoch,
+            _NO_EPOCH,
             wake=self._wake,
             close=self.close,
             reconnect=around.reconnect or partial(connect, options.zookeeper),
             on_replaced=on_replaced,
         )
+        self._take_over(offsets, relieved)
+        self._takeover.epoch = self.epoch
         self._takeover.watch()
         self._store.external.watch(self._on_request)
         count = len(self._state.shards.active)
@@ -185,6 +186,7 @@ class SourceRun:
             above=self._find_highest_epoch(ours),
             over=relieved,
         )
+        self._on_epoch(self)
         with prefer_fenced_error(store, lambda: epoch):
             known = (
                 merge_into_shared_home(store, self._client, created, epoch, *me)
@@ -265,6 +267,8 @@ class SourceRun:
         configure_logging(options.log_format)
         # First of all, because a start that fails is noted there.
         client = connect(options.zookeeper)
+        where = client, options.zookeeper_root, options.application_name
+        begun: list[SourceRun] = []
         try:
             kinesis = kinesis_client(options)
             run = cls(
@@ -275,13 +279,17 @@ class SourceRun:
                 consumers=ready_consumers(kinesis, options) if options.consumer_mode == "efo" else None,
                 relieved=relieved,
                 offsets=offsets,
+                on_epoch=begun.append,
             )
         except BaseException as error:
             if not isinstance(error, FencedError):
-                _note_start(client, options, error)
+                why = f"{type(error).__name__}: {error}"
+                note_start(*where, _END_SECONDS, "" if begun else why)
+                for failed in begun:
+                    failed.note_end("failed", why)
             disconnect(client)
             raise
-        _note_start(client, options, None)
+        note_start(*where, _END_SECONDS)
         return run
 
     def _open_store(self, created: Mapping[str, int]) -> SourceStore:
@@ -496,17 +504,3 @@ class SourceRun:
     def _on_request(self) -> None:
         self._planner.note_request()
         self._wake.set()
-
-
-def _note_start(client: Any, options: SourceOptions, error: BaseException | None) -> None:
-    """Note that a start has failed, or forget those that have: nothing depends on it, so it waits only moments."""
-    session = Session(client, _END_SECONDS)
-    try:
-        layout = layout_of(session, options.zookeeper_root, options.application_name)
-        if error is None:
-            forget_failed_starts(session, layout)
-        else:
-            now = int(time.time() * 1000)
-            note_failed_start(session, layout, f"{type(error).__name__}: {error}", now)
-    except CheckpointError as trouble:
-        log.info("whether a start has failed is not noted: %s", trouble)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from kazoo.client import KazooClient
 from situations import scripted_options
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.errors import FencedError, StateMissingError
 from kinesis_trident.spout.kinesis import StreamMissingError
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.testing import MemoryKinesis, Quotas, ScriptedKinesis
@@ -107,3 +110,28 @@ def test_a_start_that_fails_is_noted_until_one_succeeds(
         text = " ".join(command("status", app)[1].split())
         assert "he query does not start: 3 starts failed since" in text, text
         assert "StreamMissingError" in text
+
+
+def test_a_start_that_fails_with_an_epoch_is_the_end_of_that_run_and_nothing_more(
+    zookeeper: EmbeddedZooKeeper, command: Command, app: str, client: KazooClient
+) -> None:
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("orders", 1)
+        options = scripted_options(kinesis, zookeeper, app)
+        run = SourceRun.open(options)
+        home = run.layout.base
+        run.close()
+        # One before an epoch is over as soon as a later one has an epoch.
+        with pytest.raises(StreamMissingError):
+            SourceRun.open(replace(options, stream_name="of-another-region"))
+        client.delete(f"{home}/checkpoints", recursive=True)
+        with pytest.raises(StateMissingError):
+            SourceRun.open(options)
+    (status,) = map(json.loads, command("status", app, "--json")[1].splitlines())
+    (finding,) = status["findings"]
+    assert (finding["code"], finding["level"]) == ("not-running", "critical")
+    assert f"The last run, epoch {run.epoch + 1} on " in finding["sentence"]
+    assert re.search(
+        f"failed .* ago: StateMissingError: {home}/checkpoints does not exist", finding["sentence"]
+    )
+    assert client.exists(f"/kinesis-trident/{app}/@starts") is None
