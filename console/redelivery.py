@@ -13,7 +13,8 @@ from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
-from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore, look_at_shards, streams_of
+from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import note_request
@@ -44,6 +45,7 @@ class Redelivery:
         records: their positions; one of a run that waits brings all of it.
         count: the number of records that come.
         again: also those that were replayed before and are done since.
+        checks: that the shards and the streams of the home are those that were looked at.
     """
 
     store: SourceStore
@@ -52,6 +54,7 @@ class Redelivery:
     records: tuple[str, ...]
     count: int
     again: bool = False
+    checks: tuple[Check, ...] = ()
 
     @property
     def nodes(self) -> list[ExternalNode]:
@@ -69,12 +72,12 @@ def deliver_again(requests: Sequence[Redelivery], *, what: str) -> int:
         The number of records.
 
     Raises:
-        CheckpointError: ZooKeeper does not answer.
+        CheckpointError: ZooKeeper does not answer, or what was looked at has changed.
     """
     ids: dict[str, list[str]] = {}
     for request in requests:
         for node in request.nodes:
-            request.store.external.add(request.shard, node)
+            request.store.external.add(request.shard, node, request.checks)
         ids.setdefault(request.store.layout.base, []).extend(map(str, request.ids))
     for store in {request.store.layout.base: request.store for request in requests}.values():
         note_request(store, f"{what}: {some_of(ids[store.layout.base], 3)}")
@@ -91,8 +94,9 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
 
     Raises:
         ConsoleError: none of the runs waits here.
-        CheckpointError: ZooKeeper does not answer.
+        CheckpointError: ZooKeeper does not answer, or what was looked at has changed.
     """
+    checks = look_at_shards(store)[1]
     asked: dict[str, tuple[Run, ...]] = {}
     for shard, held in store.shards.inflight().items():
         source = store.layout.key_of(shard).source
@@ -104,7 +108,8 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
         msg = f"{', '.join(sorted(texts)[:3])}: no such record waits for a retry any more. Look at the list again"
         raise ConsoleError(msg)
     for shard, runs in asked.items():
-        store.external.add(shard, ExternalNode(op="bury", records=tuple(run.last for run in runs)))
+        node = ExternalNode(op="bury", records=tuple(run.last for run in runs))
+        store.external.add(shard, node, checks)
     count = sum(run.count for runs in asked.values() for run in runs)
     note_request(store, f"dead-letter {count_noun(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
     return count
@@ -222,22 +227,22 @@ class _HomeLook:
     """What is known of the shards of a home: one look for all of them."""
 
     def __init__(self, store: SourceStore) -> None:
-        lineage = store.shards.lineage()
         self.store = store
-        self.known = {*store.shards.checkpoints(), *(lineage.shards if lineage else ())}
+        self.known, self.checks = look_at_shards(store)
+        self.created = streams_of(store)
         self.letters, self.inflight = store.shards.dead_letters(), store.shards.inflight()
         self.asked: dict[str, set[str]] = {}
         for shard, _, node, _ in _waiting_requests(store):
             self.asked.setdefault(shard, set()).update(node.records)
 
-    def name_of(self, source: str, created: int) -> str:
+    def name_of(self, source: str) -> str:
         """Return the name of a shard.
 
         Raises:
             ConsoleError: there is no such shard.
         """
         stream, _, shard = source.partition("/")
-        name = self.store.layout.name_of(ShardKey(stream, created, shard))
+        name = self.store.layout.name_of(ShardKey(stream, self.created.get(stream, 0), shard))
         if name not in self.known:
             there = [key.shard for key in map(self.store.layout.key_of, self.known) if key.stream == stream]
             msg = f"stream {stream!r} has no shard {shard}; it has {some_of(there)}. Check the message ids"
@@ -262,7 +267,7 @@ def find_requests(
             is neither a dead letter nor waits, or that nothing can deliver; or all of them are asked for already.
         CheckpointError: ZooKeeper does not answer.
     """
-    streams = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
+    streams = {stream: store for store in stores for stream in streams_of(store)}
     sources: dict[str, dict[MessageId, None]] = {}
     for one in ids:
         sources.setdefault(one.source, {})[one] = None
@@ -275,9 +280,9 @@ def find_requests(
     looks: dict[str, _HomeLook] = {}
     made: list[Redelivery] = []
     for source, some in sorted(sources.items()):
-        store, created = streams[source.partition("/")[0]]
+        store = streams[source.partition("/")[0]]
         home = looks.get(store.layout.base) or looks.setdefault(store.layout.base, _HomeLook(store))
-        shard = home.name_of(source, created)
+        shard = home.name_of(source)
         runs = _Runs(source, home.inflight.get(shard))
         letters = home.letters.get(shard)
         listed = {record.message_id for record in letters.last if record.count > 1} if letters else set()
@@ -292,7 +297,9 @@ def find_requests(
             # A record is asked for by its own name: its run may be another one by the time of the answer.
             positions.update([one.last] if one.is_one else [run.last for run, _ in inside])
         left = [at for at in sorted(positions) if str(at) not in home.asked.get(shard, ())]
-        made.append(Redelivery(store, shard, tuple(some), tuple(map(str, left)), runs.count(left), again))
+        made.append(
+            Redelivery(store, shard, tuple(some), tuple(map(str, left)), runs.count(left), again, home.checks)
+        )
     if made and not any(one.records for one in made):
         chosen = [str(one) for request in made for one in request.ids]
         names, options = chosen, list[str]()

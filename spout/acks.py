@@ -19,6 +19,7 @@ from kinesis_trident.checkpoint.store.source_store import (
     SourceStore,
     find_applications,
     find_layouts,
+    look_at_shards,
     streams_of,
 )
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
@@ -217,7 +218,7 @@ def _check_attempt(attempt: SupportsIndex | None) -> int | None:
 class _Home:
     """The store of some streams (name to creation time), and the names of their shards in it.
 
-    `checks`: that the shards are still these, and the streams; the home of one is closed when it is left.
+    `checks`: that the shards and the streams are still these.
     """
 
     store: SourceStore
@@ -227,14 +228,8 @@ class _Home:
 
     @classmethod
     def of(cls, store: SourceStore) -> _Home:
-        streams = store.streams.check() if store.layout.several else None
-        lineage, checks = store.shards.checked_lineage()
-        return cls(
-            store,
-            streams_of(store),
-            frozenset((*store.shards.checkpoints(), *lineage)),
-            (*([streams] if streams else ()), *checks),
-        )
+        shards, checks = look_at_shards(store)
+        return cls(store, streams_of(store), shards, checks)
 
     def name_of(self, stream: str, shard: str) -> str:
         """Return a shard's name in the store."""

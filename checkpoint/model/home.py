@@ -49,6 +49,7 @@ class OnePer(enum.Enum):
     BATCH = "/<txid>"
     TURN = "/<txid>/<shard>"
     REQUEST = "/<shard>/..."
+    SENT = "-<id>"
     NOTE = "/<time>-<id>"
     REJECTED = "/<shard>:..."
 
@@ -124,7 +125,7 @@ class NodeSpec:
     @property
     def is_folder(self) -> bool:
         """True if the name is that of a folder which each home has from its beginning."""
-        return self.one_per not in (OnePer.HOME, OnePer.STREAM, OnePer.NOTE, OnePer.REJECTED)
+        return self.one_per not in (OnePer.HOME, OnePer.STREAM, OnePer.SENT, OnePer.NOTE, OnePer.REJECTED)
 
 
 HOME = (
@@ -258,6 +259,14 @@ HOME = (
         until=Until.TAKEN,
         unfenced=("external.add", "external.withdraw"),
         absence=Absence.NOTHING_YET,
+    ),
+    NodeSpec(
+        name="sent",
+        kind=None,
+        sentence="such a request was written; ephemeral: where the answer is lost its sender sees whether it was",
+        one_per=OnePer.SENT,
+        until=Until.SESSION,
+        unfenced=("external.add", "external.withdraw"),
     ),
     NodeSpec(
         name="rejected",

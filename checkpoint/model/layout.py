@@ -137,6 +137,7 @@ class Layout:
     reports = _Below()
     external = _Below()
     rejected = _Below()
+    sent = _Below()
     audit = _Below()
     backups = _Below()
     deadletters = _Below()

@@ -237,32 +237,39 @@ class ExternalStore(StorePart):
             StateMissingError: there is no such application and stream, or what is checked has changed.
         """
         folder = self._layout.external_of(shard)
-        # A unique name, so that a write whose answer was lost is recognised. ZooKeeper's order of creation (czxid)
-        # replaces a sequence in the name.
-        name = uuid.uuid4().hex
-        path = f"{folder}/{name}"
-        # A run may have taken the request in before its lost answer is noticed. This node stays as long as this session
-        # can repeat the request; it is in no folder of a shard, where requests are looked for.
-        sent = Create(f"{self._layout.external}/{name}", ephemeral=True)
+        # ZooKeeper's order of creation (czxid) replaces a sequence in the name.
+        path = f"{folder}/{uuid.uuid4().hex}"
         # `watch` sees the write of the folder itself: one watch for all shards.
-        ops: list[Op] = [sent, *checks, Create(path, encode(node)), Write(self._layout.external, b"")]
+        ops: list[Op] = [*checks, Create(path, encode(node)), Write(self._layout.external, b"")]
         try:
             try:
-                self._session.commit(ops, once=True)
+                self._commit_once(ops)
             except Refused as refused:
                 if refused.kind is not MISSING or refused.op in checks:
                     raise
                 self._nodes.make_folder(folder)
-                self._session.commit(ops, once=True)
+                self._commit_once(ops)
         except Refused as refused:
-            if refused.op in checks:
-                msg = f"{refused.op.path} has changed since it was looked at. Repeat the request"
-                raise StateMissingError(msg) from None
+            if refused.op not in checks:
+                raise
+            msg = f"{refused.op.path} has changed since it was looked at. Repeat the request"
+            raise StateMissingError(msg) from None
+        return path
+
+    def _commit_once(self, ops: Sequence[Op]) -> None:
+        """Do these as `Session.commit`: once, also where a run takes a request in before a lost answer is noticed.
+
+        What shows that they were done stays as long as this session can repeat them, also where the streams are put
+        together meanwhile: it is in no folder that an adoption closes.
+        """
+        sent = Create(f"{self._layout.sent}-{uuid.uuid4().hex}", ephemeral=True)
+        try:
+            self._session.commit([sent, *ops], once=True)
+        except Refused as refused:
             if refused.op != sent or refused.kind is not EXISTS:
                 raise
         # Nobody waits for that: otherwise it goes with the session.
         self._session.begin([Delete(sent.path)])
-        return path
 
     def withdraw(self, shard: str, name: str, left: ExternalNode | None) -> bool:
         """Take back a request, or replace it by what is `left` of it, unless a run has taken it in.
@@ -275,7 +282,7 @@ class ExternalStore(StorePart):
         if left is not None:
             ops.append(Create(f"{folder}/{uuid.uuid4().hex}", encode(left)))
         try:
-            self._session.commit(ops)
+            self._commit_once(ops)
         except Refused as refused:
             if refused.kind is not MISSING:
                 raise

@@ -50,6 +50,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     NOT_EMPTY,
     PACK_SIZE,
     REQUEST_LIMIT,
+    Check,
     Delete,
     Op,
     Refused,
@@ -270,3 +271,13 @@ def streams_of(store: SourceStore) -> dict[str, int]:
         return {store.layout.stream: store.layout.created}
     node = store.streams.get()
     return node.streams if node else {}
+
+
+def look_at_shards(store: SourceStore) -> tuple[frozenset[str], tuple[Check, ...]]:
+    """Return the names of the shards of a home, and the checks that these and its streams stay the same.
+
+    A home of one stream is closed to requests when it is left.
+    """
+    streams = store.streams.check() if store.layout.several else None
+    lineage, checks = store.shards.checked_lineage()
+    return frozenset((*store.shards.checkpoints(), *lineage)), (*([streams] if streams else ()), *checks)

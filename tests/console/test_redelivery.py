@@ -11,9 +11,11 @@ from kazoo.client import KazooClient
 from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import StateMissingError
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.dead_letter_replay import LetterPlace, letters_in, waiting_ids
-from kinesis_trident.console.redelivery import dead_letter_now
+from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.testing import MemoryKinesis, SparkCheckpoint
 
@@ -86,3 +88,22 @@ def test_a_query_that_would_stop_for_it_dead_letters_nothing(
     assert waiting_ids(query.store) == [waiting]
     assert query.store.external.read().asked == {}
     lives.end()
+
+
+def test_what_is_asked_for_while_shards_or_streams_change_is_refused(
+    lives: Lives, client: KazooClient
+) -> None:
+    """The records may be of a stream that is gone by the time of the request."""
+    kinesis = MemoryKinesis()
+    kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(5)])
+    query = lives.begin(kinesis)
+    query.batch(failing=[1, 3])
+    assert query.plan() is None
+    store = SourceStore(client, query.run.layout)
+    first, _ = waiting_ids(store)
+    requests = find_requests([store], [MessageId.parse(first)])
+    client.set(query.run.layout.shards, client.get(query.run.layout.shards)[0])
+    with pytest.raises(StateMissingError, match=r"/shards has changed since .*\. Repeat the request"):
+        deliver_again(requests, what="retry now")
+    assert store.external.read().asked == {}
+    assert deliver_again(find_requests([store], [MessageId.parse(first)]), what="retry now") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lives import eventually
 from lossy_proxy import LossyProxy
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.errors import ZooKeeperUnavailableError
+from kinesis_trident.checkpoint.errors import StateMissingError, ZooKeeperUnavailableError
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Op
@@ -89,9 +90,63 @@ def test_a_request_that_was_taken_in_is_not_made_again(
     assert external.read().asked == {}
     # What shows that it was made goes, too.
     eventually(
-        lambda: query.store.client.get_children(external.folder) == [A],
+        lambda: (
+            not any(
+                name.startswith("sent-") for name in query.store.client.get_children(query.run.layout.base)
+            )
+        ),
         "the note of the request is gone",
     )
+
+
+def test_a_request_that_has_moved_to_another_home_meanwhile_is_not_refused(
+    query: Query,
+    proxy: LossyProxy,
+    client: KazooClient,
+    make_client: Callable[..., KazooClient],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its maker would repeat it there."""
+    layout = query.run.layout
+    query.end()
+    home = SourceStore(client, replace_fields(layout, stream="", created=0))
+    epoch = home.epochs.raise_epoch("h", 1, NOW)
+    theirs = SourceStore(make_client(proxy.hosts), layout)
+    old = theirs.external
+
+    def move(_: Session) -> None:
+        home.external.adopt(SourceStore(client, layout).external, lambda _: "orders@1/x", epoch)
+
+    old.add(A, ExternalNode(op="replay", records=("1",)))
+    before_the_look(monkeypatch, old.folder, move)
+    proxy.lose_answers()
+    old.add(A, ExternalNode(op="replay", records=("2",)))
+    assert [one.records for one in home.external.read().asked["orders@1/x"].values()] == [("1",), ("2",)]
+    with pytest.raises(StateMissingError, match="read together with others by now"):
+        old.add(A, ExternalNode(op="replay", records=("3",)))
+
+
+@pytest.mark.parametrize("is_quicker", [False, True])
+def test_a_run_that_takes_in_what_is_withdrawn_is_seen(
+    query: Query,
+    proxy: LossyProxy,
+    make_client: Callable[..., KazooClient],
+    monkeypatch: pytest.MonkeyPatch,
+    is_quicker: bool,
+) -> None:
+    query.batch()
+    assert query.plan() is None
+    external, take_in = query.store.external, query.run._state.take_in_requests
+    theirs = SourceStore(make_client(proxy.hosts), query.run.layout).external
+    name = theirs.add(A, ExternalNode(op="replay", records=("1",))).rpartition("/")[2]
+    before_the_look(monkeypatch, external.folder, lambda _: take_in(NOW))
+    if is_quicker:
+        # The request to withdraw it is lost on its way.
+        proxy.lose_requests()
+    else:
+        proxy.lose_answers()
+    assert theirs.withdraw(A, name, None) is not is_quicker
+    assert proxy.cuts == 1
 
 
 def test_what_may_have_been_taken_in_is_not_repeated_in_another_session(
