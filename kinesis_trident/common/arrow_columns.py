@@ -67,12 +67,23 @@ def values_of(column: pa.Array) -> npt.NDArray[Any]:
 
 def find_invalid_texts(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Return which texts of a column are not valid UTF-8, as Spark and Arrow let them be; None if all are valid."""
+    if _is_ascii(column):
+        return None
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
         # Arrow names only the first one.
         return np.fromiter(map(_is_invalid_text, column.cast(pa.large_binary()).to_pylist()), np.bool_)
     return None
+
+
+def _is_ascii(column: pa.Array) -> bool:
+    """Return whether all bytes of a column of texts are: Arrow, which looks at each text, takes 30 times as long."""
+    if column.type != pa.string() or not len(column):
+        return False
+    _, ends, content = column.buffers()
+    at = np.frombuffer(ends, np.int32, len(column) + 1, column.offset * 4)
+    return content is None or not np.frombuffer(content, np.int8, at[-1] - at[0], at[0]).min(initial=0) < 0
 
 
 def _is_invalid_text(value: bytes | None) -> bool:
@@ -136,8 +147,8 @@ def _binary_buffers(values: Sequence[str] | Sequence[bytes], content: bytes) -> 
 def _integer_buffers(kind: type[np.signedinteger[Any]]) -> Callable[[Sequence[int]], list[pa.Buffer]]:
     def buffers_of(values: Sequence[int]) -> list[pa.Buffer]:
         wide = np.fromiter(values, np.int64, len(values))
-        narrow = wide.astype(kind)
-        if not np.array_equal(narrow, wide):
+        narrow = wide.astype(kind, copy=False)
+        if narrow is not wide and not np.array_equal(narrow, wide):
             raise OverflowError
         return [pa.py_buffer(narrow)]
 

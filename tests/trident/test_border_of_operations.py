@@ -26,6 +26,7 @@ from kinesis_trident.trident import (
     Aggregator,
     ArrowFunction,
     CombinerAggregator,
+    Count,
     Filter,
     Function,
     MemoryMapState,
@@ -362,6 +363,26 @@ def test_a_sum_beyond_bigint_names_its_operation() -> None:
     )
     with pytest.raises(OperationError, match=r"persistent_aggregate\(Sum\)"):
         run_topology(topology, {"texts": Batches(["a", "a"])})
+
+
+class Latin(ArrowFunction):
+    """Gives each text once more, and as bytes that may be no UTF-8."""
+
+    def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+        [given] = batch.columns
+        content = pa.array([text.encode("latin-1") for text in given.to_pylist()])
+        columns = {"key": given, "latin": content.view(pa.string())}
+        return pa.RecordBatch.from_pydict(columns), np.arange(batch.num_rows)
+
+
+@pytest.mark.parametrize(("key", "failed"), [("key", 0), ("latin", 1)])
+def test_a_count_fails_no_record_for_a_field_that_it_does_not_read(key: str, failed: int) -> None:
+    topology, stream = texts()
+    words = stream.each(["text"], Latin(), ["key string", "latin string"])
+    words.group_by([key]).persistent_aggregate(MemoryMapState.opaque(f"by-{key}"), Count(), ["n"])
+    result = run_topology(topology, {"texts": Batches(["a", "\u00e9", "a"])})
+    assert len(result.failed) == failed
+    assert sum(result.states["persistent_aggregate(Count)"].values()) == 3 - failed
 
 
 def test_groups_of_nulls_only_are_the_same_alone_and_in_a_chain() -> None:

@@ -267,3 +267,11 @@ class PersistentAggregateNode(UpdateNode):
 
     def _find_place(self) -> Move | None:
         return replace(self.move, tasks=None)
+
+
+def read_to_aggregate(node: AggregateNode | PersistentAggregateNode) -> set[str]:
+    """Return the fields of its input that an aggregation reads: those of the groups alone, to count their tuples."""
+    keys, aggregator = node.keys, node.aggregator
+    if keys is not None and isinstance(aggregator, CombinerAggregator) and aggregator.in_spark == "count":
+        return set(keys)
+    return {*(keys or ()), *node.inputs}

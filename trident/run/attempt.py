@@ -39,6 +39,7 @@ from kinesis_trident.trident.build.nodes import (
     TransformNode,
     UpdateNode,
     WindowNode,
+    read_to_aggregate,
 )
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.batch_facts import BatchFacts
@@ -183,7 +184,7 @@ class Attempt:
         aggregator = node.aggregator
         if node.keys is not None and isinstance(aggregator, CombinerAggregator) and aggregator.in_spark:
             return self._in_spark(node, node.keys, aggregator)
-        frame = self._input(node.parents[0], {*(node.keys or ()), *node.inputs})
+        frame = self._input(node.parents[0], read_to_aggregate(node))
         return self._aggregate_rows(node, frame) if isinstance(aggregator, CombinerAggregator) else frame
 
     def _in_spark(
@@ -208,8 +209,7 @@ class Attempt:
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, node, partial=True)
-        counts = aggregator.in_spark == "count"
-        frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
+        frame = self._input(parent, read_to_aggregate(node))
         if isinstance(node, AggregateNode) and node.move is not None and node.move.tasks is not None:
             frame = move_by_key(frame, keys, node.move.tasks)
         groups = aggregate_in_spark(frame, node)

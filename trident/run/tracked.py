@@ -34,6 +34,7 @@ from kinesis_trident.trident.build.nodes import (
     SpoutNode,
     TopologyNode,
     TransformNode,
+    read_to_aggregate,
 )
 from kinesis_trident.trident.order import ORDER, READ
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
@@ -345,7 +346,7 @@ def _find_read(graph: Graph) -> dict[TopologyNode, set[str]]:
 def _read_by(graph: Graph, node: TopologyNode, parent: TopologyNode, read: set[str]) -> set[str]:
     """Return the fields of a parent that a node reads, of whose own tuples `read` are read."""
     if isinstance(node, AggregateNode | PersistentAggregateNode):
-        return {*(node.keys or ()), *node.inputs} or {parent.schema.names[0]}
+        return read_to_aggregate(node) or {parent.schema.names[0]}
     if isinstance(node, PersistNode):
         return set(node.inputs) or {parent.schema.names[0]}
     if not node.tracked:

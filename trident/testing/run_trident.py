@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.steps.border import read
+from kinesis_trident.bolt.steps.border import values
 from kinesis_trident.bolt.steps.functions import Judged
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing.by_reference import ByReference, LocalCarrier, Recorder
@@ -165,12 +165,12 @@ class RecordStep:
         """Nothing to do."""
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Note the tuples of a batch."""
+        """Note the tuples of a batch, with None for a value that Python cannot have."""
         names = self.schema.names
         # A tuple that has only some of them, or another field of such a name, has what the topology chose.
         fields = [name for name in names if name not in _SOURCE] if set(names) > _SOURCE else names
-        for values in zip(*(read(batch.column(name)) for name in fields), strict=True):
-            self.recorder.note(self.operation, fields, values)
+        for row in zip(*(values(batch.column(name), name)[0] for name in fields), strict=True):
+            self.recorder.note(self.operation, fields, row)
         return Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})
 
 
