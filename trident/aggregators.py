@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from functools import cmp_to_key
 from operator import itemgetter
+from types import CoroutineType
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pyspark.sql.types import (
@@ -20,8 +21,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from kinesis_trident.bolt.calls import refuse_not_run, refuse_returned
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.common.own_copies import fresh
+from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, copied
 
 T = TypeVar("T")
@@ -121,6 +124,40 @@ class GroupedMultiReducer(Generic[T]):
 
     def complete(self, value: T, group: TridentTuple, collector: TridentCollector) -> None:
         """Emit the result, at the end of the group."""
+
+
+def begin_group(operation: str, value: T) -> T:
+    """Return the first value of a group.
+
+    Raises:
+        OperationError: it is a coroutine: `init` has not run.
+    """
+    # A generator may be a value, which runs from tuple to tuple.
+    if type(value) is CoroutineType:
+        refuse_not_run(f"{operation}: init()", value, OperationError)
+    return value
+
+
+def aggregate_group(
+    operation: str,
+    aggregator: Aggregator,
+    names: Sequence[str],
+    batch_id: int | None,
+    tuples: Iterable[TridentTuple],
+) -> list[tuple[Any, ...]]:
+    """Return what an aggregator emits, with these names, for the tuples of a group.
+
+    Raises:
+        OperationError: a method returned what nobody reads or runs.
+    """
+    collector = TridentCollector(operation, names)
+    value = begin_group(operation, aggregator.init(batch_id, collector))
+    for tup in tuples:
+        changed = aggregator.aggregate(value, tup, collector)
+        value = value if changed is None else changed
+    returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
+    refuse_returned(f"{operation}: complete()", returned, OperationError)
+    return collector.close()
 
 
 class Count(CombinerAggregator):

@@ -17,7 +17,13 @@ from kinesis_trident.bolt.moves import Move
 from kinesis_trident.bolt.storm.unsupported import StormNames
 from kinesis_trident.common.arrow_columns import booleans, values_of
 from kinesis_trident.common.own_copies import fresh
-from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
+from kinesis_trident.trident.aggregators import (
+    Aggregator,
+    CombinerAggregator,
+    FirstN,
+    ReducerAggregator,
+    begin_group,
+)
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
     combined_node,
@@ -187,7 +193,7 @@ class InTurn(Aggregator):
         """Return each aggregator's own collector and its initial value."""
         collectors = [TridentCollector(self._operation, link.added.names) for link in self._links]
         return [
-            (own, link.aggregator.init(batch_id, own))  # type: ignore[call-arg,arg-type]
+            (own, begin_group(self._operation, link.aggregator.init(batch_id, own)))  # type: ignore[call-arg,arg-type]
             for own, link in zip(collectors, self._links, strict=True)
         ]
 

@@ -26,7 +26,7 @@ from kinesis_trident.bolt.steps.border import column
 from kinesis_trident.bolt.tagged import Tagged
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.own_copies import fresh_all
-from kinesis_trident.trident.aggregators import Aggregator, GroupedMultiReducer, MultiReducer
+from kinesis_trident.trident.aggregators import Aggregator, GroupedMultiReducer, MultiReducer, begin_group
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
@@ -198,6 +198,7 @@ class _Several(Aggregator):
         self._read = read
         self._keys = keys
         self.__name__ = name_of(reducer)
+        self._operation = f"multi_reduce({self.__name__})"
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> None:
         """Return None: the first tuple of a group tells which it is."""
@@ -205,19 +206,20 @@ class _Several(Aggregator):
     def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
         if value is None:
             group = tup.select(*self._keys)
-            value = self._reducer.init(collector, self._tuple_of(group)), group
+            made = begin_group(self._operation, self._reducer.init(collector, self._tuple_of(group)))
+            value = made, group
         made, group = value
         number = tup[0]
         given = TridentTuple(self._read.streams[number].names, self._read.values_of(number, tup.values))
         returned: object = self._reducer.execute(made, number, self._tuple_of(group), given, collector)  # type: ignore[func-returns-value]
         if returned is not None:
-            refuse_returned(f"multi_reduce({self.__name__}): execute()", returned, OperationError)
+            refuse_returned(f"{self._operation}: execute()", returned, OperationError)
         return value
 
     def complete(self, value: Any, collector: TridentCollector) -> None:
         made, group = value
         returned: object = self._reducer.complete(made, self._tuple_of(group), collector)  # type: ignore[func-returns-value]
-        refuse_returned(f"multi_reduce({self.__name__}): complete()", returned, OperationError)
+        refuse_returned(f"{self._operation}: complete()", returned, OperationError)
 
     def _tuple_of(self, group: list[Any]) -> TridentTuple:
         # The next call gets it again.

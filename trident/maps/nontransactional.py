@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.common.own_copies import fresh
@@ -42,10 +42,13 @@ class NonTransactionalMap(StoredMap[T]):
             return []
         unique = list(keys) if are_different(keys) else list(dict.fromkeys(keys))
         now: dict[Key, T | None] = dict(zip(unique, self._backing.multi_get(unique), strict=True))
-        results: list[T | None] = []
-        for key, updater in zip(keys, updaters, strict=True):
-            now[key] = updater.update(fresh(now[key]))
-            results.append(now[key])
+
+        def update() -> Iterator[T | None]:
+            for key, updater in zip(keys, updaters, strict=True):
+                now[key] = updater.update(fresh(now[key]))
+                yield now[key]
+
+        results = self._updated(update(), keys.__getitem__)
         self._put(unique, [now[key] for key in unique])
         return results
 
@@ -57,10 +60,14 @@ class NonTransactionalMap(StoredMap[T]):
             return super().multi_combine(keys, combine, partials)
         if not len(keys):
             return []
-        news = [
-            partial if value is None else combine(value, partial)
-            for value, partial in zip(self._backing.multi_get(keys), partials, strict=True)
-        ]
+        stored = self._backing.multi_get(keys)
+        news = self._updated(
+            (
+                partial if value is None else combine(value, partial)
+                for value, partial in zip(stored, partials, strict=True)
+            ),
+            keys.__getitem__,
+        )
         self._put(keys, news)
         return news
 

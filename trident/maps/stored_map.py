@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.common.visible_text import shorten
@@ -41,10 +41,24 @@ class StoredMap(RemovableMapState[T], Snapshottable[T]):
     def __init__(self, whole: Key) -> None:
         self._whole = whole
         self._check: Check | None = None
+        self.failed: Key = ()
+        """The key whose update has raised an error."""
 
     def check_values(self, check: Check) -> None:
         """Let the results of updates be checked before they are written."""
         self._check = check
+
+    def _updated(self, values: Iterable[Any], key_at: Callable[[int], Key]) -> list[Any]:
+        """Return the values that updates make; `failed` is the key of the one that raises an error."""
+        made: list[Any] = []
+        self.failed = ()
+        try:
+            made.extend(values)
+        except BaseException:
+            # A list keeps what came before.
+            self.failed = key_at(len(made))
+            raise
+        return made
 
     @property
     @abstractmethod

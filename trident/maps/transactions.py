@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, TypeVar
@@ -104,7 +104,10 @@ class TransactionMap(StoredMap[T]):
         _check_one_each("multi_update", keys, updaters, "updaters")
         return self._update(
             keys,
-            lambda at, bases: [updaters[i].update(base) for i, base in zip(at, bases, strict=True)],
+            lambda at, bases: self._updated(
+                (updaters[i].update(base) for i, base in zip(at, bases, strict=True)),
+                lambda place: keys[at[place]],
+            ),
         )
 
     def multi_combine(
@@ -118,12 +121,13 @@ class TransactionMap(StoredMap[T]):
             chosen = fresh_all(
                 partials[at.start : at.stop] if isinstance(at, range) else [partials[i] for i in at]
             )
-            if type(None) not in set(map(type, bases)):
-                return list(map(combine, bases, chosen))
-            return [
-                partial if base is None else combine(base, partial)
-                for base, partial in zip(bases, chosen, strict=True)
-            ]
+            values: Iterable[Any] = map(combine, bases, chosen)
+            if type(None) in set(map(type, bases)):
+                values = (
+                    partial if base is None else combine(base, partial)
+                    for base, partial in zip(bases, chosen, strict=True)
+                )
+            return self._updated(values, lambda place: keys[at[place]])
 
         return self._update(keys, apply)
 

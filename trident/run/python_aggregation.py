@@ -9,13 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.bolt.steps.border import Unfit, read, rows_that_fit
-from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.aggregators import (
+    Aggregator,
+    CombinerAggregator,
+    ReducerAggregator,
+    aggregate_group,
+)
 from kinesis_trident.trident.build.nodes import AnyAggregator
 from kinesis_trident.trident.errors import OperationError
-from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, copied, tuples_of
+from kinesis_trident.trident.steps.replay import convert_replay_requests, in_group, raise_named
+from kinesis_trident.trident.tuples import TridentTuple, copied, tuples_of
 
 _CHUNK = 10_000
 
@@ -74,10 +78,9 @@ def refuse_unfit(operation: str, unfit: Unfit, key_at: Callable[[int], Key]) -> 
     """
     if unfit:
         place = min(unfit)
-        key = ", ".join(map(repr, key_at(place)))
         msg = (
-            f"{operation}: {unfit[place]}{f', in the group {key}' if key else ''}. Write another type beside the "
-            "field's name, as in 'total double', or let the aggregator return values of this one"
+            f"{operation}: {unfit[place]}{in_group(key_at(place))}. Write another type beside the field's name, as in "
+            "'total double', or let the aggregator return values of this one"
         )
         raise OperationError(msg)
 
@@ -127,52 +130,51 @@ class GroupAggregation:
 
         Raises:
             BatchFailedError: the aggregator raised a `FailedException`.
+            OperationError: it raised another error.
         """
+        aggregator = self.aggregator
         with convert_replay_requests(self.operation):
-            rows = list(self._emit(batches))
+            rows = (
+                self._combine(aggregator, batches)
+                if isinstance(aggregator, CombinerAggregator)
+                else self._read_all(aggregator, batches)
+            )
         for at in range(0, len(rows), _CHUNK):
             yield rows_of_groups(self.operation, len(self.keys), rows[at : at + _CHUNK], self.schema)
 
-    def _emit(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-        if isinstance(self.aggregator, Aggregator):
-            return self._complete(self.aggregator, batches)
-        if isinstance(self.aggregator, ReducerAggregator):
-            return self._reduce(self.aggregator, batches)
-        return self._combine(self.aggregator, batches)
-
     def _combine(
         self, aggregator: CombinerAggregator, batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> list[tuple[Any, ...]]:
         values: dict[Key, Any] = {}
         combine = aggregator.combine
         # As in Spark, whose functions these are, nulls count for nothing, and nulls alone give nothing.
         without_nulls = aggregator.in_spark is not None
         for batch in batches:
-            for key, value in zip(keys_of(batch, self.keys), read(batch.column(self.inputs[0])), strict=True):
-                if value is not None or not without_nulls:
-                    values[key] = combine(values[key], value) if key in values else value
-        return ((*key, value) for key, value in values.items())
+            read_here = zip(keys_of(batch, self.keys), read(batch.column(self.inputs[0])), strict=True)
+            key: Key = ()
+            try:
+                for key, value in read_here:
+                    if value is not None or not without_nulls:
+                        values[key] = combine(values[key], value) if key in values else value
+            except BaseException as error:
+                raise_named(error, self.operation, key)
+        return [(*key, value) for key, value in values.items()]
 
-    def _reduce(
-        self, aggregator: ReducerAggregator, batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[tuple[Any, ...]]:
-        for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
-            value = aggregator.init()
-            for tup in tuples:
-                value = aggregator.reduce(value, tup)
-            yield (*key, value)
-
-    def _complete(
-        self, aggregator: Aggregator, batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[tuple[Any, ...]]:
+    def _read_all(
+        self, aggregator: ReducerAggregator | Aggregator, batches: Iterable[pa.RecordBatch]
+    ) -> list[tuple[Any, ...]]:
         names = self.schema.names[len(self.keys) :]
+        rows: list[tuple[Any, ...]] = []
         for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
-            collector = TridentCollector(self.operation, names)
-            value = aggregator.init(self.txid, collector)
-            for tup in tuples:
-                changed = aggregator.aggregate(value, tup, collector)
-                value = value if changed is None else changed
-            returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
-            refuse_returned(f"{self.operation}: complete()", returned, OperationError)
-            for values in collector.close():
-                yield (*key, *values)
+            try:
+                if isinstance(aggregator, Aggregator):
+                    emitted = aggregate_group(self.operation, aggregator, names, self.txid, tuples)
+                    rows += [(*key, *values) for values in emitted]
+                else:
+                    value = aggregator.init()
+                    for tup in tuples:
+                        value = aggregator.reduce(value, tup)
+                    rows.append((*key, value))
+            except BaseException as error:
+                raise_named(error, self.operation, key)
+        return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -41,7 +42,12 @@ from kinesis_trident.trident.state import (
     StateFactory,
     StateUpdater,
 )
-from kinesis_trident.trident.steps.replay import call_whole, convert_replay_requests, named_errors
+from kinesis_trident.trident.steps.replay import (
+    call_whole,
+    convert_replay_requests,
+    named_errors,
+    raise_named,
+)
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 from kinesis_trident.trident.windowing.updater import WindowUpdater
@@ -107,7 +113,8 @@ class Combined:
         if self.keys:
             keys = keys_of(table, self.keys)
             _check_replay(state, keys)
-            values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
+            with _naming_groups(state, self.operation):
+                values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
             return _rows(keys, values, self.operation, check)
         _check_replay(state, None)
         total = partials[0]
@@ -143,7 +150,8 @@ class Reduced:
             return _rows([()], [value], self.operation, check)
         keys = list(groups)
         _check_replay(state, keys)
-        values = _map_state(state, self.operation).multi_update(keys, updaters)
+        with _naming_groups(state, self.operation):
+            values = _map_state(state, self.operation).multi_update(keys, updaters)
         return _rows(keys, values, self.operation, check)
 
 
@@ -239,6 +247,7 @@ class StateUpdate:
 
         Raises:
             BatchFailedError: the state, or its updater, raised a `FailedException`.
+            OperationError: one raised an error that is not of this package.
         """
         emitted = self._update(batches, partition)
         while emitted is not None and len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
@@ -250,7 +259,7 @@ class StateUpdate:
         held = [batch for batch in given if batch.num_rows]
         if not held and not isinstance(self.work, ReplayCheck):
             return None
-        with measure() as metrics, convert_replay_requests(self.operation):
+        with measure() as metrics, convert_replay_requests(self.operation), named_errors(self.operation):
             task = StateTask.of(self.conf).here(partition, self.partitions)
             state: State = self.factory.make_state({**self.conf, TASK: task}, partition, self.partitions)
             state.begin_commit(self.txid)
@@ -278,6 +287,15 @@ def _check_of(state: Any, operation: str, field: pa.Field, keys: Sequence[str]) 
         return check
     state.check_values(check)
     return None
+
+
+@contextmanager
+def _naming_groups(state: Any, operation: str) -> Iterator[None]:
+    """Update groups: an error of the user's code names the group, too, if the state is one of ours."""
+    try:
+        yield
+    except BaseException as error:
+        raise_named(error, operation, state.failed if isinstance(state, StoredMap) else ())
 
 
 def _rows(

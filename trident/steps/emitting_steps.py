@@ -24,7 +24,7 @@ from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.order import ORDER, rank_emitted
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
-from kinesis_trident.trident.steps.replay import call_whole
+from kinesis_trident.trident.steps.replay import call_whole, named_errors
 from kinesis_trident.trident.steps.tuple_steps import judge_tuples
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
@@ -286,7 +286,8 @@ class QueryStep:
         return judge_tuples(batch, self.inputs, self._answered)
 
     def _answered(self, batch: pa.RecordBatch, tuples: list[TridentTuple]) -> Iterator[Judged]:
-        results: Any = self.query.batch_retrieve(self._state, tuples)
+        with named_errors(f"{self.operation}: batch_retrieve()"):
+            results: Any = self.query.batch_retrieve(self._state, tuples)
         if not isinstance(results, Collection):
             msg = (
                 f"{self.operation}: batch_retrieve returned {type(results).__name__}. It must return a list with "

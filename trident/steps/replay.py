@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
@@ -32,18 +33,37 @@ def convert_replay_requests(operation: str) -> Iterator[None]:
 
 @contextmanager
 def named_errors(what: str) -> Iterator[None]:
-    """Run a user's code: its error names the operation, and says what to do; a request for a replay is left as it is.
+    """Run a user's code; see `raise_named`.
 
     Raises:
         OperationError: the code raised an error of its own.
     """
     try:
         yield
-    except (KinesisTridentError, KeyboardInterrupt):
-        raise
     except BaseException as error:
-        msg = f"{what} raised {reason_of(error)}. Correct it and start the query again, which reads the batch again"
-        raise OperationError(msg) from error
+        raise_named(error, what)
+
+
+def raise_named(error: BaseException, what: str, group: Sequence[Any] = ()) -> NoReturn:
+    """Raise the error of a user's code: it names the operation and the group, and says what to do.
+
+    A request for a replay, as any error of this package, is left as it is.
+
+    Raises:
+        OperationError: the code raised an error of its own.
+    """
+    if isinstance(error, KinesisTridentError | KeyboardInterrupt):
+        raise error
+    msg = (
+        f"{what} raised {reason_of(error)}{in_group(group)}. Correct it and start the query again, which reads the "
+        "batch again"
+    )
+    raise OperationError(msg) from error
+
+
+def in_group(group: Sequence[Any]) -> str:
+    """Return where it was, for a message; nothing if there is one group only."""
+    return f", in the group {', '.join(map(repr, group))}" if group else ""
 
 
 def call_whole(what: str, call: Callable[..., object], *given: object) -> None:

@@ -12,16 +12,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kinesis_trident.bolt.calls import refuse_returned
 from kinesis_trident.common.own_copies import fresh, fresh_all
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.records import Number
+from kinesis_trident.trident.aggregators import Aggregator, aggregate_group
 from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.order import put_in_order, window_order
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
-from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.trident.steps.replay import raise_named
+from kinesis_trident.trident.tuples import TridentTuple
 from kinesis_trident.trident.windowing.windows import Arrival, Closed, advance, closed_windows, hashable
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
@@ -83,7 +84,11 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
         for bucket, value in zip(updates, values, strict=True):
             for window in closed_windows(value):
                 named, group = self._window_fields(bucket, window), repr((bucket, window.key))
-                for number, row in enumerate(self.windowed.finish(window.partial)):
+                try:
+                    rows = self.windowed.finish(window.partial)
+                except BaseException as error:
+                    raise_named(error, self.operation, named[: len(self.keys)])
+                for number, row in enumerate(rows):
                     collector.emit([*named, *row, window_order(window.start, group, number)])
         current_metrics().late += sum(one.tuples for update in updates.values() for one in update.late)
 
@@ -227,7 +232,7 @@ class OfContent:
     """
 
     operation: str
-    aggregator: Any
+    aggregator: Aggregator
     fields: tuple[str, ...]
     names: Sequence[str]
     order: tuple[str, ...]
@@ -243,16 +248,11 @@ class OfContent:
 
     def finish(self, partial: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """Aggregate the tuples."""
-        collector = TridentCollector(self.operation, self.names)
-        value = self.aggregator.init(None, collector)
-        for _, *values in sorted(partial, key=itemgetter(0)):
-            # A tuple is in several windows, and stays in the state.
-            tup = TridentTuple(self.fields, fresh_all(values))
-            changed = self.aggregator.aggregate(value, tup, collector)
-            value = value if changed is None else changed
-        returned: object = self.aggregator.complete(value, collector)
-        refuse_returned(f"{self.operation}: complete()", returned, OperationError)
-        return collector.close()
+        # A tuple is in several windows, and stays in the state.
+        tuples = (
+            TridentTuple(self.fields, fresh_all(values)) for _, *values in sorted(partial, key=itemgetter(0))
+        )
+        return aggregate_group(self.operation, self.aggregator, self.names, None, tuples)
 
 
 def of_count(shape: Shape, values: Sequence[Any], before: int | None) -> tuple[Sequence[Arrival], int]:

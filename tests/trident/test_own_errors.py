@@ -1,0 +1,188 @@
+"""Errors of a user's own code where no single record is to blame: each names its operation, and the group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from border_paths import texts
+
+from kinesis_trident.testing import Batches, run_topology
+from kinesis_trident.trident import (
+    Aggregator,
+    CombinerAggregator,
+    Count,
+    GroupedMultiReducer,
+    MemoryMapState,
+    OperationError,
+    QueryFunction,
+    ReducerAggregator,
+    StateUpdater,
+    Stream,
+    TridentTopology,
+)
+
+
+def divides(*given: Any) -> Any:
+    return 1 // 0
+
+
+class Combines(CombinerAggregator):
+    def init(self, tup: Any) -> int:
+        return 1
+
+    def combine(self, left: Any, right: Any) -> Any:
+        return divides()
+
+    def zero(self) -> int:
+        return 0
+
+
+class Reduces(ReducerAggregator):
+    def init(self) -> int:
+        return 0
+
+    def reduce(self, current: Any, tup: Any) -> Any:
+        return divides()
+
+
+class Aggregates(Aggregator):
+    def init(self, batch_id: int | None, collector: Any) -> int:
+        return 0
+
+    def aggregate(self, value: int, tup: Any, collector: Any) -> Any:
+        return divides()
+
+    def complete(self, value: int, collector: Any) -> None:
+        return None
+
+
+class Merges(GroupedMultiReducer[int]):
+    def init(self, collector: Any, group: Any) -> int:
+        return 0
+
+    def execute(self, value: int, stream: int, group: Any, tup: Any, collector: Any) -> None:
+        divides()
+
+
+class Updates(StateUpdater[Any]):
+    def update_state(self, state: Any, tuples: Any, collector: Any) -> None:
+        divides()
+
+
+class Queries(QueryFunction[Any, Any]):
+    def batch_retrieve(self, state: Any, tuples: Any) -> Any:
+        return divides()
+
+    def execute(self, tuple_: Any, result: Any, collector: Any) -> None:
+        return None
+
+
+class Broken(MemoryMapState):
+    """A state of the user's own that cannot be made."""
+
+    def make_state(self, *given: Any) -> Any:
+        return divides()
+
+
+def state(name: str) -> MemoryMapState:
+    return MemoryMapState.opaque(f"own-errors-{name}")
+
+
+OF_GROUPS: dict[str, Callable[[TridentTopology, Any], object]] = {
+    "aggregate(Reduces)": lambda t, groups: groups.aggregate(Reduces(), "n bigint"),
+    "aggregate(Combines)": lambda t, groups: groups.aggregate(Combines(), "n bigint"),
+    "aggregate(Aggregates)": lambda t, groups: groups.aggregate(Aggregates(), "n bigint"),
+    "chained_agg(Aggregates, Count)": lambda t, groups: (
+        groups.chained_agg().aggregate(Aggregates(), "n bigint").aggregate(Count(), "m").chain_end()
+    ),
+    "min_by(FirstN)": lambda t, groups: groups.min_by("sequenceNumber", divides),
+    "persistent_aggregate(Reduces)": lambda t, groups: groups.persistent_aggregate(
+        state("reduces"), Reduces(), "n bigint"
+    ),
+    "persistent_aggregate(Combines)": lambda t, groups: groups.persistent_aggregate(
+        state("combines"), Combines(), "n bigint"
+    ),
+    "window(Aggregates)": lambda t, groups: groups.tumbling_window(
+        1, state("window"), Aggregates(), "n bigint", ["text"]
+    ),
+    "multi_reduce(Merges)": lambda t, groups: t.multi_reduce([groups, groups], Merges(), "n bigint"),
+}
+
+OF_ALL: dict[str, Callable[[TridentTopology, Stream], object]] = {
+    "aggregate(Reduces)": lambda t, stream: stream.aggregate(Reduces(), "n bigint"),
+    "min(FirstN)": lambda t, stream: stream.min(divides),
+    "persistent_aggregate(Reduces)": lambda t, stream: stream.persistent_aggregate(
+        state("all-reduces"), Reduces(), "n bigint"
+    ),
+    "persistent_aggregate(Combines)": lambda t, stream: stream.persistent_aggregate(
+        state("all-combines"), Combines(), "n bigint"
+    ),
+    "persistent_aggregate(Count)": lambda t, stream: stream.persistent_aggregate(
+        Broken.opaque("own-errors-broken"), Count(), "n"
+    ),
+    "partition_persist(Updates)": lambda t, stream: stream.partition_persist(
+        state("updates"), ["text"], Updates()
+    ),
+    "window(Combines)": lambda t, stream: stream.tumbling_window(2, state("panes"), Combines(), "n bigint"),
+    "state_query(Queries): batch_retrieve()": lambda t, stream: stream.aggregate(Count(), "n").state_query(
+        t.new_static_state(state("query")), ["n"], Queries(), ["m int"]
+    ),
+}
+
+
+def told(build: Callable[[TridentTopology, Stream], object]) -> str:
+    topology, stream = texts()
+    build(topology, stream)
+    with pytest.raises(OperationError) as stopped:
+        run_topology(topology, {"texts": Batches(["a", "a"], ["a"])})
+    return str(stopped.value)
+
+
+@pytest.mark.parametrize("operation", OF_GROUPS)
+def test_an_error_of_a_users_own_names_operation_and_group(operation: str) -> None:
+    text = told(lambda topology, stream: OF_GROUPS[operation](topology, stream.group_by(["text"])))
+    assert re.match(
+        rf"{re.escape(operation)} raised ZeroDivisionError: [a-z ]+, in the group 'a'\. Correct it", text
+    )
+
+
+@pytest.mark.parametrize("operation", OF_ALL)
+def test_an_error_of_a_users_own_names_its_operation(operation: str) -> None:
+    assert re.match(
+        rf"{re.escape(operation)} raised ZeroDivisionError: [a-z ]+\. Correct it", told(OF_ALL[operation])
+    )
+
+
+async def _never() -> int:
+    return 0
+
+
+class BeginsNothing(Aggregates):
+    def init(self, batch_id: int | None, collector: Any) -> Any:
+        return _never()
+
+
+class MergesNothing(Merges):
+    def init(self, collector: Any, group: Any) -> Any:
+        return _never()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda t, groups: groups.aggregate(BeginsNothing(), "n bigint"),
+        lambda t, groups: groups.chained_agg().aggregate(BeginsNothing(), "n bigint").chain_end(),
+        lambda t, groups: groups.tumbling_window(1, state("begins"), BeginsNothing(), "n bigint", ["text"]),
+        lambda t, groups: t.multi_reduce([groups, groups], MergesNothing(), "n bigint"),
+    ],
+)
+def test_a_group_that_begins_with_a_coroutine_stops_with_words(
+    build: Callable[[TridentTopology, Any], object],
+) -> None:
+    text = told(lambda topology, stream: build(topology, stream.group_by(["text"])))
+    assert re.search(
+        r"\w\): init\(\) returned coroutine, which nobody runs\. Write no async and no yield", text
+    )
