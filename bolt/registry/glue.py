@@ -5,6 +5,7 @@ Each schema is asked for once a process.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ class SchemaRegistry:
         self._clock = clock
         self._known: dict[bytes, RegisteredSchema | Failure] = {}
         self._unknown: dict[bytes, tuple[float, Failure]] = {}
-        self._is_let_in = False
+        self._let_in_at = -math.inf
 
     def find(self, schemas: Sequence[bytes]) -> Schemas:
         """Return schema versions, or the failure of the records of each that is unknown or cannot be used.
@@ -151,11 +152,13 @@ class SchemaRegistry:
         Raises:
             SchemaRegistryError: they may read none.
         """
-        if not self._is_let_in:
-            try:
-                self._ask(_NO_SCHEMA)
-            except ClientError:
-                raise _unavailable(schema, error) from error
+        if self._clock() - self._let_in_at < _ASK_AGAIN_SECONDS:
+            return
+        # A permission may be for some schemas alone, and may end.
+        try:
+            self._ask(next(iter(self._known), _NO_SCHEMA))
+        except ClientError:
+            raise _unavailable(schema, error) from error
 
     def _ask(self, schema: bytes) -> RegisteredSchema | Failure | None:
         """Return a schema version, the failure if it cannot be used, or None if it is unknown.
@@ -175,7 +178,7 @@ class SchemaRegistry:
             answer = {}
         except BotoCoreError as error:
             raise _unavailable(schema, error) from error
-        self._is_let_in = True
+        self._let_in_at = self._clock()
         if answer.get("Status", "AVAILABLE") != "AVAILABLE" or "SchemaDefinition" not in answer:
             return None
         name = f"{answer.get('SchemaArn', 'of unknown name')} (version {name_of(schema)})"

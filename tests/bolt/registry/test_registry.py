@@ -274,6 +274,27 @@ def test_a_schema_that_credentials_may_not_read_fails_its_records_alone(
         decode_of(registry, monkeypatch, "order_id string", records[0])
 
 
+def test_credentials_that_lose_their_permission_fail_no_record() -> None:
+    """What a process has read before does not tell what it may read now."""
+    known, new, other = (uuid.uuid4() for _ in range(3))
+    answer = {"DataFormat": "AVRO", "SchemaDefinition": json.dumps(AVRO)}
+    glue = Counting({str(known): answer})
+    time = FakeTime()
+    registry = SchemaRegistry(glue, time)
+    registry.find([known.bytes])
+    time.sleep(61)
+    # A permission may be for some schemas alone, which have no id of nothing.
+    glue.denied = [str(new), str(uuid.UUID(int=0))]
+    assert isinstance(registry.find([new.bytes])[new.bytes], Failure)
+    time.sleep(61)
+    glue.denied = [str(new), str(other), str(known)]
+    del glue.answers[str(known)]
+    with pytest.raises(SchemaRegistryError, match=r"Allow glue:GetSchemaVersion to the executors"):
+        registry.find([known.bytes, other.bytes])
+    # Known schemas are read all the same.
+    assert isinstance(registry.find([known.bytes])[known.bytes], RegisteredSchema)
+
+
 def test_a_record_that_is_nested_without_end_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader in C ends the process at about 20,000 levels, less in a thread: two bytes each."""
     recursive = {
