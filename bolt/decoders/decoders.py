@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.decoders.aws import Row, change_of_dynamodb, changes_of_dms, log_events
 from kinesis_trident.bolt.decoders.documents import objects_of
-from kinesis_trident.bolt.errors import FailedException
+from kinesis_trident.bolt.errors import FailedException, OperatorError
 from kinesis_trident.bolt.steps.columns import Record
 from kinesis_trident.bolt.steps.functions import RowStep, refuse_stray
 from kinesis_trident.bolt.steps.json_values import differs, from_json
@@ -100,7 +100,40 @@ class CloudWatchLogsDecoder(ObjectDecoder):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DmsDecoder(ObjectDecoder):
+class ChangeDecoder(ObjectDecoder):
+    """Decodes changes of the rows of a table.
+
+    Args:
+        deleted: the name of a boolean column that is true in deletions and false in other changes.
+        defaults: values of columns for changes without such a member.
+        keep: columns of the source, such as `["partitionKey"]`.
+    """
+
+    deleted: str | None = None
+
+    def make_step(self, schema: pa.Schema, connection: ConnectionOptions) -> RowStep:
+        """Return the step that makes columns of this schema.
+
+        Raises:
+            OperatorError: `deleted` is no boolean column of the schema, or a name in `defaults` or `keep` is none.
+        """
+        if self.deleted is not None and (
+            self.deleted not in schema.names or not pa.types.is_boolean(schema.field(self.deleted).type)
+        ):
+            msg = (
+                f"{type(self).__name__} names {self.deleted!r} in deleted, which is no boolean column of the schema. "
+                f"Add {self.deleted} boolean to it"
+            )
+            raise OperatorError(msg)
+        return ObjectDecoder.make_step(self, schema, connection)
+
+    def tell(self, change: Row, *, is_deletion: bool) -> Row:
+        """Return a change with the column that tells deletions."""
+        return change if self.deleted is None else {**change, self.deleted: is_deletion}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DmsDecoder(ChangeDecoder):
     """Decodes the changes that AWS DMS writes: a row for each, for control records none.
 
         reliable(changes).map(DmsDecoder(table="shop.orders"),
@@ -110,6 +143,7 @@ class DmsDecoder(ObjectDecoder):
 
     Args:
         table: the schema and table of which changes become rows; those of others are done without one.
+        deleted: the name of a boolean column that is true in deletions, for `merge_into(..., deleted=...)`.
         defaults: values of columns for changes without such a member.
         keep: columns of the source, such as `["partitionKey"]`.
     """
@@ -118,11 +152,12 @@ class DmsDecoder(ObjectDecoder):
 
     def rows(self, document: Row) -> Iterable[Row]:
         """Return the change of a record's object."""
-        return changes_of_dms(document, self.table)
+        for change in changes_of_dms(document, self.table):
+            yield self.tell(change, is_deletion=change["metadata"].get("operation") == "delete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoDBDecoder(ObjectDecoder):
+class DynamoDBDecoder(ChangeDecoder):
     """Decodes the changes of a DynamoDB table that is streamed to Kinesis.
 
         reliable(changes).map(DynamoDBDecoder(), "eventName string, ApproximateCreationDateTime timestamp, "
@@ -133,13 +168,15 @@ class DynamoDBDecoder(ObjectDecoder):
     null, as is an attribute that an item does not have.
 
     Args:
+        deleted: the name of a boolean column that is true in deletions, for `merge_into(..., deleted=...)`.
         defaults: values of columns for changes without such a member.
         keep: columns of the source, such as `["partitionKey"]`.
     """
 
     def rows(self, document: Row) -> Iterable[Row]:
         """Return the change of a record's object."""
-        return (change_of_dynamodb(document),)
+        change = change_of_dynamodb(document)
+        return (self.tell(change, is_deletion=change.get("eventName") == "REMOVE"),)
 
     def ticks(self, name: str, row: Row) -> int | None:
         """Return the unit of the change's time."""

@@ -86,11 +86,13 @@ class Fitting:
         required: columns that must not be null.
         checks: of the columns that are written.
         has_ids: the rows have a `messageId`.
+        spared: of required columns those that may be null where another one, a boolean, is true; by its name.
     """
 
     required: Sequence[str]
     checks: Sequence[ColumnCheck]
     has_ids: bool
+    spared: Mapping[str, str] = field(default_factory=dict)
 
     def fit(self, batch: pa.RecordBatch, unfit: Unfit) -> pa.RecordBatch:
         """Return the rows of a batch that fit; the others are added to `unfit`, with all rows of their records."""
@@ -111,8 +113,12 @@ class Fitting:
 
     def _find(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Mask]]:
         for name in self.required:
-            if batch[name].null_count:
-                yield f"column {name!r} is null", values_of(batch[name].is_null())
+            if not batch[name].null_count:
+                continue
+            wrong = batch[name].is_null()
+            if name in self.spared:
+                wrong = pc.and_not(wrong, batch[self.spared[name]].fill_null(False))
+            yield f"column {name!r} is null", values_of(wrong)
         for check in self.checks:
             wrong = check(batch[check.column])
             if wrong is not None:

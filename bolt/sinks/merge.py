@@ -61,6 +61,7 @@ def merge_into(
     *,
     key: str | Sequence[str],
     order_by: str | Sequence[str],
+    deleted: str | None = None,
     timeout: float = 60,
     bytes_by_driver: int = 1 << 20,
 ) -> None:
@@ -84,6 +85,9 @@ def merge_into(
         table: the name of the table, or `schema.table`. One application writes a key of it.
         key: the columns of a primary key or of a unique index.
         order_by: the columns of which the greatest values are the newest, such as a time or a version.
+        deleted: a boolean column. A row in which it is true deletes its key: it stays in the table, so that older rows
+            change nothing, and is newer than others that `order_by` finds equal. It keeps the values of the row that it
+            deletes; its own columns beside `key` and `order_by` may be null. A newer row brings the key back.
         timeout: see `begin_fenced`. The transaction waits no longer for a lock of another one either.
         bytes_by_driver: the bytes of rows that a task gives to the driver. A task with more writes them into a table
             beside the table, and needs SQLAlchemy, the database's driver and a way to the database.
@@ -99,7 +103,7 @@ def merge_into(
     address = sa.make_url(url)
     engine = _engine(address)
     with _telling(engine):
-        tables = open_tables(engine, table, outcomes.application, df.schema, keys, order)
+        tables = open_tables(engine, table, outcomes.application, df.schema, keys, order, deleted)
     fitting = _fitting(tables, df.schema, address)
     loader = _Loader(address, tables, fitting, outcomes.batch, bytes_by_driver)
     loaded = [_Loaded(**row.asDict()) for row in df.mapInArrow(loader, _LOADED).collect()]
@@ -226,7 +230,7 @@ def _fitting(tables: MergeTables, schema: StructType, url: sa.URL) -> Fitting:
             for name in deciding
             if isinstance(kind := schema[name].dataType, DecimalType) and kind.precision > DOUBLE
         ]
-    return Fitting(tables.required, checks, has_ids(schema))
+    return Fitting(tables.required, checks, has_ids(schema), tables.spared)
 
 
 @dataclass(frozen=True)

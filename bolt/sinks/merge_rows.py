@@ -19,6 +19,7 @@ from kinesis_trident.bolt.mark import Batch, WriterMark
 from kinesis_trident.bolt.sinks.fence import describe
 from kinesis_trident.bolt.sinks.halves import savepoint, write_in_halves
 from kinesis_trident.bolt.sinks.merge_tables import INSERTED, UPDATED, MergeTables, before, marks_of, written
+from kinesis_trident.bolt.sinks.tombstones import is_newer, keep_values
 from kinesis_trident.common.database import Cause, cause_of
 
 _AT_ONCE = 1_000
@@ -75,28 +76,36 @@ class Merging:
         selected, last = [self._newest_of(loads)], 0
         while selected:
             for rows in selected:
-                self.connection.execute(self._select(rows))
+                self.connection.execute(self._select(rows, loads))
             first, last = self._chosen_after(last)
             reasons = write_in_halves(first, last + 1, self._write)
             removed += reasons
             found = self._loaded_as(list(reasons))
             refused.update((name, reasons[row]) for row, _, name in found)
+            sources = [source for _, source, _ in found]
             if older is None:
-                older = self._older_than([source for _, source, _ in found], loads) if found else {}
-            selected = [
-                self._named(part) for part in _chunks(_next(older, [source for _, source, _ in found]))
-            ]
-        batch = self.tables.batch
-        for part in _chunks(removed):
-            # At last: SQLite would give their numbers again.
-            self.connection.execute(batch.delete().where(batch.c.kt_row.in_(part)))
+                older = self._older_than(sources, loads) if found else {}
+            # What the table refuses is no row before a deletion.
+            self._remove(sources)
+            selected = [self._named(part) for part in _chunks(_next(older, sources))]
+        # At last: SQLite would give their numbers again.
+        self._remove(removed)
         return refused
 
-    def _newest_of(self, loads: Sequence[str]) -> sa.Subquery:
-        """Select the newest row of each key."""
+    def _remove(self, numbers: Sequence[int]) -> None:
+        batch = self.tables.batch
+        for part in _chunks(numbers):
+            self.connection.execute(batch.delete().where(batch.c.kt_row.in_(part)))
+
+    def _newest_of(self, loads: Sequence[str], *among: sa.ColumnElement[bool]) -> sa.Subquery:
+        """Select the newest row of each key, of those that meet some conditions."""
         rows = self.tables.batch.c
         place = self._over_key(sa.func.row_number())
-        placed = sa.select(*self._columns, place.label("kt_place")).where(rows.kt_load.in_(loads)).subquery()
+        placed = (
+            sa.select(*self._columns, place.label("kt_place"))
+            .where(rows.kt_load.in_(loads), *among)
+            .subquery()
+        )
         return sa.select(placed).where(placed.c.kt_place == 1).subquery()
 
     def _named(self, numbers: Sequence[int]) -> sa.Subquery:
@@ -115,33 +124,27 @@ class Merging:
             order_by=[*(rows[name].desc() for name in self.tables.order_by), rows.kt_row],
         )
 
-    def _select(self, rows: sa.Subquery) -> sa.Insert:
+    def _select(self, rows: sa.Subquery, loads: Sequence[str]) -> sa.Insert:
         """Return the statement that keeps those rows that are newer than the table's, with the values of before."""
         tables, attempt = self.tables, self.attempt
         batch, target = tables.batch.c, tables.target.c
         is_new = target[tables.key[0]].is_(None)
-        ours, theirs = ([of[name] for name in tables.order_by] for of in (rows.c, target))
-        # Column by column, as null is the oldest: rows of before a column was added to the order have none in it.
-        is_newer = sa.or_(
-            *(
-                sa.and_(
-                    *map(operator.eq, ours[:index], theirs[:index]),
-                    sa.or_(theirs[index].is_(None), ours[index] > theirs[index]),
-                )
-                for index in range(len(ours))
-            )
-        )
+        found: sa.FromClause = rows.outerjoin(tables.target, self._same_key(rows))
+        values: Sequence[sa.ColumnElement[Any]] = [rows.c[name] for name in tables.columns]
+        if tables.deleted is not None:
+            alive = self._newest_of(loads, tables.batch.c[tables.deleted] == sa.false())
+            found, values = keep_values(tables, tables.deleted, rows, found, alive)
         counts = (
             sa.select(
-                *(rows.c[name] for name in tables.columns),
+                *values,
                 *(target[name] for name in tables.columns),
                 rows.c.kt_row,
                 sa.case((is_new, INSERTED), else_=UPDATED),
                 sa.literal(attempt.epoch, sa.BigInteger),
                 sa.literal(attempt.txid, sa.BigInteger),
             )
-            .select_from(rows.outerjoin(tables.target, self._same_key(rows)))
-            .where(sa.or_(is_new, is_newer))
+            .select_from(found)
+            .where(sa.or_(is_new, is_newer(tables.order_by, rows, tables.target)))
         )
         marks = [batch.kt_from, batch.kt_load, batch.kt_epoch, batch.kt_txid]
         columns = [*(batch[name] for name in tables.columns), *before(tables.batch), *marks]
@@ -272,7 +275,8 @@ class Merging:
         if lacking := [name for name in (*tables.key, *tables.order_by) if name not in table.c]:
             msg = (
                 f"batch {txid} is to be written again, and was written to {tables.target.name} without the column "
-                f"{lacking[0]!r}. Start the query with the `key` and `order_by` of before, until this batch is done"
+                f"{lacking[0]!r}. Start the query with the `key`, `order_by` and `deleted` of before, until this "
+                "batch is done"
             )
             raise SinkError(msg)
         target, marks = tables.target, [*tables.key, *tables.order_by]

@@ -81,6 +81,7 @@ class MergeTables:
         earlier: as `batch`, from when the rows or the target had other columns.
         key: columns by which the target's rows are found.
         order_by: columns by which the newest row of a key is found.
+        deleted: a column of the order that is true where the key is deleted.
         required: columns of the rows that must not be null.
         relied: the facts of the target by which all of this was found.
     """
@@ -90,6 +91,7 @@ class MergeTables:
     earlier: Sequence[sa.Table]
     key: Sequence[str]
     order_by: Sequence[str]
+    deleted: str | None
     required: Sequence[str]
     relied: Relied
 
@@ -97,6 +99,12 @@ class MergeTables:
     def columns(self) -> list[str]:
         """Return the columns that are written."""
         return [column.name for column in written(self.batch)]
+
+    @property
+    def spared(self) -> dict[str, str]:
+        """Return the required columns that may be null in a deletion, each with the column that tells deletions."""
+        names = () if self.deleted is None else set(self.required).difference(self.key, self.order_by)
+        return {name: str(self.deleted) for name in names}
 
     def refuse_changes(self, connection: sa.Connection) -> None:
         """Compare the target with what it was when it was opened; until the transaction ends nobody can alter it.
@@ -131,6 +139,7 @@ def open_tables(
     schema: StructType,
     key: Sequence[str],
     order_by: Sequence[str],
+    deleted: str | None = None,
 ) -> MergeTables:
     """Open the tables of an application; what does not exist is created, with the columns of the rows.
 
@@ -140,6 +149,10 @@ def open_tables(
     folder, _, table_name = name.rpartition(".")
     where = f"table {name} of {describe(engine)}"
     _refuse_missing({field.name for field in schema.fields}, key, order_by)
+    if deleted is not None:
+        _refuse_deletions(deleted, schema, key, order_by)
+        # A deletion is newer than other rows of its instant.
+        order_by = [*(name for name in order_by if name != deleted), deleted]
     with _telling_what_is_gone(engine), engine.connect() as connection:
         inspector = sa.inspect(connection)
         if not inspector.has_table(table_name, folder or None):
@@ -175,6 +188,7 @@ def open_tables(
         earlier=earlier,
         key=key,
         order_by=order_by,
+        deleted=deleted,
         required=[column for column in names if column in (*key, *order_by) or not target.c[column].nullable],
         relied=relied,
     )
@@ -309,6 +323,21 @@ def _refuse_missing(names: set[str], key: Sequence[str], order_by: Sequence[str]
             )
             msg += f". The rows have {', '.join(sorted(names))}"
             raise SinkError(msg)
+
+
+def _refuse_deletions(deleted: str, schema: StructType, key: Sequence[str], order_by: Sequence[str]) -> None:
+    if {*order_by} == {deleted}:
+        what = "and order_by no other column. Name there the time or the version of a row, too"
+    elif deleted not in schema.names:
+        what = f"which is not a column of the rows. The rows have {', '.join(sorted(schema.names))}"
+    elif not isinstance(kind := schema[deleted].dataType, BooleanType):
+        what = f"which is {kind.simpleString()}. Select a boolean, such as operation = 'delete' AS gone"
+    elif deleted in key:
+        what = "which is in key. Name a column beside it"
+    else:
+        return
+    msg = f"merge_into: deleted names {deleted!r}, {what}"
+    raise SinkError(msg)
 
 
 def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[str], where: str) -> None:

@@ -100,6 +100,7 @@ def test_the_page_makes_rows_of_each(stage: Stage) -> None:
     connection.close()
     assert kept == [(1, 1, "2026-07-01T10:00:03Z"), (2, 0, "2026-07-01T10:00:01Z")]
     (item,) = rows_of("items")
+    assert not item["gone"]
     assert item["NewImage"] == {"amount": Decimal("1.5000000000"), "tags": None}
     assert [(row["level"], row["message"]) for row in rows_of("lines")] == [("info", "a"), (None, "b")]
     # The texts of the others have words, too; the compressed one is no text, and fails alone.

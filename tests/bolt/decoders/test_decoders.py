@@ -176,6 +176,24 @@ def test_changes_of_dynamodb_are_rows_of_plain_values() -> None:
     assert "it is not of a table's stream to Kinesis" in texts_of(judged)[4]
 
 
+@pytest.mark.parametrize("defaults", [{}, {"gone": True}])
+def test_a_named_column_tells_deletions(defaults: dict[str, Any]) -> None:
+    of_dms = [
+        dms("data", operation, data={"id": 1, "gone": "?"}) for operation in ("load", "update", "delete")
+    ]
+    columns = "gone boolean, metadata struct<operation string>"
+    rows = decode(DmsDecoder(deleted="gone", defaults=defaults), columns, *of_dms).rows.to_pylist()
+    assert [row["gone"] for row in rows] == [False, False, True]
+    items = [{"eventName": name, "dynamodb": {"Keys": {}}} for name in ("INSERT", "MODIFY", "REMOVE")]
+    decoder = DynamoDBDecoder(deleted="gone", defaults=defaults)
+    assert decode(decoder, "gone boolean", *items).rows["gone"].to_pylist() == [False, False, True]
+    for other in ("eventName string", "gone string"):
+        with pytest.raises(
+            OperatorError, match=r"DynamoDBDecoder names 'gone' in deleted, which is no boolean"
+        ):
+            decode(DynamoDBDecoder(deleted="gone"), other)
+
+
 def test_objects_one_after_another_are_rows_and_one_wrong_one_fails_its_record() -> None:
     judged = decode(
         JsonDecoder(defaults={"level": None}),
