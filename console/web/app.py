@@ -291,10 +291,12 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
         CheckpointError: ZooKeeper does not answer.
     """
     action, one = fields.get("action"), fields.get("id", "")
-    with site.watcher.stores(application) as stores:
+    with site.watcher.stores(application) as every:
+        # A record names its stream; a button for all is about the streams that it stands under.
+        streams = message_id_of(one).stream if one else fields.get("stream")
+        stores = scope_of(every, streams).stores
         if action == "dead-letter":
-            scope = scope_of(stores, message_id_of(one).stream)
-            count = sum(dead_letter_now(store, {one}) for store in scope.stores)
+            count = sum(dead_letter_now(store, {one}) for store in stores)
             return f"{count_noun(count, 'record')} will be dead-lettered {_when(stores)}"
         if action == "retry" and not one:
             reason = fields.get("reason", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import shlex
@@ -14,16 +13,12 @@ import pytest
 from by_hand import Lives, Query, numbers
 from command_line import Command
 from situations import A
+from web_site import offered
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
-from kinesis_trident.console.target import Target
-from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.app import Site, _carry_out
-from kinesis_trident.console.web.page import application_values
-from kinesis_trident.console.web.watcher import Watcher
 from kinesis_trident.testing import MemoryKinesis
 from kinesis_trident.tracker.records import NotDone
 
@@ -42,13 +37,6 @@ def lives(zookeeper: EmbeddedZooKeeper, app: str, folder: Path) -> Iterator[Live
     )
     yield held
     held.end()
-
-
-@pytest.fixture
-def site(zookeeper: EmbeddedZooKeeper) -> Iterator[Site]:
-    watcher = Watcher(Target(ZooKeeperConfig(zookeeper.hosts), "/kinesis-trident", ""))
-    yield Site(watcher)
-    watcher.close()
 
 
 def failed(lives: Lives, bad: list[int], retry_limit: int) -> Query:
@@ -88,27 +76,6 @@ def said(out: str) -> int:
     found = re.match(r"([\d,]+) records? will ", out)
     assert found, out
     return int(found[1].replace(",", ""))
-
-
-def offered(site: Site, app: str) -> tuple[list[dict[str, str]], str]:
-    """The buttons of the page of an application, and its text."""
-    site.watcher.refresh()
-    values = application_values(site.watcher.looks[app])
-    more = {
-        "now": site.now(),
-        "problem_of_all": "",
-        "allowed": True,
-        "form": "f",
-        "said": None,
-        "previews": {},
-    }
-    page = web_app._TEMPLATES.get_template("application.html").render(values | more)
-    forms = re.findall("<form.*?</form>", page, re.DOTALL)
-    fields = [
-        {name: html.unescape(value) for name, value in re.findall('name="([a-z]+)" value="([^"]*)"', form)}
-        for form in forms
-    ]
-    return fields, html.unescape(page)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from command_line import Command
 from kazoo.client import KazooClient
 from samples_console import NOW, PLAN, Dead, NoKinesis, letter, pin, records
+from web_site import buttons_of, offered
 
+from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -21,6 +24,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ExternalNode,
     InflightNode,
     Plan,
+    Replay,
     SettledNode,
     ShardLineage,
     ShardsNode,
@@ -28,8 +32,12 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.console.changes import copy_of
+from kinesis_trident.console.text import count_noun
+from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
+from kinesis_trident.tracker.position_keys import keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import Noted, Run
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -181,9 +189,25 @@ def planned(world: World) -> None:
             store.batches.create_pin(name, pin(name, 10), 1)
 
 
+def kept(world: World) -> None:
+    """Keep a backup of the same name in each home."""
+    for store in world.stores:
+        store.client.create(f"{store.layout.backups}/kept", encode(copy_of(store)), makepath=True)
+
+
+def replayed(world: World) -> None:
+    """Mark the letter of each shard as replayed before."""
+    done = Replay(NOW, pack_in_parts(keys_of_texts(["10"])), 6, "done")
+    for store in world.stores:
+        for name, node in store.shards.dead_letters().items():
+            path = store.layout.deadletters_of(name)
+            store.client.set(path, encode(msgspec.structs.replace(node, replays=(done,))))
+
+
 CHANGES: dict[str, Words] = {
     "set": lambda world: ["checkpoints", world.app, "set", "TRIM_HORIZON", "--yes", "--force"],
     "import": exported,
+    "import a backup": lambda world: ["checkpoints", world.app, "import", "kept", "--yes", "--force"],
     "abandon": lambda world: ["checkpoints", world.app, "abandon-batch", "--yes", "--force"],
     "abandon to letters": lambda world: [
         *("checkpoints", world.app, "abandon-batch", "--dead-letter", "--yes", "--force")
@@ -193,6 +217,8 @@ CHANGES: dict[str, Words] = {
     "retry one": lambda world: ["retries", world.app, "now", f"orders/{A}:20"],
     "replay all": lambda world: ["dead-letters", world.app, "replay", "--all"],
     "replay since": lambda world: ["dead-letters", world.app, "replay", "--since", "2020-01-01"],
+    "replay a reason": lambda world: ["dead-letters", world.app, "replay", "--reason", "bad amount"],
+    "replay again": lambda world: ["dead-letters", world.app, "replay", "--again"],
     "replay exhausted": lambda world: ["dead-letters", world.app, "replay", "--exhausted"],
     "replay a folder": lambda world: ["dead-letters", world.app, "replay", "--from", str(world.letters)],
     "replay one": lambda world: ["dead-letters", world.app, "replay", f"orders/{A}:10"],
@@ -228,6 +254,10 @@ def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
         planned(world)
     if action.startswith("cancel"):
         asked(world)
+    if action == "import a backup":
+        kept(world)
+    if action == "replay again":
+        replayed(world)
     words = CHANGES[action](world)
     before = world.nodes()
     code, out, err = command(*words, *chosen)
@@ -241,7 +271,7 @@ def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
         # One of several shards or homes was not picked for the user.
         if action in ONE_SHARD or "--shard" in chosen:
             assert len(meant) == 1
-        if action == "import" or action.startswith("abandon"):
+        if action.startswith(("import", "abandon")):
             assert sum(store.layout.base in " ".join(written) for store in world.stores) == 1
         return
     assert world.written(before) == set()
@@ -252,6 +282,32 @@ def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
         code, _, error = command(*words, *way)
         assert code == 0, (err, error)
         world.check_written(world.written(before), world.meant(way))
+
+
+@pytest.mark.parametrize("world", WORLDS, indirect=True)
+def test_a_button_of_the_page_is_about_what_stands_beside_it(world: World, site: Site) -> None:
+    seen = set()
+    for home in offered(site, world.app)[1].split("<article ")[1:]:
+        streams = re.search('aria-label="(.*?)"', home)[1].split(", ")
+        for fields in buttons_of(home):
+            before = world.nodes()
+            said = _carry_out(site, world.app, fields)
+            source = fields.get("id", "").partition(":")[0]
+            meant = {
+                key for key in world.shards if key.stream in streams and source in ("", key.shard, key.source)
+            }
+            assert said.startswith(f"{count_noun(len(meant), 'record')} will be ")
+            written = world.written(before)
+            world.check_written(written, meant)
+            asked_for = [path for path in written if re.search("/external/[^/]+/[^/]+$", path)]
+            assert len(asked_for) == len(meant)
+            # The next one may ask for the same record.
+            for path in asked_for:
+                world.client.delete(path)
+            seen.add((home, fields["action"], "id" in fields))
+    kinds = {("retry", False), ("retry", True), ("dead-letter", True), ("replay", True)}
+    assert {kind[1:] for kind in seen} == kinds
+    assert len(seen) == len(kinds) * len(world.homes)
 
 
 def source_of(row: dict[str, str]) -> str:

@@ -59,6 +59,7 @@ def test_the_worst_shards_come_first_and_those_left_out_have_their_state() -> No
     shards = {name: ShardLineage(state="drained" if name < names[100] else "open") for name in names}
     snapshot = replace(
         SNAPSHOT,
+        active=("orders",),
         shards=shards,
         checkpoints={
             name: CheckpointNode(checkpoint="1", txid=7, position="AFTER_SEQUENCE_NUMBER 1") for name in names

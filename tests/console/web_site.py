@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,9 +31,11 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import status_of
 from kinesis_trident.console.target import Target
+from kinesis_trident.console.web import app as web_app
 from kinesis_trident.console.web.app import Site, make_app
 from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.history import History
+from kinesis_trident.console.web.page import application_values
 from kinesis_trident.console.web.server import Server
 from kinesis_trident.console.web.watcher import ApplicationView, HomeView, Watcher
 from kinesis_trident.tracker.records import Noted, Run
@@ -236,3 +240,27 @@ def fill(history: History, end: Snapshot) -> None:
 def replace_node(node: Any, **changes: object) -> Any:
     """The node with other values in some fields."""
     return msgspec.structs.replace(node, **changes)
+
+
+def offered(site: Site, app: str) -> tuple[list[dict[str, str]], str]:
+    """The buttons of the page of an application as a new look shows it, and its text."""
+    site.watcher.refresh()
+    values = application_values(site.watcher.looks[app])
+    more = {
+        "now": site.now(),
+        "problem_of_all": "",
+        "allowed": True,
+        "form": "f",
+        "said": None,
+        "previews": {},
+    }
+    page = web_app._TEMPLATES.get_template("application.html").render(values | more)
+    return buttons_of(page), html.unescape(page)
+
+
+def buttons_of(page: str) -> list[dict[str, str]]:
+    """The fields of each form on a page, or in a part of one."""
+    return [
+        {name: html.unescape(value) for name, value in re.findall('name="([a-z]+)" value="([^"]*)"', form)}
+        for form in re.findall("<form.*?</form>", page, re.DOTALL)
+    ]
