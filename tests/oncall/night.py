@@ -1,4 +1,4 @@
-"""Plays the night: eleven queries in health, then ten faults at once; notes who says what, and after how long."""
+"""Plays the night: twelve queries in health, then eleven faults at once; notes who says what, and after how long."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Night:
 def _night(folder: Path, names: Sequence[str]) -> Iterator[Night]:
     """Start everything, and wait until all queries are healthy by all ways."""
     with ExitStack() as stack:
-        # Eleven processes that plan: Spark gives each ten seconds to start.
+        # Twelve processes that plan: Spark gives each ten seconds to start.
         os.environ |= stack.enter_context(fast_spark.warm_python()) | {"JAVA_HOME": str(ensure_java())}
         zookeeper = stack.enter_context(EmbeddedZooKeeper(folder / "zookeeper"))
         kinesis = stack.enter_context(ScriptedKinesis())

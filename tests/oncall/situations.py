@@ -14,6 +14,7 @@ import psutil
 from botocore.exceptions import ClientError
 from servers import kill_server
 
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connected
 from oncall.job import Job
 from oncall.ways import Sight, Ways
 
@@ -284,6 +285,34 @@ class FailingStart(Situation):
         job.start()
 
 
+class MissingNode(Situation):
+    """Somebody deletes a node of the query while it is stopped, and starts it."""
+
+    name = "missing node"
+    code = "not-running"
+    level = "critical"
+    says = "StateMissingError.*/checkpoints/shardId-000000000000"
+    see = "StateMissingError"
+    remedy = "put them back as they were"
+
+    def __init__(self) -> None:
+        self._path, self._data = "", b""
+
+    def begin(self, job: Job, ways: Ways) -> None:
+        job.stop()
+        self._path = f"{ways.status(job.app)['home']}/checkpoints/shardId-000000000000"
+        with connected(ZooKeeperConfig(ways.zookeeper)) as client:
+            self._data, _ = client.get(self._path)
+            client.delete(self._path)
+        job.start()
+
+    def mend(self, job: Job, ways: Ways) -> None:
+        job.until(lambda: not job.runs, "the query whose node is missing ends")
+        with connected(ZooKeeperConfig(ways.zookeeper)) as client:
+            client.create(self._path, self._data)
+        job.start()
+
+
 SITUATIONS: tuple[Callable[[], Situation], ...] = (
     Healthy,
     Poison,
@@ -296,4 +325,5 @@ SITUATIONS: tuple[Callable[[], Situation], ...] = (
     SessionLost,
     Killed,
     FailingStart,
+    MissingNode,
 )
