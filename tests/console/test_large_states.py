@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,15 +24,20 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
     ShardsNode,
 )
-from kinesis_trident.checkpoint.model.run_status import FailingNode
+from kinesis_trident.checkpoint.model.run_status import FailingNode, Sight, StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
+from kinesis_trident.spout.testing import ScriptedKinesis
 from kinesis_trident.tracker.records import Noted, Run
+
+KEPT = {"blocked", "dead-letters", "exhausted", "retrying", "max-dead", "max-retrying"}
+STOPPED, RUNNING, DAMAGED = {"unknown-lag"}, {"max-lag", "unavailable"}, {"corrupt-node"}
+"""The findings that print a line: always, and besides in each state of the home."""
 
 FAILED = (Noted(NOW, "KeyError: 'customer'"),)
 
 
-def run(number: int, attempt: int) -> Run:
+def failed(number: int, attempt: int) -> Run:
     return Run(str(number), str(number), 1, attempt=attempt, due=NOW, failures=FAILED)
 
 
@@ -41,8 +50,8 @@ def make(store: SourceStore, folder: Path, shards: int, each: int) -> None:
     node = CheckpointNode(checkpoint="1", txid=7, position=f"AFTER_SEQUENCE_NUMBER {last}", read=last)
     held = InflightNode(
         txid=7,
-        waiting=tuple(run(1_000 + number, 2) for number in range(each)),
-        dead=tuple(run(1_000 + each + number, 4) for number in range(each)),
+        waiting=tuple(failed(1_000 + number, 2) for number in range(each)),
+        dead=tuple(failed(1_000 + each + number, 4) for number in range(each)),
         blocked="too many groups of failed neighbours wait: the shard reads nothing new until some are done",
     )
     letters = {
@@ -60,9 +69,76 @@ def make(store: SourceStore, folder: Path, shards: int, each: int) -> None:
         FailingNode(epoch=epoch, txid=7, at=NOW, records=20, failed=20, same=20, reason=FAILED[0].text), epoch
     )
     writer = DeadLetterWriter(Dead(str(folder), layout.application), kinesis=NoKinesis())
-    some = [(run(number + 1, 4), [records(number + 1, 1)], False) for number in range(each)]
+    some = [(failed(number + 1, 4), [records(number + 1, 1)], False) for number in range(each)]
     writer.write(stream="orders", txid=6, letters=dict.fromkeys(names, some))
     store.client.delete(layout.owner)
+
+
+def run(store: SourceStore) -> None:
+    """Have a run connected, to which Kinesis has given no answer for a minute."""
+    now = int(time.time() * 1000)
+    epoch = store.epochs.raise_epoch("worker-7", 4711, now)
+    names = sorted(store.client.get_children(store.layout.checkpoints))
+    sights = {
+        name: Sight(seen=now, arrival=now - 600_000, refused=now - 60_000, why=why)
+        for name, why in zip(names, ["unavailable", "unreadable"] * len(names), strict=False)
+    }
+    store.status.put(StatusNode(epoch=epoch, time=now, settled=7, shards=sights), epoch)
+
+
+@pytest.fixture(scope="module")
+def at() -> Iterator[list[str]]:
+    """Where the environment of a user has its Kinesis."""
+    with ScriptedKinesis() as kinesis:
+        kinesis.create_stream("orders", 1)
+        yield ["--region", "us-east-1", "--endpoint", kinesis.endpoint_url]
+
+
+@dataclass(frozen=True)
+class Typist:
+    """Types each line of what is found, as whoever reads it does."""
+
+    command: Command
+    application: str
+    at: list[str]
+    count: int
+
+    def check(self, *options: str) -> set[str]:
+        """Type each line that a check prints; return the codes of the findings that print one."""
+        findings = self.find(*options)
+        for line in dict.fromkeys(line for lines in findings.values() for line in lines):
+            self.type(line)
+        # The next look finds the same, and nothing that was asked for.
+        code, _, said = self.command("dead-letters", "--all", "--", self.application, "cancel")
+        assert code == 0, said
+        return set(findings)
+
+    def find(self, *options: str) -> dict[str, list[str]]:
+        """Return the lines that the findings of a check print, by code."""
+        (status,) = map(
+            json.loads, self.command("check", "--json", *options, "--", self.application)[1].splitlines()
+        )
+        for one in status["findings"]:
+            assert all(line in one["remedy"] for line in one["commands"])
+            assert one["remedy"].count("kinesis-trident ") == len(one["commands"]), one
+        return {one["code"]: one["commands"] for one in status["findings"] if one["commands"]}
+
+    def type(self, line: str) -> None:
+        """Type a line, and look at what it says."""
+        words = shlex.split(line)[1:]
+        if words[0] == "doctor":
+            out = self.command("doctor", "--json", *self.at, *words[1:])[1]
+            found = {name: state for name, state, *_ in map(json.loads, out.splitlines())}
+            assert {found[call] for call in ("DescribeStreamSummary", "GetRecords", "nodes")} == {"ok"}, out
+            return
+        # Whoever types it is asked.
+        yes = ["--yes"] if "replay" in words else []
+        code, out, said = self.command(words[0], *yes, *words[1:])
+        assert code == 0, (line, said)
+        if "replay" in words:
+            assert f"{self.count:,} record{'s' if self.count > 1 else ''} will be delivered again" in out, (
+                line
+            )
 
 
 @pytest.mark.parametrize(
@@ -84,25 +160,36 @@ def test_each_line_of_a_finding_is_carried_out(
     client: KazooClient,
     app: str,
     command: Command,
+    at: list[str],
     tmp_path: Path,
 ) -> None:
     application = name.format(app)
     store = SourceStore(client, Layout("/kinesis-trident", application, "orders", 1))
     make(store, tmp_path / "letters", shards, each)
-    (status,) = map(json.loads, command("status", "--json", "--", application)[1].splitlines())
-    codes = {one["code"] for one in status["findings"]}
-    assert codes >= {"all-fail", "blocked", "dead-letters", "exhausted", "not-running", "retrying"}
-    for one in status["findings"]:
-        assert all(line in one["remedy"] for line in one["commands"])
-        assert one["remedy"].count("kinesis-trident ") == len(one["commands"]), one
-    lines = dict.fromkeys(line for one in status["findings"] for line in one["commands"])
-    assert {shlex.split(line)[1] for line in lines} >= {"dead-letters", "retries"}
-    for line in lines:
-        words = shlex.split(line)[1:]
-        # Whoever types it is asked.
-        yes = ["--yes"] if "replay" in words else []
-        code, out, said = command(words[0], *yes, *words[1:])
-        assert code == 0, (line, said)
-        if "replay" in words:
-            count = shards * each
-            assert f"{count:,} record{'s' if count > 1 else ''} will be delivered again" in out, line
+    typist = Typist(command, application, at, shards * each)
+    limits = ("--max-lag", "1m", "--max-retrying", "0", "--max-dead", "0")
+    assert typist.check(*limits) == KEPT | STOPPED
+    run(store)
+    assert typist.check(*limits) == KEPT | RUNNING
+    names = store.client.get_children(store.layout.checkpoints)
+    store.client.set(store.layout.checkpoint_of(max(names)), b"{")
+    # The others list what can be read, and end with the error.
+    for code in DAMAGED:
+        (line,) = typist.find(*limits)[code]
+        typist.type(line)
+
+
+def test_each_finding_that_prints_a_line_is_among_them() -> None:
+    console = Path(__file__).parents[2] / "console"
+    findings = [
+        node
+        for path in console.glob("*findings.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
+    ]
+    codes = [one.args[1] for one in findings if any(named.arg == "commands" for named in one.keywords)]
+    written = {code.value for code in codes if isinstance(code, ast.Constant)}
+    # Others have their code from a table: the refusals of Kinesis, and the limits of a check.
+    assert len(codes) - len(written) == 2
+    in_tables = {"unavailable", "max-dead", "max-retrying"}
+    assert written | in_tables == KEPT | STOPPED | RUNNING | DAMAGED
