@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
@@ -76,8 +77,16 @@ def deliver_again(requests: Sequence[Redelivery], *, what: str) -> int:
     """
     ids: dict[str, list[str]] = {}
     for request in requests:
-        for node in request.nodes:
-            request.store.external.add(request.shard, node, request.checks)
+        for number, node in enumerate(request.nodes):
+            try:
+                request.store.external.add(request.shard, node, request.checks)
+            except StateMissingError as error:
+                if not ids and not number:
+                    raise
+                msg = (
+                    f"a part of the records is asked for by now, and is left out when you ask again: {error}"
+                )
+                raise StateMissingError(msg) from None
         ids.setdefault(request.store.layout.base, []).extend(map(str, request.ids))
     for store in {request.store.layout.base: request.store for request in requests}.values():
         note_request(store, f"{what}: {some_of(ids[store.layout.base], 3)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.console.dead_letter_replay import LetterPlace, letters_in, waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.console.target import ConsoleError
@@ -100,10 +102,14 @@ def test_what_is_asked_for_while_shards_or_streams_change_is_refused(
     query.batch(failing=[1, 3])
     assert query.plan() is None
     store = SourceStore(client, query.run.layout)
-    first, _ = waiting_ids(store)
+    first, second = waiting_ids(store)
     requests = find_requests([store], [MessageId.parse(first)])
     client.set(query.run.layout.shards, client.get(query.run.layout.shards)[0])
     with pytest.raises(StateMissingError, match=r"/shards has changed since .*\. Repeat the request"):
         deliver_again(requests, what="retry now")
     assert store.external.read().asked == {}
     assert deliver_again(find_requests([store], [MessageId.parse(first)]), what="retry now") == 1
+    (other,) = find_requests([store], [MessageId.parse(second)])
+    stale = replace(other, checks=(Check(query.run.layout.shards, 99),))
+    with pytest.raises(StateMissingError, match="a part of the records is asked for by now, and is left out"):
+        deliver_again([other, stale], what="retry now")

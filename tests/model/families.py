@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from kinesis_trident.spout.engines import SparkProtocol
 from model.joined import Joined, play as play_joined
+from model.operators import Operated
 from model.requests import Requested, play as play_requests
 from model.sinks import FileSink, FolderSink, LooseSink, OpaqueState, Sink
 from model.world import Record, World
@@ -289,6 +291,10 @@ FAMILIES: dict[str, Family] = {
     "requests": Family(
         "acks and fails of another process beside lost answers, restarts, takeovers, adoptions and recreations",
         plays=play_requests,
+    ),
+    "operators": Family(
+        "as requests, and a person who has failed records delivered now, dead-lettered, replayed, and takes that back",
+        plays=partial(play_requests, kind=Operated),
     ),
     "padded": Family("a server that fills its sequence numbers up with zeros", expire=0.005, digits=60),
     "padded-explicit": Family(

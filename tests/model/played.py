@@ -69,7 +69,7 @@ class Played:
         """Start a life; that takes half a minute."""
         self.now += 30_000
         return QueryByHand(
-            SourceOptions.parse(_OPTIONS | options),
+            SourceOptions.parse({name: value for name, value in (_OPTIONS | options).items() if value}),
             self.kinesis,
             self.session(),
             checkpoint,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import ClassVar
 from unittest import mock
 
 from memory_streams import MemoryStreams
@@ -25,11 +26,10 @@ from kinesis_trident.spout.testing import MemoryKinesis
 from model.played import Played
 from model.session import Dice, Session
 
-__all__ = ["Requested", "play"]
+__all__ = ["EVENTS", "Requested", "play"]
 
-_OPTIONS = {"ackMode": "explicit", "messageTimeout": "24h", "retryLimit": "99", "failOnDataLoss": "false"}
 _CREATED = 1_600_000_000_000
-_EVENTS = ("batch", "batch", "batch", "restart", "takeover", "adopt", "recreate")
+EVENTS = ("batch", "batch", "batch", "restart", "takeover", "adopt", "recreate")
 
 
 class _Process:
@@ -58,8 +58,22 @@ class Requested(Played):
         delivered: by message id, the txids of its deliveries by attempt.
         said: by message id, what the client was told of its last request: `ack`, `fail`, `unknown`; none if it has
             asked for nothing since the last delivery.
+        times: by message id, how often it was delivered.
+        under_way: the message ids of the last batch, while it may not be settled.
+        calm: no answer is lost any more, and nothing happens between two requests.
         failed: by message id, the number of fails that were taken, and of those whose answer is unknown.
     """
+
+    options: ClassVar = {
+        "ackMode": "explicit",
+        "messageTimeout": "24h",
+        "retryLimit": "99",
+        "failOnDataLoss": "false",
+    }
+    asks: ClassVar = ("say", "say", "say")
+    says: ClassVar = ("ack", "fail")
+    length: ClassVar = (5, 25)
+    together: ClassVar = True
 
     def __init__(self, rng: random.Random, protocols: Sequence[SparkProtocol]) -> None:
         super().__init__(protocols=protocols)
@@ -71,12 +85,14 @@ class Requested(Played):
         self.delivered: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.said: dict[str, str] = {}
         self.failed: dict[str, Counter[str]] = defaultdict(Counter)
+        self.times = Counter[str]()
+        self.under_way: set[str] = set()
         self.gone: set[str] = set()
         self.violations: list[str] = []
         self.stats = Counter[str]()
         self._opened: list[Session] = []
         self._at_work: set[str] = set()
-        self._calm = False
+        self.calm = False
         self._acks: Acks | None = None
 
     def session(self) -> Session:
@@ -85,17 +101,17 @@ class Requested(Played):
         return self._opened[-1]
 
     def _session(self, likely: float, *happens: str) -> Session:
-        lose = 0.0 if self._calm else likely / 2
+        lose = 0.0 if self.calm else likely / 2
         return Session(self.zookeeper, _Process(self, likely, *happens), Dice(self.rng, lose=lose))
 
     def happen_perhaps(self, likely: float, happens: Sequence[str]) -> None:
         """Let one of these happen, or nothing."""
-        if not self._calm and self.rng.random() < likely:
+        if not self.calm and self.rng.random() < likely:
             self.happen(self.rng.choice(happens))
 
     def happen(self, what: str) -> None:
         """Let this happen, unless its process is at work: that of the client, or that of the runs."""
-        whose = "client" if what == "say" else "runs"
+        whose = "client" if what in self.asks else "runs"
         if whose in self._at_work:
             return
         self._at_work.add(whose)
@@ -111,14 +127,14 @@ class Requested(Played):
         streams = streams or self.streams
         checkpoint = self.checkpoint if streams == self.streams else self.checkpoint.copy()
         try:
-            life = self.start(checkpoint, judges=False, streamName=streams, **_OPTIONS)
+            life = self.start(checkpoint, judges=False, streamName=streams, **self.options)
         except HomeError:
             self.stats["adoption refused"] += 1
             return
         except SpoutError:
             # The stream was created again: the error names a new checkpointLocation.
             checkpoint = SparkCheckpoint()
-            life = self.start(checkpoint, judges=False, streamName=streams, **_OPTIONS)
+            life = self.start(checkpoint, judges=False, streamName=streams, **self.options)
         self.streams, self.checkpoint, self.life = streams, checkpoint, life
 
     def _batch(self) -> None:
@@ -131,6 +147,7 @@ class Requested(Played):
             session.deliver()
         try:
             if life.in_hand is None and life.plan() is None:
+                self.under_way = set()
                 return
             rows = life.rows()
             self._deliver(rows)
@@ -142,10 +159,16 @@ class Requested(Played):
             self._restart()
 
     def _deliver(self, rows: Sequence[DeliveredRow]) -> None:
+        self.under_way = {row.message_id for row in rows}
         for row in rows:
             if row.txid not in self.delivered[row.message_id][row.attempt]:
                 self.delivered[row.message_id][row.attempt].add(row.txid)
                 self.said.pop(row.message_id, None)
+                self.times[row.message_id] += 1
+                self.came(row.message_id)
+
+    def came(self, message_id: str) -> None:
+        """A record was delivered, not only read again."""
 
     def _restart(self) -> None:
         if self.life is not None:
@@ -200,8 +223,10 @@ class Requested(Played):
         """Ack or fail what was delivered and waits for that."""
         waiting = sorted(one for one in self.delivered if one not in self.said and one not in self.gone)
         some = [one for one in waiting if self.rng.random() < 0.6]
-        if some:
-            self.say(some, self.rng.choice(["ack", "fail"]))
+        if some and self.together:
+            self.say(some, self.rng.choice(self.says))
+        for one in () if self.together else some:
+            self.say([one], self.rng.choice(self.says))
 
     def say(self, ids: list[str], op: str) -> None:
         """Make a request of records that are in the same attempt."""
@@ -209,10 +234,10 @@ class Requested(Played):
         ids = [one for one in ids if max(self.delivered[one]) == attempt]
         self.said |= dict.fromkeys(ids, "asked")
         # One whose answer is lost may come twice: it counts once where it says of which attempt it is.
-        kept = attempt if op == "fail" or self.rng.random() < 0.7 else None
+        kept = attempt if self.rng.random() < 0.7 else None
         try:
             if self._acks is None:
-                session = self._session(0.3, *_EVENTS)
+                session = self._session(0.3, *EVENTS)
                 with mock.patch.object(acks_module, "connect", return_value=session):
                     self._acks = Acks("app", {"zookeeper.hosts": "memory:1"})
             if op == "ack":
@@ -238,11 +263,11 @@ class Requested(Played):
         """Play, and then let everything come to its end."""
         self.put(3)
         self._begin()
-        for _ in range(self.rng.randint(5, 25)):
+        for _ in range(self.rng.randint(*self.length)):
             if self.rng.random() < 0.4:
                 self.put(self.rng.randint(0, 3))
-            self.happen(self.rng.choice(("say", "say", "say", *_EVENTS)))
-        self._calm = True
+            self.happen(self.rng.choice((*self.asks, *EVENTS)))
+        self.calm = True
         self._acks = None
         self._restart()
         for _ in range(30):
@@ -253,33 +278,34 @@ class Requested(Played):
             for one in left:
                 if one not in self.gone:
                     self.say([one], "ack")
-        self._judge()
-
-    def _judge(self) -> None:
         if self.life is None:
             self.violations.append(f"the last life of {self.streams} does not start")
             return
+        self.violations += self.judge(self.life)
+
+    def judge(self, life: QueryByHand) -> Iterator[str]:
+        """Yield what is not as promised at the end, in the last life."""
         for message_id, attempts in self.delivered.items():
             if message_id in self.gone:
                 continue
             failed = self.failed[message_id]
             least, most = 1 + failed["fail"], 1 + failed["fail"] + failed["unknown"]
             if sorted(attempts) != list(range(1, len(attempts) + 1)) or not least <= len(attempts) <= most:
-                self.violations.append(
-                    f"{message_id} was delivered in the attempts {sorted(attempts)}, after {dict(failed)}"
-                )
+                yield (f"{message_id} was delivered in the attempts {sorted(attempts)}, after {dict(failed)}")
             if any(len(txids) > 1 for txids in attempts.values()):
-                self.violations.append(f"{message_id} was delivered twice in one attempt: {dict(attempts)}")
-        for shard, node in self.life.store.shards.inflight().items():
+                yield f"{message_id} was delivered twice in one attempt: {dict(attempts)}"
+        for shard, node in life.store.shards.inflight().items():
             if "a@" in shard and str(self.kinesis.describe("a").created) not in shard:
                 continue
             if node.size:
-                self.violations.append(f"{shard} has records in flight though each was acked: {node}")
+                yield f"{shard} has records in flight though each was acked: {node}"
 
 
-def play(rng: random.Random, protocols: Sequence[SparkProtocol]) -> Requested:
+def play(
+    rng: random.Random, protocols: Sequence[SparkProtocol], kind: type[Requested] = Requested
+) -> Requested:
     """Play a schedule; an error that no person is asked to act on is a violation."""
-    played = Requested(rng, protocols)
+    played = kind(rng, protocols)
     try:
         played.play()
     except (CheckpointError, SpoutError) as error:

@@ -14,11 +14,13 @@ from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from kinesis_trident.spout.testing import MemoryKinesis
+from model.operators import Operated
 from model.requests import Requested, play
 
 
 def test_streams_are_put_together_while_records_that_were_failed_wait_for_their_retry() -> None:
     played = Requested(Random(1), ("4.2",))
+    played.calm = True
     played.put_to("a", 2)
     for what in ("begin", "batch"):
         played.happen(what)
@@ -48,15 +50,24 @@ def test_what_an_unsettled_batch_of_a_gone_stream_asks_for_lets_the_query_go_on(
     assert [row.message_id[:2] for row in life.drain()] == ["a/"]
 
 
+@pytest.mark.parametrize("kind", [Requested, Operated])
 @pytest.mark.parametrize("wrong", [0, 2])
-def test_a_request_that_is_made_never_or_twice_is_seen(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+def test_a_request_that_is_made_never_or_twice_is_seen(
+    monkeypatch: pytest.MonkeyPatch, wrong: int, kind: type[Requested]
+) -> None:
     add = ExternalStore.add
 
     def add_wrongly(store: ExternalStore, shard: str, node: ExternalNode, checks: Sequence[Check]) -> str:
-        for _ in range(wrong):
+        times = wrong if kind is Requested or node.op == "replay" else 1
+        for _ in range(times):
             # As a run takes it that knows of no attempts.
             add(store, shard, replace(node, attempt=None), checks)
         return ""
 
     monkeypatch.setattr(ExternalStore, "add", add_wrongly)
-    assert any(play(Random(f"requests {seed}"), ("4.2",)).violations for seed in range(1, 20))
+    assert any(play(Random(f"requests {seed}"), ("4.2",), kind).violations for seed in range(1, 20))
+
+
+def test_a_request_that_is_not_withdrawn_as_said_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExternalStore, "withdraw", lambda *_: True)
+    assert any(play(Random(f"operators {seed}"), ("4.2",), Operated).violations for seed in range(1, 40))
