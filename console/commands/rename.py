@@ -39,6 +39,10 @@ def rename(
     with open_scope(target) as scope:
         store = scope.stores[0]
         session = Session(store.client, target.zookeeper.session_timeout)
+        if len(scope.stores) < len(scope.homes):
+            every = ", ".join(sorted(set().union(*scope.homes.values())))
+            msg = f"rename is about the whole application, which reads {every}. Leave --stream out"
+            raise ConsoleError(msg)
         for one in scope.stores:
             scope.check_whole(one, "rename")
             if not force:

@@ -284,6 +284,18 @@ def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
         world.check_written(world.written(before), world.meant(way))
 
 
+@pytest.mark.parametrize("world", ["two homes"], indirect=True)
+def test_an_application_is_renamed_as_a_whole(world: World, command: Command) -> None:
+    before = world.nodes()
+    code, _, error = command(
+        "rename", world.app, f"{world.app}-new", "--stream", "orders", "--yes", "--force"
+    )
+    assert code == 1
+    assert "which reads orders, payments. Leave --stream out" in error
+    assert world.written(before) == set()
+    assert command("rename", world.app, f"{world.app}-new", "--yes", "--force")[0] == 0
+
+
 @pytest.mark.parametrize("world", WORLDS, indirect=True)
 def test_a_button_of_the_page_is_about_what_stands_beside_it(world: World, site: Site) -> None:
     seen = set()
