@@ -199,6 +199,18 @@ class OpenRuns:
         entries = self.behind if is_behind else self.entries
         return entries, bisect_left(entries, position, key=_LAST)
 
+    def take_again(self, revived: Sequence[Entry]) -> None:
+        """Take in runs that are due again: those that were there, and those of records that were done."""
+        known, checkpoint = self.by_last, self._checkpoint
+        fresh = [one for one in revived if one.last not in known]
+        above = 0 if checkpoint is None else bisect_right(fresh, checkpoint, key=_LAST)
+        for entries, some in ((self.behind, fresh[:above]), (self.entries, fresh[above:])):
+            entries.extend(some)
+            entries.sort(key=_LAST)
+        self.index(fresh)
+        for one in revived:
+            self.touch(one)
+
     def append(self, entry: Entry) -> None:
         """Take in a run after all others."""
         self.entries.append(entry)
@@ -250,7 +262,7 @@ class OpenRuns:
         if self._is_untidy:
             return
         self._done += 1
-        if 2 * self._done > _LINGERING + len(self.entries):
+        if 2 * self._done > _LINGERING + len(self.entries) + len(self.behind):
             self._is_untidy = True
             self.tidy()
         else:

@@ -299,7 +299,13 @@ class TurnOutcomes:
         self._runs.parse()
         # Records that are done come again although their neighbours are still pending.
         self._bulk.part_open()
-        return tuple([at for at in sorted(set(positions)) if not self._revive(at, now_ms // 1_000 * 1_000)])
+        self._runs.leave_untidy()
+        revived: list[Entry] = []
+        due = now_ms // 1_000 * 1_000
+        refused = [at for at in sorted(set(positions)) if not self._revive(at, due, revived)]
+        # All at once: there may be very many, and the runs are tidied up after a change.
+        self._runs.take_again(revived)
+        return tuple(refused)
 
     def take_back(self, positions: Sequence[RecordPosition]) -> None:
         """Somebody takes back that done records were asked for again: those that wait, or are dead, are done again.
@@ -425,26 +431,24 @@ class TurnOutcomes:
             known = self._known[key] = before, fate
         return known[1]
 
-    def _revive(self, position: RecordPosition, due: int) -> bool:
-        """Make a record due with a fresh count; False when there is no such record."""
+    def _revive(self, position: RecordPosition, due: int, revived: list[Entry]) -> bool:
+        """Make a record due with a fresh count, for `take_again`; False when there is no such record."""
         runs = self._runs
         if runs.high is None or position > runs.high:
             return False
         entries, index = runs.find_from(position)
-        following = next((one for one in islice(entries, index, None) if one.state is not State.ACKED), None)
+        following = entries[index] if index < len(entries) else None
         if following is not None and following.covers(position):
             if following.state is not State.PENDING:
                 following.become(State.WAITING, 0, due, ())
-                runs.touch(following)
+                revived.append(following)
             return True
         if following is not None and following.prev is not None and following.prev < position:
             return False
         entry = Entry(position, position, 1, None, State.WAITING, 0, due)
         if following is not None and following.floor is not None and following.floor < position:
             entry.floor = following.floor
-        runs.index([entry])
-        entries.insert(index, entry)
-        runs.touch(entry)
+        revived.append(entry)
         return True
 
 

@@ -12,6 +12,7 @@ from thorough import examples
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State
 
@@ -342,6 +343,28 @@ def test_a_replay_below_the_checkpoint_leaves_it_alone() -> None:
     tracker.turns.redeliver(second, 1, None, (), 6_000, rng())
     assert [(run.last, run.attempt) for run in tracker.waiting] == [("3", 1)]
     assert tracker.checkpoint == RecordPosition(9)
+
+
+def test_very_many_replays_are_asked_for_and_taken_back_in_few_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[int] = []
+    join = OpenRuns._join
+
+    def count(runs: OpenRuns, entries: Sequence[object]) -> list[object]:
+        joined.append(len(entries))
+        return join(runs, entries)
+
+    monkeypatch.setattr(OpenRuns, "_join", count)
+    tracker = delivered(AT_ONCE, 2_000)
+    asked = at(*range(1, 2_001, 2))
+    assert tracker.turns.replay(asked, 0) == ()
+    assert [run.last_position for run in tracker.waiting] == asked
+    assert sum(joined) < 10_000
+    joined.clear()
+    tracker.turns.take_back(asked)
+    assert tracker.waiting == ()
+    assert sum(joined) < 10_000
 
 
 def test_a_replay_of_an_exhausted_record_takes_its_run_along() -> None:
