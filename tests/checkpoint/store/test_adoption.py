@@ -113,3 +113,21 @@ def test_a_request_of_no_shard_moves_and_is_put_aside_there(
     home.client.create(f"{alone.layout.external}/%FF/odd", b"{}", makepath=True)
     home.external.adopt(alone.external, renamed, epoch)
     assert list(home.external.read().unreadable) == [f"{home.layout.external}/%FF/000000-odd"]
+
+
+def test_the_note_of_a_request_under_way_disturbs_nothing(homes: Homes) -> None:
+    """Its sender may be connected for long, and not yet know that it was written."""
+    alone, home, epoch = homes()
+    client = home.client
+    for store in (alone, home):
+        client.create(f"{store.layout.sent}-0123456789abcdef0123456789abcdef", ephemeral=True)
+    alone.external.add(SHARD, ExternalNode(op="replay", records=("1",)))
+    assert alone.leftovers.sweep_parts(1) == 0
+    assert list(alone.external.read().asked) == [SHARD]
+    home.external.adopt(alone.external, renamed, epoch)
+    assert home.leftovers.sweep_parts(epoch) == 0
+    assert home.external.read().unreadable == {}
+    assert list(home.external.read().asked) == [renamed(SHARD)]
+    alone.changes.remove_home(1)
+    home.changes.remove_home(epoch)
+    assert not client.exists(home.layout.parent)
