@@ -179,8 +179,10 @@ def read_files(
     """
     read, yielded = set[str](), array("Q")
     for _ in range(_LISTINGS):
-        before = frozenset(yielded)
+        before = set(yielded)
         names = list_names()
+        # A listing may have a merged file, and parts of it that are not removed yet.
+        has_merged = any("-merged-" in name for name in names)
         try:
             for name in names:
                 known = _DIGEST.search(name)
@@ -202,6 +204,8 @@ def read_files(
                     digest = xxhash.xxh3_64_intdigest(key)
                     if digest not in before:
                         yielded.append(digest)
+                        if has_merged:
+                            before.add(digest)
                         yield letter
         except NoFileError:
             continue

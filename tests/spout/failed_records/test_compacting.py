@@ -72,6 +72,26 @@ def test_letters_are_read_once_while_a_compaction_merges_their_files(tmp_path: P
     assert len(found) == 16
 
 
+@pytest.mark.parametrize("removed", [0, 3])
+def test_letters_are_read_once_beside_the_parts_that_a_compaction_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    folder = str(tmp_path)
+    for txid in range(1, 9):
+        put(folder, txid, 0, 1)
+    opened = Folder.open
+
+    def open_breakable(given: Folder) -> Any:
+        system, path = opened(given)
+        return Breakable(system, removed), path
+
+    with monkeypatch.context() as broken, contextlib.suppress(Interrupted):
+        broken.setattr(Folder, "open", open_breakable)
+        compact_letters(folder, "app", "orders", lambda _: True)
+    assert len([*tmp_path.rglob("*.jsonl")]) == 9 - removed
+    assert len([*read_dead_letters(folder)]) == 16
+
+
 def test_letters_that_are_kept_are_found_while_a_compaction_merges_their_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
