@@ -126,15 +126,15 @@ class GroupedMultiReducer(Generic[T]):
         """Emit the result, at the end of the group."""
 
 
-def begin_group(operation: str, value: T) -> T:
-    """Return the first value of a group.
+def value_of(operation: str, method: str, value: T) -> T:
+    """Return the value of a group that a method has returned.
 
     Raises:
-        OperationError: it is a coroutine: `init` has not run.
+        OperationError: it is a coroutine: the method has not run.
     """
     # A generator may be a value, which runs from tuple to tuple.
     if type(value) is CoroutineType:
-        refuse_not_run(f"{operation}: init()", value, OperationError)
+        refuse_not_run(f"{operation}: {method}()", value, OperationError)
     return value
 
 
@@ -151,10 +151,11 @@ def aggregate_group(
         OperationError: a method returned what nobody reads or runs.
     """
     collector = TridentCollector(operation, names)
-    value = begin_group(operation, aggregator.init(batch_id, collector))
+    value = value_of(operation, "init", aggregator.init(batch_id, collector))
     for tup in tuples:
         changed = aggregator.aggregate(value, tup, collector)
         value = value if changed is None else changed
+    value_of(operation, "aggregate", value)
     returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
     refuse_returned(f"{operation}: complete()", returned, OperationError)
     return collector.close()

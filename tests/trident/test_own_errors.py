@@ -165,6 +165,16 @@ class BeginsNothing(Aggregates):
         return _never()
 
 
+class AggregatesNothing(Aggregates):
+    """Its last value is what the method has made, and has not run."""
+
+    def init(self, batch_id: int | None, collector: Any) -> int:
+        return 0
+
+    def aggregate(self, value: Any, tup: Any, collector: Any) -> Any:
+        return _never()
+
+
 class MergesNothing(Merges):
     def init(self, collector: Any, group: Any) -> Any:
         return _never()
@@ -177,12 +187,16 @@ class MergesNothing(Merges):
         lambda t, groups: groups.chained_agg().aggregate(BeginsNothing(), "n bigint").chain_end(),
         lambda t, groups: groups.tumbling_window(1, state("begins"), BeginsNothing(), "n bigint", ["text"]),
         lambda t, groups: t.multi_reduce([groups, groups], MergesNothing(), "n bigint"),
+        lambda t, groups: groups.aggregate(AggregatesNothing(), "n bigint"),
+        lambda t, groups: groups.chained_agg().aggregate(AggregatesNothing(), "n bigint").chain_end(),
     ],
 )
-def test_a_group_that_begins_with_a_coroutine_stops_with_words(
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_group_whose_value_is_a_coroutine_stops_with_words(
     build: Callable[[TridentTopology, Any], object],
 ) -> None:
     text = told(lambda topology, stream: build(topology, stream.group_by(["text"])))
     assert re.search(
-        r"\w\): init\(\) returned coroutine, which nobody runs\. Write no async and no yield", text
+        r"\w\): (init|aggregate)\(\) returned coroutine, which nobody runs\. Write no async and no yield",
+        text,
     )

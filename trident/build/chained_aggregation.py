@@ -22,7 +22,7 @@ from kinesis_trident.trident.aggregators import (
     CombinerAggregator,
     FirstN,
     ReducerAggregator,
-    begin_group,
+    value_of,
 )
 from kinesis_trident.trident.build.aggregation_nodes import (
     check_aggregator,
@@ -193,7 +193,7 @@ class InTurn(Aggregator):
         """Return each aggregator's own collector and its initial value."""
         collectors = [TridentCollector(self._operation, link.added.names) for link in self._links]
         return [
-            (own, begin_group(self._operation, link.aggregator.init(batch_id, own)))  # type: ignore[call-arg,arg-type]
+            (own, value_of(self._operation, "init", link.aggregator.init(batch_id, own)))  # type: ignore[call-arg,arg-type]
             for own, link in zip(collectors, self._links, strict=True)
         ]
 
@@ -210,6 +210,7 @@ class InTurn(Aggregator):
     def complete(self, value: Any, collector: TridentCollector) -> None:
         """Emit the combinations."""
         for (own, current), link in zip(value, self._links, strict=True):
+            value_of(self._operation, "aggregate", current)
             returned = link.aggregator.complete(current, own)  # type: ignore[union-attr]
             refuse_returned(f"{self._operation}: complete()", returned, OperationError)
         for rows in product(*(own.close() for own, _ in value)):

@@ -26,7 +26,7 @@ from kinesis_trident.bolt.steps.border import column
 from kinesis_trident.bolt.tagged import Tagged
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.own_copies import fresh_all
-from kinesis_trident.trident.aggregators import Aggregator, GroupedMultiReducer, MultiReducer, begin_group
+from kinesis_trident.trident.aggregators import Aggregator, GroupedMultiReducer, MultiReducer, value_of
 from kinesis_trident.trident.build.aggregation_nodes import aggregate_node, function_node
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import Fields, Names, choose_fields, new_fields
@@ -206,7 +206,7 @@ class _Several(Aggregator):
     def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
         if value is None:
             group = tup.select(*self._keys)
-            made = begin_group(self._operation, self._reducer.init(collector, self._tuple_of(group)))
+            made = value_of(self._operation, "init", self._reducer.init(collector, self._tuple_of(group)))
             value = made, group
         made, group = value
         number = tup[0]
