@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from kazoo.client import KazooClient
@@ -113,21 +112,6 @@ def checkpoints_command(store: SourceStore, *action: str, options: Iterable[str]
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]
 
 
-def action_of(command: str, kind: type[StrEnum]) -> Any:
-    """Return the argument of a command's action: a word of `kind`, after the application."""
-
-    def parse(word: str) -> StrEnum:
-        if word in tuple(kind):
-            return kind(word)
-        msg = (
-            f"{word!r} is not one of {', '.join(kind)}. It stands after the application: "
-            f"kinesis-trident {command} APP {next(iter(kind))}"
-        )
-        raise typer.BadParameter(msg)
-
-    return typer.Argument(parser=parse, help="What to do.")
-
-
 def time_of_option(text: str) -> int:
     """Parse the time of an option; return it in epoch milliseconds."""
     try:
@@ -159,6 +143,9 @@ Watch = Annotated[
 Shard = Annotated[
     str | None,
     typer.Option("--shard", help="One of the shards, as shardId or stream/shardId; all by default."),
+]
+MessageIds = Annotated[
+    list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Single records, or runs of neighbours.")
 ]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many rows; 0 for all.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change it without asking.")]

@@ -137,6 +137,20 @@ def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("tracker") <= 3_857
 
 
+def test_an_action_is_a_command_of_its_own() -> None:
+    """It has a help and options of its own, where one function for all has a table of what goes with what."""
+    found = [
+        f"{path}: {node.arg}"
+        for path, tree in trees("console/commands").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg)
+        and node.annotation is not None
+        and "Action" in ast.unparse(node.annotation)
+    ]
+    assert found == []
+    assert lines_of("console/commands") <= 2_316
+
+
 def is_path(node: ast.AST) -> bool:
     """Return whether an expression is a path that a layout gives."""
     match node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,124 +18,153 @@ from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.commands.records import add_view
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
-from kinesis_trident.console.render import json_line, show
+from kinesis_trident.console.commands.words import actions_of
+from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import Scope, ShardRef, open_scope
 from kinesis_trident.console.target import (
     AsJson,
     ConsoleError,
     Force,
-    Limit,
     Shard,
     Target,
-    Watch,
     Yes,
-    action_of,
     checkpoints_command,
 )
 from kinesis_trident.console.text import count_noun, position_text
-from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
 from kinesis_trident.tracker.records import RecordPosition
 
-commands = typer.Typer()
+commands = actions_of(
+    "checkpoints",
+    "Show per shard how far all records are done; the other actions are for a stopped application. What stood "
+    "where they write is kept as a backup.",
+    "Show, set, export or import how far each shard is.",
+)
+add_view(commands, "show", "checkpoints")
 
 
-class Action(enum.StrEnum):
-    """The action on checkpoints."""
-
-    SHOW = "show"
-    SET = "set"
-    EXPORT = "export"
-    IMPORT = "import"
-    BACKUPS = "backups"
-    ABANDON = "abandon-batch"
-
-
-@add_command(commands, "checkpoints", short_help="Show, set, export or import how far each shard is.")
-def checkpoints(
+@add_command(commands, "set")
+def set_checkpoint(
     *,
-    action: Annotated[Action, action_of("checkpoints", Action)] = Action.SHOW,
-    value: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="POSITION|FILE",
-            help="set: a sequence number to go on after, TRIM_HORIZON, LATEST, 'AT_TIMESTAMP <time>'; export, import: "
-            "a file, - for the standard output or input; import: or the name of a backup.",
-        ),
-    ] = None,
     target: Target,
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="POSITION",
+            help="A sequence number to go on after, TRIM_HORIZON, LATEST, 'AT_TIMESTAMP <time>'.",
+        ),
+    ],
     shard: Shard = None,
-    limit: Limit = 0,
     yes: Yes = False,
     force: Force = False,
-    dead_letter: Annotated[
-        bool, typer.Option("--dead-letter", help="abandon-batch: what it has read goes to the dead letter.")
-    ] = False,
     region: Region = None,
     endpoint: Endpoint = None,
     option: QueryOption = None,
     as_json: AsJson = False,
-    watch: Watch = 0,
 ) -> None:
-    """Show per shard how far all records are done, where reading continues, and the records between.
+    """Let a shard go on from another position.
 
-    The other actions are for a stopped application: `set` lets a shard go on from another position, `export` writes all
-    checkpoints and unfinished records to a file, `import` writes them back. What stood there is kept as a backup, which
-    `backups` lists and `import` takes too. `abandon-batch` lets Spark go on after a batch that cannot finish: its
-    records are read again in the next one, or dead-lettered. `set LATEST` asks Kinesis for its time, with --region,
-    --endpoint and -o as the query has them.
+    LATEST asks Kinesis for its time, with --region, --endpoint and -o as the query has them.
     """
-    if value is not None and action not in (Action.SET, Action.EXPORT, Action.IMPORT):
-        msg = f"{value!r} belongs to set, export or import. Write one of them before it"
-        raise ConsoleError(msg)
-    if action is Action.SHOW:
-        show(VIEWS["checkpoints"], target, as_json, watch, shard, limit)
+    given = named_options(region, endpoint, option)
+    with open_scope(target, shard) as scope:
+        ref = scope.one_shard("set")
+        position = _position(text, ref.key.shard, lambda: _clock_of(target, ref.key.stream, given))
+        _say(_set(ref, position, yes=yes, force=force), as_json)
+
+
+@add_command(commands, "export")
+def export_checkpoints(
+    *,
+    target: Target,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file; - for the standard output.")] = "-",
+    shard: Shard = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all checkpoints and unfinished records to a file."""
+    with open_scope(target, shard) as scope:
+        if shard is not None:
+            scope.check_records([], change=False)
+        copies = [_meant(scope, store, copy_of(store)) for store in scope.stores]
+    lines = [encode(copy) for copy in copies if shard is None or copy.checkpoints or copy.lineage]
+    if file == "-":
+        sys.stdout.write("".join(f"{line.decode()}\n" for line in lines))
         return
-    copies = _copies_in(value) if action is Action.IMPORT and value is not None else []
+    write_copies(Path(file), lines)
+    said = f"wrote the checkpoints of {count_noun(len(lines), 'home')} to {file}"
+    print(json_line({"homes": len(lines), "file": file}) if as_json else said)
+
+
+@add_command(commands, "import")
+def import_checkpoints(
+    *,
+    target: Target,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A file that export has written, - for the standard input, or a backup's name.",
+        ),
+    ],
+    shard: Shard = None,
+    yes: Yes = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write back the checkpoints and unfinished records of a file, or of a backup."""
+    copies = _copies_in(file)
     # What was forgotten can be written back before a query starts.
     with open_scope(target, shard, [copy.home for copy in copies]) as scope:
-        match action:
-            case Action.EXPORT:
-                _export(scope, value)
-                return
-            case Action.BACKUPS:
-                _show_backups(scope, as_json)
-                return
-            case Action.ABANDON:
-                store = scope.whole_home("abandon-batch")
-                changed = abandon_batch(store, dead_letter=dead_letter, yes=yes, force=force)
-            case Action.SET:
-                ref = scope.one_shard("set")
-                text = _given(value, ref.store, "set", ref.label)
-                given = named_options(region, endpoint, option)
-                position = _position(text, ref.key.shard, lambda: _clock_of(target, ref.key.stream, given))
-                changed = _set(ref, position, yes=yes, force=force)
-            case _:
-                store = scope.one_home()
-                value = _given(value, store, "import")
-                changed = _import(scope, store, value, copies, yes=yes, force=force)
-    print(json_line(changed) if as_json else _done(changed))
+        _say(_import(scope, scope.one_home(), file, copies, yes=yes, force=force), as_json)
 
 
-def _given(value: str | None, store: SourceStore, action: str, shard: str | None = None) -> str:
-    """Return what an action needs.
+@add_command(commands, "backups")
+def list_backups(*, target: Target, shard: Shard = None, as_json: AsJson = False) -> None:
+    """List the backups, which import takes."""
+    with open_scope(target, shard) as scope:
+        store = scope.one_home()
+        rows = [
+            {
+                "backup": name,
+                "time_at": one.time,
+                "settled": one.settled,
+                "shards": len(scope.among(store, one.checkpoints)),
+            }
+            for name, one in store.changes.backups().items()
+        ]
+    if as_json:
+        print(json_line({"rows": rows}))
+    elif not rows:
+        print("there are no backups: nothing was settled yet")
+    for row in rows if not as_json else ():
+        print(f"{row['backup']}  {row['shards']} shards, settled: txid {row['settled']}")
 
-    Raises:
-        ConsoleError: it was not typed.
-    """
-    if value is None:
-        what = "a position" if shard else "a file, or the name of a backup"
-        word, options = ("POSITION", ["--shard", shard]) if shard else ("FILE", [])
-        msg = f"{action} needs {what}: {checkpoints_command(store, action, word, options=options)}"
-        raise ConsoleError(msg)
-    return value
+
+@add_command(commands, "abandon-batch", short_help="Let Spark go on after a batch that cannot finish.")
+def abandon(
+    *,
+    target: Target,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="What it has read goes to the dead letter.")
+    ] = False,
+    shard: Shard = None,
+    yes: Yes = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let Spark go on after a batch that cannot finish: its records are read again, or dead-lettered."""
+    with open_scope(target, shard) as scope:
+        store = scope.whole_home("abandon-batch")
+        _say(abandon_batch(store, dead_letter=dead_letter, yes=yes, force=force), as_json)
 
 
-def _done(changed: dict[str, str]) -> str:
-    return make_visible(f"{changed['what']}: done; backup {changed['backup']}")
+def _say(changed: dict[str, str], as_json: bool) -> None:
+    said = make_visible(f"{changed['what']}: done; backup {changed['backup']}")
+    print(json_line(changed) if as_json else said)
 
 
 def write_copies(path: Path, lines: list[bytes]) -> None:
@@ -150,19 +178,6 @@ def write_copies(path: Path, lines: list[bytes]) -> None:
     except OSError as error:
         msg = f"cannot write {path}: {error.strerror}. Give another file"
         raise ConsoleError(msg) from None
-
-
-def _export(scope: Scope, file: str | None) -> None:
-    if scope.shard is not None:
-        scope.check_records([], change=False)
-    copies = [_meant(scope, store, copy_of(store)) for store in scope.stores]
-    lines = [encode(copy) for copy in copies if scope.shard is None or copy.checkpoints or copy.lineage]
-    if file in (None, "-"):
-        sys.stdout.write("".join(f"{line.decode()}\n" for line in lines))
-        return
-    path = Path(str(file))
-    write_copies(path, lines)
-    print(f"wrote the checkpoints of {len(lines)} home{'s' if len(lines) > 1 else ''} to {path}")
 
 
 def _meant(scope: Scope, store: SourceStore, copy: BackupNode) -> BackupNode:
@@ -269,25 +284,6 @@ def _load_copy(store: SourceStore, source: str, copies: Sequence[BackupNode]) ->
             return saved
     msg = f"{source} holds nothing of {store.layout.base}. Check --stream, --root and the application's name"
     raise ConsoleError(msg)
-
-
-def _show_backups(scope: Scope, as_json: bool) -> None:
-    store = scope.one_home()
-    rows = [
-        {
-            "backup": name,
-            "time_at": one.time,
-            "settled": one.settled,
-            "shards": len(scope.among(store, one.checkpoints)),
-        }
-        for name, one in store.changes.backups().items()
-    ]
-    if as_json:
-        print(json_line({"rows": rows}))
-    elif not rows:
-        print("there are no backups: nothing was settled yet")
-    for row in rows if not as_json else ():
-        print(f"{row['backup']}  {row['shards']} shards, settled: txid {row['settled']}")
 
 
 def _clock_of(target: Target, stream: str, given: Mapping[str, str]) -> int:

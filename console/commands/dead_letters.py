@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,9 @@ from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
-from kinesis_trident.console.commands.records import ask
+from kinesis_trident.console.commands.records import add_view, ask
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
+from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.dead_letter_replay import (
     Choice,
     LetterPlace,
@@ -37,171 +37,170 @@ from kinesis_trident.console.dead_letter_replay import (
     replayed_ids,
 )
 from kinesis_trident.console.redelivery import FoundLetters, find_requests, take_back, withdraw
-from kinesis_trident.console.render import json_line, show
+from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import Scope, open_scope
 from kinesis_trident.console.target import (
     AsJson,
     ConsoleError,
     Limit,
+    MessageIds,
     Shard,
     Target,
-    Watch,
-    action_of,
     command_for,
     time_of_option,
 )
 from kinesis_trident.console.text import count_noun, some_of
-from kinesis_trident.console.views import VIEWS
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis
 
-commands = typer.Typer()
+commands = actions_of(
+    "dead-letters",
+    "List dead letters, show or export them with their data, or have them delivered again with a new count.",
+    "List, show, replay, export or compact dead letters.",
+)
+add_view(commands, "list", "dead-letters")
+
+Folder = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="FOLDER",
+        help="Take the dead letters in this folder, or stream kinesis://NAME, or only the named ones.",
+    ),
+]
+ReadYes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Read the folder that ZooKeeper names, without asking.")
+]
 
 
-class LetterAction(enum.StrEnum):
-    """The action on dead letters."""
-
-    LIST = "list"
-    SHOW = "show"
-    REPLAY = "replay"
-    CANCEL = "cancel"
-    EXPORT = "export"
-    COMPACT = "compact"
-
-
-_CHOICE = {"message ids", "--from", "--shard", "--region", "--endpoint", "-o"}
-_USES = {
-    LetterAction.LIST: {"--shard", "--limit", "--watch"},
-    LetterAction.SHOW: _CHOICE,
-    LetterAction.REPLAY: _CHOICE | {"--all", "--again", "--since", "--reason", "--exhausted", "--limit"},
-    LetterAction.CANCEL: {"message ids", "--all", "--shard"},
-    LetterAction.EXPORT: _CHOICE | {"--to", "--limit"},
-    LetterAction.COMPACT: {"--from"},
-}
-"""What each action uses of the arguments that choose records and places."""
-
-
-@add_command(commands, "dead-letters", short_help="List, show, replay, export or compact dead letters.")
-def dead_letters(
+@add_command(commands, "show")
+def show_letters(
     *,
-    action: Annotated[LetterAction, action_of("dead-letters", LetterAction)] = LetterAction.LIST,
-    message_ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="MESSAGE_ID", help="Message ids to show, replay, cancel or export."),
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="replay: all that were not replayed yet; cancel: all requests.")
-    ] = False,
+    target: Target,
+    message_ids: MessageIds = None,
+    folder: Folder = None,
+    yes: ReadYes = False,
+    shard: Shard = None,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show dead letters with their data and all their reasons."""
+    if not message_ids:
+        msg = f"show needs message ids. {target.command('dead-letters')} lists them"
+        raise ConsoleError(msg)
+    for letter in _letters(target, message_ids, _place(folder, region, endpoint, option), shard, yes=yes):
+        print(json_line(letter) if as_json else _render_letter(letter))
+
+
+@add_command(commands, "replay", short_help="Have dead letters delivered again.")
+def replay(
+    *,
+    target: Target,
+    message_ids: MessageIds = None,
+    every: Annotated[bool, typer.Option("--all", help="All that were not replayed yet.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="replay: those that were replayed before, in place of the others.")
+        bool, typer.Option("--again", help="Those that were replayed before, in place of the others.")
     ] = False,
     since: Annotated[
         int | None,
         typer.Option(
             parser=time_of_option,
             metavar="TIME",
-            help="replay: only those that failed then or later; UTC if it has no zone.",
+            help="Only those that failed then or later; UTC if it has no zone.",
         ),
     ] = None,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="replay: only those whose reason has this text.")
+        str | None, typer.Option(metavar="TEXT", help="Only those whose reason has this text.")
     ] = None,
     exhausted: Annotated[
         bool, typer.Option("--exhausted", help="Replay what has stopped a query with onExhausted=fail.")
     ] = False,
-    folder: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="FOLDER",
-            help="Take the dead letters in this folder, or stream kinesis://NAME, or only the named ones.",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="Replay, or read the folder that ZooKeeper names, without asking."),
-    ] = False,
-    file: Annotated[
-        Path | None, typer.Option("--to", help="export: the file; the standard output by default.")
-    ] = None,
-    target: Target,
+    folder: Folder = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Replay without asking.")] = False,
     shard: Shard = None,
     limit: Limit = 0,
     region: Region = None,
     endpoint: Endpoint = None,
     option: QueryOption = None,
     as_json: AsJson = False,
-    watch: Watch = 0,
 ) -> None:
-    """List dead letters, show or export them with their data, or have them delivered again with a new count.
+    """Have dead letters delivered again with a new count of attempts, but those that were replayed before."""
+    ids, place = message_ids or [], _place(folder, region, endpoint, option)
+    choice = Choice(since or 0, reason or "", again)
+    with open_scope(target, shard) as scope:
+        chosen, found = _chosen(scope, ids, every, place, exhausted, choice)
+        chosen = chosen[: limit or None]
+        requests = find_requests(scope.stores, map(message_id_of, chosen), found=found, again=again)
+        if not (ids or yes) and sys.stdin.isatty():
+            count = count_noun(sum(one.count for one in requests), "record")
+            confirm(
+                f"{target.application}: deliver {count}{scope.said} again, with a new count of attempts",
+                yes=False,
+            )
+        ask(requests, as_json, what="replay")
 
-    replay leaves out what was replayed before, and cancel takes that back. compact
-    merges the files of the folder --from into few, without those of batches that are not settled.
-    """
+
+@add_command(commands, "cancel")
+def cancel(
+    *,
+    target: Target,
+    message_ids: MessageIds = None,
+    every: Annotated[bool, typer.Option("--all", help="All requests.")] = False,
+    shard: Shard = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back what replay has asked for."""
     ids = message_ids or []
-    given = {
-        "message ids": ids,
-        "--all": every,
-        "--again": again,
-        "--since": since,
-        "--reason": reason,
-        "--exhausted": exhausted,
-        "--from": folder,
-        "--to": file,
-        "--shard": shard,
-        "--limit": limit,
-        "--watch": watch,
-        "--region": region,
-        "--endpoint": endpoint,
-        "-o": option,
-    }
-    _refuse_useless(action, [name for name, value in given.items() if value])
-    place = None
-    if folder is not None:
-        place = LetterPlace(folder, lambda stream: _open_kinesis(stream, region, endpoint, option))
-    match action:
-        case LetterAction.LIST:
-            show(VIEWS["dead-letters"], target, as_json, watch, shard, limit)
-        case LetterAction.SHOW:
-            if not ids:
-                msg = f"show needs message ids. {target.command('dead-letters')} lists them"
-                raise ConsoleError(msg)
-            for letter in _letters(target, ids, place, shard, yes=yes):
-                print(json_line(letter) if as_json else _render_letter(letter))
-        case LetterAction.EXPORT:
-            lines = [json_line(letter) for letter in _letters(target, ids, place, shard, yes=yes)]
-            _write(lines[: limit or None], file)
-        case LetterAction.COMPACT:
-            with open_scope(target) as scope:
-                for line in _compact(scope, folder, as_json=as_json):
-                    print(line)
-        case LetterAction.REPLAY:
-            choice = Choice(since or 0, reason or "", again)
-            with open_scope(target, shard) as scope:
-                chosen, found = _chosen(scope, ids, every, place, exhausted, choice)
-                chosen = chosen[: limit or None]
-                requests = find_requests(scope.stores, map(message_id_of, chosen), found=found, again=again)
-                if not (ids or yes) and sys.stdin.isatty():
-                    count = count_noun(sum(one.count for one in requests), "record")
-                    confirm(
-                        f"{target.application}: deliver {count}{scope.said} again, with a new count of attempts",
-                        yes=False,
-                    )
-                ask(requests, as_json, what="replay")
-        case LetterAction.CANCEL:
-            with open_scope(target, shard) as scope:
-                scope.check_records(ids, change=True)
-                print(_cancel(scope, ids, every, as_json=as_json))
+    with open_scope(target, shard) as scope:
+        scope.check_records(ids, change=True)
+        print(_cancel(scope, ids, every, as_json=as_json))
 
 
-def _refuse_useless(action: LetterAction, given: Sequence[str]) -> None:
-    useless = [name for name in given if name not in _USES[action]]
-    if useless:
-        others = [name for name, used in _USES.items() if used.issuperset(useless)]
-        hint = f". Write {' or '.join(others)} after the application" if others else ""
-        msg = f"{action} does not use {', '.join(useless)}, but {', '.join(sorted(_USES[action]))}{hint}"
-        raise ConsoleError(msg)
+@add_command(commands, "export")
+def export_letters(
+    *,
+    target: Target,
+    message_ids: MessageIds = None,
+    folder: Folder = None,
+    file: Annotated[
+        Path | None, typer.Option("--to", help="The file; the standard output by default.")
+    ] = None,
+    yes: ReadYes = False,
+    shard: Shard = None,
+    limit: Limit = 0,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write dead letters with their data as JSON lines."""
+    letters = _letters(target, message_ids or [], _place(folder, region, endpoint, option), shard, yes=yes)
+    _write([json_line(letter) for letter in letters][: limit or None], file, as_json)
+
+
+@add_command(commands, "compact", short_help="Merge the files of a folder into few.")
+def compact(*, target: Target, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Merge the files of the folder --from into few, without those of batches that are not settled."""
+    with open_scope(target) as scope:
+        for line in _compact(scope, folder, as_json=as_json):
+            print(line)
+
+
+def _place(
+    folder: str | None, region: str | None, endpoint: str | None, option: list[str] | None
+) -> LetterPlace | None:
+    """Return the place of dead letters that --from names."""
+
+    def open_kinesis(stream: str) -> Kinesis:
+        # Only here, because it loads pyarrow.
+        from kinesis_trident.spout.kinesis.client import kinesis_client
+
+        return kinesis_client(source_options(stream, region, endpoint, option))
+
+    return None if folder is None else LetterPlace(folder, open_kinesis)
 
 
 def _chosen(
@@ -312,13 +311,6 @@ def _in_folder_chosen(
         )
         raise ConsoleError(msg)
     return meant, FoundLetters(place.name, letters.ids)
-
-
-def _open_kinesis(stream: str, region: str | None, endpoint: str | None, option: list[str] | None) -> Kinesis:
-    # Only here, because it loads pyarrow.
-    from kinesis_trident.spout.kinesis.client import kinesis_client
-
-    return kinesis_client(source_options(stream, region, endpoint, option))
 
 
 def _identities(scope: Scope) -> dict[str, tuple[int, str]]:
@@ -491,7 +483,7 @@ def _render_letter(letter: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(lines: list[str], file: Path | None) -> None:
+def _write(lines: list[str], file: Path | None, as_json: bool) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if file is None:
         sys.stdout.write(text)
@@ -505,4 +497,5 @@ def _write(lines: list[str], file: Path | None) -> None:
     except OSError as error:
         msg = f"cannot write {file}: {error.strerror}. Give another file with --to"
         raise ConsoleError(msg) from None
-    print(f"wrote {count_noun(len(lines), 'dead letter')} to {file}")
+    said = f"wrote {count_noun(len(lines), 'dead letter')} to {file}"
+    print(json_line({"letters": len(lines), "file": str(file)}) if as_json else said)

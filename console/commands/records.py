@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from kinesis_trident.console.commands.application_options import add_command
+from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.dead_letter_replay import message_id_of, waiting_ids
 from kinesis_trident.console.redelivery import Redelivery, deliver_again, find_requests
 from kinesis_trident.console.render import json_line, show
@@ -17,10 +17,10 @@ from kinesis_trident.console.target import (
     AsJson,
     ConsoleError,
     Limit,
+    MessageIds,
     Shard,
     Target,
     Watch,
-    action_of,
 )
 from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
@@ -28,22 +28,14 @@ from kinesis_trident.console.views import VIEWS
 commands = typer.Typer()
 
 
-class RetryAction(enum.StrEnum):
-    """The action on failed records that come back."""
-
-    REASONS = "reasons"
-    LIST = "list"
-    NOW = "now"
-
-
-_SHORT = {
-    "inflight": "Show records that are read and not done.",
-    "shards": "Show the parents and children of shards.",
-}
-"""The help of each command in the list: one short line."""
+retries = actions_of(
+    "retries",
+    "Show why failed records come back, or list them, or have them delivered now with a new count of attempts.",
+    "Show failed records that come back, and why.",
+)
 
 
-def _add_view(name: str) -> None:
+def add_view(to: typer.Typer, name: str, view: str, short_help: str | None = None) -> None:
     """Add a command that shows a view; its help is the view's docstring."""
 
     def command(
@@ -54,40 +46,31 @@ def _add_view(name: str) -> None:
         as_json: AsJson = False,
         watch: Watch = 0,
     ) -> None:
-        show(VIEWS[name], target, as_json, watch, shard, limit)
+        show(VIEWS[view], target, as_json, watch, shard, limit)
 
-    add_command(commands, name, help=VIEWS[name].__doc__, short_help=_SHORT[name])(command)
-
-
-for _name in _SHORT:
-    _add_view(_name)
+    add_command(to, name, help=VIEWS[view].__doc__, short_help=short_help)(command)
 
 
-@add_command(commands, "retries", short_help="Show failed records that come back, and why.")
-def retries(
+add_view(commands, "inflight", "inflight", "Show records that are read and not done.")
+add_view(commands, "shards", "shards", "Show the parents and children of shards.")
+add_view(retries, "reasons", "retry-reasons")
+add_view(retries, "list", "retries")
+
+
+@add_command(retries, "now")
+def retry_now(
     *,
-    action: Annotated[RetryAction, action_of("retries", RetryAction)] = RetryAction.REASONS,
-    message_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="now: the records to deliver.")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="now: all that wait.")] = False,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="now: all whose reason has this text.")
-    ] = None,
     target: Target,
+    message_ids: MessageIds = None,
+    every: Annotated[bool, typer.Option("--all", help="All that wait.")] = False,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="All whose reason has this text.")
+    ] = None,
     shard: Shard = None,
     limit: Limit = 0,
     as_json: AsJson = False,
-    watch: Watch = 0,
 ) -> None:
-    """Show why failed records come back, or list them, or have them delivered now with a new count of attempts."""
-    if action is not RetryAction.NOW:
-        if message_ids or every or reason:
-            msg = "message ids, --all and --reason choose records to deliver. Write now after the application"
-            raise ConsoleError(msg)
-        view = "retries" if action is RetryAction.LIST else "retry-reasons"
-        show(VIEWS[view], target, as_json, watch, shard, limit)
-        return
+    """Have failed records delivered now, with a new count of attempts."""
     if bool(message_ids) + every + (reason is not None) != 1:
         msg = "now needs message ids, or --reason TEXT, or --all"
         raise ConsoleError(msg)
@@ -100,6 +83,9 @@ def retries(
             msg = f"no record{scope.said} waits for a retry{what}. {target.command('retries')} shows all that do"
             raise ConsoleError(msg)
         ask(find_requests(scope.stores, map(message_id_of, chosen)), as_json, what="retry now")
+
+
+commands.add_typer(retries)
 
 
 def ask(requests: Sequence[Redelivery], as_json: bool, *, what: str) -> None:

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
-
-from kinesis_trident.console.commands.checkpoints import Action
-from kinesis_trident.console.commands.dead_letters import LetterAction
-from kinesis_trident.console.commands.records import RetryAction
-
-_ACTIONS: dict[str, Collection[str]] = {
-    "checkpoints": tuple(Action),
-    "dead-letters": tuple(LetterAction),
-    "retries": tuple(RetryAction),
-}
-"""The actions of each command that has some; they stand after the application, or before it."""
 
 _OF_COMMANDS = {"--root": 1, "--zookeeper": 1}
 """Options of commands that people type before them, too, with their numbers of values."""
@@ -27,13 +17,31 @@ class Words(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the words in order, and read them."""
-        own = {name: _options(self.commands[name].params) for name in _ACTIONS if name in self.commands}
         passes_on = {
             name
             for name, command in self.commands.items()
             if command.context_settings.get("ignore_unknown_options")
         }
-        return super().parse_args(ctx, arrange(args, _options(self.params), own, passes_on))
+        return super().parse_args(ctx, arrange(args, _options(self.params), passes_on))
+
+
+class Actions(TyperGroup):
+    """The actions of a command: each stands before the application or after it; without one the first is meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the action first, and read the words."""
+        options = _options(one for command in self.commands.values() for one in command.params)
+        # Of a line that is not finished a shell asks for what may come next.
+        words = args if ctx.resilient_parsing else action_first(args, tuple(self.commands), options)
+        return super().parse_args(ctx, words)
+
+
+def actions_of(command: str, what: str, short_help: str) -> typer.Typer:
+    """Return a command to add actions to, the one that is meant without any as the first."""
+    text = (
+        f"{what} An action stands before the application or after it; without one it is the first of these."
+    )
+    return typer.Typer(name=command, cls=Actions, help=text, short_help=short_help)
 
 
 def _options(params: Iterable[Any]) -> dict[str, int]:
@@ -50,15 +58,13 @@ def _options(params: Iterable[Any]) -> dict[str, int]:
 def arrange(
     args: Sequence[str],
     known: Mapping[str, int],
-    own: Mapping[str, Mapping[str, int]],
     passes_on: Collection[str] = (),
 ) -> list[str]:
-    """Return the words with the options of all commands first, and the application before its action.
+    """Return the words with the options of all commands first.
 
     Args:
         args: as typed.
         known: the options that stand before a command, with their numbers of values.
-        own: those of each command that has actions.
         passes_on: the commands that give all of their words to another program.
     """
     first: list[str] = []
@@ -78,7 +84,7 @@ def arrange(
         first += moved
         if not moved:
             words.append(rest.pop(0))
-    return [*first, command, *of_command, *_application_first(command, [*words, *rest], own)]
+    return [*first, command, *of_command, *words, *rest]
 
 
 def _take(words: list[str], options: Mapping[str, int]) -> list[str]:
@@ -92,11 +98,12 @@ def _take(words: list[str], options: Mapping[str, int]) -> list[str]:
     return taken
 
 
-def _application_first(
-    command: str, words: Sequence[str], own: Mapping[str, Mapping[str, int]]
-) -> Sequence[str]:
-    """Return the words after a command with an action that was typed before the application behind it."""
-    actions, options = _ACTIONS.get(command, ()), own.get(command, {})
+def action_first(words: Sequence[str], actions: Sequence[str], options: Mapping[str, int]) -> list[str]:
+    """Return the words with the action in front of all.
+
+    Raises:
+        BadParameter: a word stands where an action does.
+    """
     rest, places = [*words], list[int]()
     while rest and rest[0] != "--":
         if not rest[0].startswith("-"):
@@ -105,7 +112,12 @@ def _application_first(
             del rest[0]
     # Behind two dashes nothing is an option.
     places += range(len(words) - len(rest) + 1, len(words))
-    if len(places) < 2 or words[places[0]] not in actions or words[places[1]] in actions:
-        return words
-    first, second = places[:2]
-    return [*words[:first], *words[first + 1 : second + 1], words[first], *words[second + 1 :]]
+    named = [place for place in places[:2] if words[place] in actions]
+    asks_help = not {"-h", "--help"}.isdisjoint(words)
+    # An application may be called as an action is: one word alone is the application, and the first of two.
+    if named and (len(places) > 1 or asks_help):
+        return [words[named[-1]], *words[: named[-1]], *words[named[-1] + 1 :]]
+    if len(places) > 1:
+        msg = f"{words[places[1]]!r} is not one of {', '.join(actions)}, which stand before the application or after it"
+        raise typer.BadParameter(msg)
+    return [*words] if asks_help and not places else [actions[0], *words]

@@ -14,6 +14,11 @@ from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.target import Login, Target
 
 COMMANDS = typer.main.get_group(app).commands
+ACTIONS = {
+    f"{name} {action}": command
+    for name, group in COMMANDS.items()
+    for action, command in getattr(group, "commands", {}).items()
+}
 targets: list[Target] = []
 others: list[object] = []
 
@@ -77,7 +82,7 @@ def test_what_is_missing_or_unknown_is_refused(words: list[str], monkeypatch: py
 def test_an_option_has_one_help_in_all_commands_of_an_application(option: str) -> None:
     helps = {
         one.help
-        for name, command in COMMANDS.items()
+        for name, command in (COMMANDS | ACTIONS).items()
         # Their streams are those of Kinesis.
         if name not in ("doctor", "import", "put", "tail", "kinesis", "zookeeper")
         for one in command.params

@@ -233,7 +233,7 @@ def test_an_action_that_a_command_does_not_have_is_told_where_one_stands(
     assert code == 2
     said = " ".join(err.split())
     assert f"'orders' is not one of {words}" in said
-    assert f"after the application: kinesis-trident {name} APP {words.split(',', maxsplit=1)[0]}" in said
+    assert "which stand before the application or after it" in said
 
 
 def test_all_that_is_listed_is_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
@@ -413,7 +413,6 @@ def test_a_folder_without_dead_letters_is_an_error(
         (["replay", "orders:1"], "is not a message id"),
         (["replay", "refunds/s:1"], "does not read stream 'refunds' of these records; it reads orders"),
         (["replay", f"orders/{CHILD}:1", "orders/shardId-9:1"], "has no shard shardId-9"),
-        (["list", "--all"], "Write replay"),
     ],
 )
 def test_a_replay_that_cannot_be_is_refused_and_writes_nothing(

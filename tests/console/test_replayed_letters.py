@@ -235,11 +235,12 @@ def test_replay_and_cancel_are_of_the_named_shard_and_number(
         "cancel --all --limit 1",
         "show orders/s:1 --limit 1",
         "--all --from x",
+        "list --all",
     ],
 )
 def test_an_option_that_an_action_does_not_use_is_refused(command: Command, app: str, words: str) -> None:
     code, _, err = command("dead-letters", app, *words.split())
-    assert (code, "does not use" in err) == (1, True)
+    assert (code, "No such option" in err, "' for help" in err) == (2, True, True)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +291,8 @@ def test_an_exported_file_is_for_its_user_alone(
     file.write_bytes(written * 2)
     assert command(*asked)[0] == 0
     assert (stat.S_IMODE(file.stat().st_mode), file.read_bytes()) == (0o640, written)
+    said = json.loads(command(*asked, "--json")[1])
+    assert said == {"letters": len(written.splitlines()), "file": str(file)}
 
 
 def test_many_are_asked_about_with_their_number(

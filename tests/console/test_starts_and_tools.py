@@ -67,7 +67,8 @@ def test_a_run_that_a_tool_has_fenced_is_told_which(
     kinesis.put(A, b"2")
     query.planned()
     exported = tmp_path / "exported.json"
-    assert command("checkpoints", app, "export", str(exported))[0] == 0
+    said = json.loads(command("checkpoints", app, "export", str(exported), "--json")[1])
+    assert said == {"homes": 1, "file": str(exported)}
     if words[0] == "abandon-batch":
         query.rows()
     else:
