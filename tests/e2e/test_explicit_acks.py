@@ -188,3 +188,41 @@ def test_several_streams_user_records_and_spooled_retries_wait_for_their_acks(
         tips = {(id_.split(":")[1], sub) for id_, sub in ends}
         stage.until(lambda: checkpoints() == tips, "the checkpoints at the ends")
     assert not any(node.pending or node.waiting for node in store.shards.inflight().values())
+
+
+def test_an_acks_of_before_reaches_the_query_that_reads_its_stream_with_another(
+    own_stage: Callable[..., Stage],
+) -> None:
+    """It has looked where the stream lives; the home of the two streams is another one."""
+    stage, other = own_stage(), own_stage()
+    seen: set[tuple[str, int]] = set()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        return record.messageId, record.attempt
+
+    def write(rows: DataFrame, txid: int) -> None:
+        seen.update(tuple(row) for row in rows.collect())
+
+    def start(streams: str) -> StreamingQuery:
+        source = stage.load(streamName=streams, ackMode="explicit", messageTimeout="1h")
+        return stage.start(reliable(source).map(parse, "id string, attempt int"), write)
+
+    ids = stage.put(["a", "b", "c"])
+    query = start(stage.stream)
+    stage.until(lambda: len(seen) == 3, "the batch of the one stream")
+    with Acks(stage.app, {"zookeeper.hosts": stage.hosts}) as acks:
+        assert acks.ack(ids[:1]) == 1
+        query.stop()
+        stage.queries.remove(query)
+        more = other.put(["d"])
+        start(f"{stage.stream},{other.stream}")
+        stage.until(lambda: (more[0], 1) in seen, "the batch of both")
+        assert acks.fail([ids[1]], "the warehouse said no") == 1
+        stage.until(lambda: (ids[1], 2) in seen, "what was refused comes again")
+        assert acks.ack([*ids[1:], *more]) == 3
+        store = SourceStore(stage.zookeeper, Layout("/kinesis-trident", stage.app))
+        stage.until(
+            lambda: not any(node.pending or node.waiting for node in store.shards.inflight().values()),
+            "all are done",
+        )
+    assert seen == {(ids[0], 1), (ids[1], 1), (ids[1], 2), (ids[2], 1), (more[0], 1)}
