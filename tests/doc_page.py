@@ -45,7 +45,7 @@ CHANGING = (
     (r"/\S*/out\b", "<folder>/out"),
     (r" +", " "),
     # How long ago somebody looked, and whether a process has ended by now, changes what these say.
-    (r"(run: |no run is connected, the last was )epoch (\d+), <process>(, since <time>)?", r"<run \2>"),
+    (r"(run: |no run is connected, the last was )epoch (\d+) on <process>(, since <time>)?", r"<run \2>"),
     (r"│ (<duration>|<process>) (?=│)", "│ - "),
     (r"with one of the next micro-batches|once the query is started: it is not running", "<when>"),
 )

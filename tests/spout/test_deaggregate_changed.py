@@ -141,7 +141,7 @@ def test_a_start_inside_of_an_aggregate_leaves_out_nothing(
         {"streamName": "orders", "minFetchPeriod": "0ms", "deaggregate": "false", "startingPosition": start}
     )
     (whole,) = _ranges(options, kinesis, "orders", 2**42, NO_FILTERS)
-    batch = read_range(kinesis, options, replace(whole, end=ShardEnd()))
+    batch = read_range(kinesis, options, replace(whole, end=ShardEnd(), others=None))
     query = lives.begin(kinesis, deaggregate="false", startingPosition=start)
     query.planned()
     if is_inside:
