@@ -24,6 +24,7 @@ from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
 from job_environment import REGION, WITHOUT_CHMOD, job_environment
 from kazoo.client import KazooClient
+from lossy_proxy import LossyProxy
 from pieces import Pieces, piece_of
 from thorough import CHAOS, SEARCH, examples
 
@@ -156,6 +157,14 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
     """A real ZooKeeper, shared: take names from `app`; a test that stops a server starts one of its own."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture
+def proxy(zookeeper: EmbeddedZooKeeper) -> Iterator[LossyProxy]:
+    """Stands before ZooKeeper, and loses what it is told to."""
+    proxy = LossyProxy(zookeeper.hosts)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

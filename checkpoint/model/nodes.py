@@ -513,10 +513,9 @@ class ExternalNode(Node, frozen=True, kw_only=True):
     """`external/<shard>/<id>`: a request of another process, consumed between two batches.
 
     `op`: `replay` of the `records`, `cancel` of that, where a run has taken it in, or `bury` of the runs that end with
-    them (they are dead now); or `ack`, `fail` (for
-    `reason`) or `reset` (of the timeout) of those at the `positions`, which are packed by `tracker.position_keys`; with
-    an `attempt`, only as far as they are in that one. A `replay` leaves out records that were replayed before and are
-    done since, unless it says `again`.
+    them (they are dead now); or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the `positions`,
+    which are packed by `tracker.position_keys`; with an `attempt`, only as far as they are in that one. A `replay`
+    leaves out records that were replayed before and are done since, unless it says `again`.
     """
 
     op: Literal["replay", "cancel", "bury", "ack", "fail", "reset"]

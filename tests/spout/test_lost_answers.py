@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace as replace_fields
 from typing import Any
 
@@ -13,7 +13,6 @@ from kazoo.client import KazooClient
 from lives import eventually
 from lossy_proxy import LossyProxy
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError, ZooKeeperUnavailableError
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -24,13 +23,6 @@ from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def proxy(zookeeper: EmbeddedZooKeeper) -> Iterator[LossyProxy]:
-    proxy = LossyProxy(zookeeper.hosts)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -40,13 +40,6 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 
 NOW = 1_700_000_000_000
 SHARD = samples.SHARD
-
-
-@pytest.fixture
-def proxy(zookeeper: EmbeddedZooKeeper) -> Iterator[LossyProxy]:
-    proxy = LossyProxy(zookeeper.hosts)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

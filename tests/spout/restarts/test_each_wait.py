@@ -5,25 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from by_hand import Lives
 from lossy_proxy import LossyProxy
 from thorough import CHAOS, cases
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
-
-
-@pytest.fixture
-def proxy(zookeeper: EmbeddedZooKeeper) -> Iterator[LossyProxy]:
-    proxy = LossyProxy(zookeeper.hosts)
-    yield proxy
-    proxy.close()
 
 
 def live(lives: Lives, hosts: str, app: str, started: Callable[[], object] = lambda: None) -> None:
