@@ -34,6 +34,13 @@ __all__ = ["Operated"]
 _TARGET = Target(ZooKeeperConfig("memory:1"), "/kinesis-trident", "app")
 
 
+class _Longest(random.Random):
+    """Draws the longest wait: a record that comes before it was asked for."""
+
+    def random(self) -> float:
+        return 1.0
+
+
 class Operated(Requested):
     """One application, a client, and a person at the command line.
 
@@ -57,6 +64,7 @@ class Operated(Requested):
 
     def __init__(self, rng: random.Random, protocols: Sequence[SparkProtocol]) -> None:
         super().__init__(rng, protocols=protocols)
+        self.jitter = _Longest(1)
         self.asked: dict[str, Counter[str]] = defaultdict(Counter)
         self.open: set[str] = set()
         self.buried: set[str] = set()

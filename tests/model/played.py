@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from threading import Event
@@ -50,6 +51,8 @@ class Played:
         self._failing = failing
         self._protocols = cycle(protocols)
         self.now = 1_700_000_000_000
+        # Of all lives: the marks of their plans differ.
+        self.jitter = random.Random(1)
         self.zookeeper = MemoryZooKeeper(lambda: self.now)
         self.kinesis: Any = MemoryKinesis(shards=1, clock=lambda: self.now)
         self.folder: Sink = FolderSink()
@@ -79,6 +82,7 @@ class Played:
             judges=judges,
             protocol=next(self._protocols),
             steady=self.clock,
+            rng=self.jitter,
             wait=self.wait,
             executor=InlineExecutor(),
             reconnect=self.session,
