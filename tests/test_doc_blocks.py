@@ -54,7 +54,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "CONTRIBUTING.md": [(1, check_commands)],
     "acks.md": [(3, EXPLAINING)],
     "api.md": [(4, "test_public_pages.py")],
-    "backfill.md": [(5, GUIDES)],
+    "backfill.md": [(4, GUIDES)],
     "checkpoints.md": [(6, GUIDES)],
     "console.md": [
         (1, EXPLAINING),

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
 from kinesis_trident.spout.batch.range_read import Loaded, read_range
-from kinesis_trident.spout.batch.shard_looks import cut_ranges
 from kinesis_trident.spout.data_loss import DataLossLog, describe_unlisted
 from kinesis_trident.spout.errors import OptionsError, StreamRecreatedError
 from kinesis_trident.spout.failed_records.places import check_places
@@ -63,7 +62,7 @@ class KinesisBatchReader(DataSourceReader):
         self._pushed = NO_FILTERS
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan one task per shard, per `shardsPerTask` neighbours, or `tasksPerShard` of them; at most `maxPartitions`.
+        """Plan one task per shard, or per `shardsPerTask` neighbours; at most `maxPartitions`.
 
         Raises:
             DataLossError: with `failOnDataLoss`, an option names a shard that is no longer listed.
@@ -80,17 +79,12 @@ class KinesisBatchReader(DataSourceReader):
             for stream in streams
             for one in _ranges(options, kinesis, stream, loaded.time, self._pushed, listed)
         ]
-        size, tasks = options.shards_per_task or 1, options.tasks_per_shard
+        size = options.shards_per_task or 1
         if options.max_partitions is not None and ranges:
             size = max(size, -(-len(ranges) // options.max_partitions))
-            tasks = min(tasks, options.max_partitions // len(ranges))
-        dealt: Sequence[Sequence[ShardRange]] = (
-            cut_ranges(kinesis, options, ranges, loaded.time, tasks)
-            if tasks > 1
-            else [ranges[i : i + size] for i in range(0, len(ranges), size)]
-        )
+        dealt: list[list[ShardRange]] = [ranges[i : i + size] for i in range(0, len(ranges), size)]
         # Spark takes no partitions for one of its own kind.
-        return [RangesPartition(own, loaded) for own in dealt or [()]]
+        return [RangesPartition(own, loaded) for own in dealt or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, an Arrow batch for each answer of Kinesis.

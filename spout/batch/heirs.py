@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from kinesis_trident.spout.batch.pushed_filters import PushedFilters, ShardRange
-from kinesis_trident.spout.batch.range_limits import PAGE_SECONDS, try_again
+from kinesis_trident.spout.batch.retrying import try_again
 from kinesis_trident.spout.kinesis import Kinesis, Shard, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.shard_rules import are_all, children_of, find_creation
+
+_LONGEST_WAIT_S = 2.0
+"""The longest wait for the next listing: a listing shows a child a moment after its parent has closed."""
 
 
 def list_heirs(
@@ -61,7 +64,7 @@ def list_heirs(
             )
             raise Unavailable(msg)
         failures += 1
-        sleep(full_jitter(failures, rng, cap=PAGE_SECONDS))
+        sleep(full_jitter(failures, rng, cap=_LONGEST_WAIT_S))
     return list(_iterate_heirs(part, children, pushed, loaded_at))
 
 

@@ -54,7 +54,6 @@ class ShardRange:
         otherwise: the start if Kinesis refuses `start`.
         last: no record with a larger sequence number is needed.
         until: about when the record at `end` arrived, in epoch milliseconds, if it is near.
-        tasks: how many read the shard at once, and share its limits.
         others: start and end of the shards that come of it, if it may be that no task has them.
         kin: those of them that tasks have.
     """
@@ -67,7 +66,6 @@ class ShardRange:
     otherwise: Position | None = None
     last: RecordPosition | None = None
     until: int | None = None
-    tasks: int = 1
     others: tuple[Position, Position] | None = None
     kin: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kinesis_trident.spout.batch.heirs import list_heirs, looks_of
 from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, NO_ROWS, PushedFilters, ShardRange
-from kinesis_trident.spout.batch.range_limits import share_limits, try_again
+from kinesis_trident.spout.batch.retrying import try_again
 from kinesis_trident.spout.data_loss import (
     DataLossLog,
     describe_expired_in_batch,
@@ -138,7 +138,7 @@ class _RangeRead:
             find_known_at_load(part.start, self.loaded_at, self._info) if self._info is not None else 0
         )
         self._losses = DataLossLog(options.fail_on_data_loss, _REMEDY)
-        self._limiter = shard_limiter(share_limits(options, part.tasks), part.stream, part.shard)
+        self._limiter = shard_limiter(options, part.stream, part.shard)
 
     def rows(self) -> Rows:
         """Yield the rows of the range; return whether the shard was read to its end."""

@@ -97,7 +97,6 @@ EFFECT: Mapping[str, Effect] = {
     "prefetch": Effect(batch=False, when=(Condition("consumerMode", "polling"),), page="docs/fan-out.md"),
     "endingPosition": Effect(stream=False, refused="a stream has no end. See Trigger.AvailableNow"),
     "filterPushdown": Effect(stream=False, refused="Spark pushes no filters into a stream. Remove it"),
-    "tasksPerShard": Effect(stream=False, refused="one task reads a shard of a stream. Remove it"),
 }
 """Of the options of ZooKeeper each has the effect of those of a query; a batch ignores them without a word."""
 

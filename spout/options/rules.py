@@ -175,9 +175,6 @@ def _check_batch(found: Mapping[str, Any]) -> None:
         if what := last.find_reversed(first):
             msg = f"option endingPosition is before startingPosition, so there is nothing to read ({what})"
             raise OptionsError(msg)
-    if found.get("tasksPerShard", 1) > 1 and (found.get("shardsPerTask") or 1) > 1:
-        msg = "tasksPerShard cannot be combined with shardsPerTask, which lets one task read several shards. Remove one"
-        raise OptionsError(msg)
 
 
 def refuse_unused(unused: Iterable[Unused]) -> None:

@@ -294,12 +294,6 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "The number of shards that one Spark task reads; `auto`: more if few records are expected "
         "(docs/deploying.md, Tasks).",
     )
-    tasks_per_shard: int = option(
-        "tasksPerShard",
-        parsers.count(1, 8),
-        "1",
-        "The number of Spark tasks that read one shard at once, and share its limits (docs/backfill.md).",
-    )
     max_partitions: int | None = option(
         "maxPartitions",
         parsers.count(1),

@@ -110,14 +110,17 @@ def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") 
     """Return the option with the name or alias `name`.
 
     Raises:
-        OptionsError: there is none. The message names the nearest one or the `page` of the documentation; for another
-            connector's option it says what to use here.
+        OptionsError: there is none. The message names the nearest one or the `page` of the documentation; for an option
+            that was removed, and for another connector's, it says what to use instead.
     """
     key = name.lower().removeprefix("kinesis.")
     if key in known:
         return known[key]
     if key in ("path", "paths"):
         msg = f"unknown option {name}: load() takes no path. Name the stream with the option streamName"
+        raise OptionsError(msg)
+    if removed := REMOVED.get(key):
+        msg = f"option {removed[0]} is no longer there: {removed[1]}"
         raise OptionsError(msg)
     if sentence := sentence_for(key):
         msg = f"option {name} belongs to another connector. {sentence.rstrip('.')}"
@@ -127,6 +130,15 @@ def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") 
     lowered = " (Spark passes names in lower case)" if name.islower() else ""
     msg = f"unknown option {name}{lowered}{hint}"
     raise OptionsError(msg)
+
+
+REMOVED: Mapping[str, tuple[str, str]] = {
+    "taskspershard": (
+        "tasksPerShard",
+        "one task reads a shard. Remove it; repartition() spreads the rows over tasks (docs/backfill.md)",
+    ),
+}
+"""Options that an earlier version had, by their names in lower case: the name as it was written, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from older_spark import needs_filters
-from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
@@ -245,34 +243,6 @@ def test_a_worker_that_reads_many_windows_keeps_one_client(spark: SparkSession, 
             # The first tasks of a worker load what all need.
             assert each[-1][0] - each[min(3, len(each) - 1)][0] < 30 * 2**20 // 4096
             assert each[-1][1] - each[min(3, len(each) - 1)][1] <= 4
-
-
-def test_several_tasks_read_one_shard_each_record_once(spark: SparkSession) -> None:
-    def work(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            text = [data.decode() for data in batch.column("data").to_pylist()]
-            yield pa.RecordBatch.from_pydict(
-                {"text": text, "task": [TaskContext.get().partitionId()] * len(text)}
-            )
-
-    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
-        kinesis.create_stream("orders", 1)
-        (shard,) = kinesis.shards("orders")
-        for minute in range(600):
-            kinesis.put("orders", shard, str(minute).encode())
-            kinesis.advance(60)
-        frame = (
-            spark.read.format("kinesis-trident")
-            .options(streamName="orders", region="us-east-1", endpointUrl=kinesis.endpoint_url)
-            .options(tasksPerShard="4", minFetchPeriod="0ms", maxRecordsPerFetch="100")
-            .load()
-        )
-        assert frame.rdd.getNumPartitions() == 4
-        found = frame.mapInArrow(work, "text string, task long").collect()
-        assert sorted(int(row.text) for row in found) == list(range(600))
-        shares = Counter(row.task for row in found)
-        assert set(shares) == {0, 1, 2, 3}
-        assert max(shares.values()) <= 1.25 * 600 / 4
 
 
 def test_the_first_rows_leave_after_the_first_page(spark: SparkSession) -> None:

@@ -16,9 +16,8 @@ import pytest
 from thorough import CHAOS
 
 from kinesis_trident.spout.batch.batch_read import _ranges
-from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, PushedFilters, ShardRange
+from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, PushedFilters
 from kinesis_trident.spout.batch.range_read import Loaded, read_range
-from kinesis_trident.spout.batch.shard_looks import cut_range
 from kinesis_trident.spout.kinesis import Page, Shard, Since
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
@@ -147,12 +146,7 @@ def play(seed: int) -> None:
         if rng.random() < 0.2:
             shards = {"shardId-000000000000", "shardId-000000000001"}
             pushed = only(shards)
-        parts = [
-            piece
-            for whole in _ranges(options, kinesis, "orders", loaded_at, pushed)
-            for pieces in cut(kinesis, options, whole, loaded_at, rng)
-            for piece in pieces
-        ]
+        parts = list(_ranges(options, kinesis, "orders", loaded_at, pushed))
         attempts = rng.choice([1, 1, 2])
         found = read_in_turns(
             [
@@ -168,12 +162,6 @@ def play(seed: int) -> None:
             if start <= arrival < ends.get(shard, end) and (shards is None or shard in shards)
         ]
         assert Counter(found) == Counter(wanted * attempts), f"seed {seed}: {given}"
-
-
-def cut(
-    kinesis: Moving, options: SourceOptions, whole: ShardRange, now: int, rng: Random
-) -> list[tuple[ShardRange, ...]]:
-    return cut_range(kinesis, options, whole, now, 2) if rng.random() < 0.1 else [(whole,)]
 
 
 def only(shards: set[str]) -> PushedFilters:

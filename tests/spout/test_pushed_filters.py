@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -21,7 +20,6 @@ from kinesis_trident.spout.batch.batch_read import (
 )
 from kinesis_trident.spout.batch.pushed_filters import OUT_OF_ORDER_MS, PushedFilters, ShardRange
 from kinesis_trident.spout.batch.range_read import Loaded, read_range
-from kinesis_trident.spout.batch.shard_looks import cut_range
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis import KinesisError, Page
 from kinesis_trident.spout.options.source import SourceOptions
@@ -58,18 +56,14 @@ MEANING: dict[type[Filter], Callable[[Any, Any], bool]] = {
 COMPARISONS = [EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]
 
 
-def read(
-    kinesis: MemoryKinesis, filters: Iterable[Filter], now: int, tasks: int = 1, **given: str
-) -> list[dict[str, Any]]:
-    """Return the rows of a batch that has taken over filters; `tasks`: of each shard."""
+def read(kinesis: MemoryKinesis, filters: Iterable[Filter], now: int, **given: str) -> list[dict[str, Any]]:
+    """Return the rows of a batch that has taken over filters."""
     options = SourceOptions.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms", **given})
     pushed, left = PushedFilters.take(filters)
     assert left == []
     return [
         row
-        for whole in _ranges(options, kinesis, "orders", now, pushed)
-        for pieces in (cut_range(kinesis, options, whole, now, tasks) if tasks > 1 else [(whole,)])
-        for part in pieces
+        for part in _ranges(options, kinesis, "orders", now, pushed)
         for batch in read_range(kinesis, options, part, pushed=pushed)
         for row in batch.to_pylist()
     ]
@@ -142,8 +136,6 @@ def test_rows_are_those_that_spark_would_keep(data: st.DataObject, rng: Random) 
         if all(MEANING[type(one)](row[one.attribute[0]], one.value) for one in filters)
     ]
     assert read(kinesis, filters, now, **given) == expected
-    by_tasks = read(kinesis, filters, now, tasks=rng.randint(2, 4), **given)
-    assert sorted(by_tasks, key=itemgetter("messageId")) == sorted(expected, key=itemgetter("messageId"))
 
 
 def test_arrival_times_may_decrease() -> None:
@@ -247,10 +239,10 @@ def test_a_number_that_kinesis_refuses_costs_a_call() -> None:
     kinesis = MemoryKinesis(clock=time.milliseconds)
     first = kinesis.put(A, b"1")
     time.sleep(2)
-    for tasks, kind in ((1, EqualTo), (1, GreaterThanOrEqual), (2, GreaterThanOrEqual)):
-        kinesis.fail(A, *[KinesisError("it did not come from this stream")] * tasks)
+    for kind in (EqualTo, GreaterThanOrEqual):
+        kinesis.fail(A, KinesisError("it did not come from this stream"))
         filters = [kind(SEQUENCE, str(first)), EqualTo(SHARD, A)]
-        assert [row["data"] for row in read(kinesis, filters, time.milliseconds(), tasks)] == [b"1"]
+        assert [row["data"] for row in read(kinesis, filters, time.milliseconds())] == [b"1"]
 
 
 @pytest.mark.parametrize("seconds_apart", [1.0, 0.05])

@@ -44,7 +44,6 @@ VALUES = {
     "logFormat": "json",
     "endingPosition": "LATEST",
     "filterPushdown": "true",
-    "tasksPerShard": "2",
 }
 """Another value than the default of each option that does not have an effect everywhere."""
 
@@ -119,6 +118,6 @@ def test_the_documentation_says_it() -> None:
         == "It has an effect with `consumerMode=polling` only. It is for a query only."
     )
     assert describe_effect("maxRecordsPerTrigger") == "It is for a query only; a batch refuses it."
-    assert describe_effect("tasksPerShard") == "It is for a batch only; a query refuses it."
+    assert describe_effect("filterPushdown") == "It is for a batch only; a query refuses it."
     said = "It has an effect with `retryLimit other than 0` or `maxFailedShare` only."
     assert describe_effect("retryBackoff").startswith(said)

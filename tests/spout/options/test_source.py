@@ -294,8 +294,6 @@ def test_zookeeper_security() -> None:
         ({"spout": "storm"}, "opaque or transactional or nontransactional"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"shardsPerTask": "0"}, "auto, or a whole number of at least 1"),
-        ({"tasksPerShard": "9"}, "a whole number of at least 1 and at most 8"),
-        ({"tasksPerShard": "2"}, "tasksPerShard is for a batch"),
         ({"maxFetchRate": "0"}, "a positive number"),
         ({"maxFetchRate": "inf"}, "a positive number"),
         ({"endpointUrl": "localhost:4566"}, "a URL"),
@@ -512,12 +510,17 @@ def test_a_batch_that_may_hold_something_is_not(start: str, end: str) -> None:
     SourceOptions.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
 
 
-def test_a_task_reads_several_shards_or_a_part_of_one() -> None:
-    given = {"streamName": "orders", "tasksPerShard": "2"}
-    with pytest.raises(OptionsError, match="tasksPerShard cannot be combined with shardsPerTask"):
-        SourceOptions.parse_batch(given | {"shardsPerTask": "2"})
-    assert SourceOptions.parse_batch(given | {"shardsPerTask": "1"}).tasks_per_shard == 2
-    assert parse({"tasksPerShard": "1"}).tasks_per_shard == 1
+@pytest.mark.parametrize("written", ["tasksPerShard", "taskspershard", "kinesis.tasksPerShard"])
+@pytest.mark.parametrize("value", ["1", "2"])
+def test_an_option_that_was_removed_is_named_with_what_to_do(written: str, value: str) -> None:
+    """A batch had it, and a query took its default: each starts anew without it, as nothing stored has it."""
+    said = (
+        "option tasksPerShard is no longer there: one task reads a shard. Remove it; repartition() spreads the rows "
+        "over tasks (docs/backfill.md)"
+    )
+    for read in (SourceOptions.parse_batch, SourceOptions.parse, WriteOptions.parse):
+        with pytest.raises(OptionsError, match=f"^{re.escape(said)}$"):
+            read({"streamName": "orders", written: value})
 
 
 def test_spark_knows_every_secret_by_its_name() -> None:
