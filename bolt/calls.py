@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark import cloudpickle
 
@@ -63,15 +63,13 @@ def refuse_returned(what: str, returned: object, refusal: type[KinesisTridentErr
     Raises:
         KinesisTridentError: it returned something; `refusal` is the class.
     """
-    if returned is None:
-        return
-    if inspect.iscoroutine(returned):
-        returned.close()
-    msg = (
-        f"{what} returned {type(returned).__name__}, expected None. Returned or yielded values are lost: emit them, "
-        "and write no async and no yield"
-    )
-    raise refusal(msg)
+    if returned is not None:
+        _refuse(
+            what,
+            returned,
+            "expected None. Returned or yielded values are lost: emit them, and write no async and no yield",
+            refusal,
+        )
 
 
 def refuse_not_run(what: str, returned: object, refusal: type[KinesisTridentError] = OperatorError) -> None:
@@ -81,10 +79,15 @@ def refuse_not_run(what: str, returned: object, refusal: type[KinesisTridentErro
         KinesisTridentError: the answer is one; `refusal` is the class.
     """
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()
-        msg = f"{what} returned {type(returned).__name__}, which nobody runs. Write no async and no yield"
-        raise refusal(msg)
+        _refuse(what, returned, "which nobody runs. Write no async and no yield", refusal)
+
+
+def _refuse(what: str, returned: object, why: str, refusal: type[KinesisTridentError]) -> NoReturn:
+    if inspect.iscoroutine(returned):
+        # Python warns of one that is thrown away.
+        returned.close()
+    msg = f"{what} returned {type(returned).__name__}, {why}"
+    raise refusal(msg)
 
 
 def check_call(what: str, function: Callable[..., Any], given: tuple[str, ...]) -> None:

@@ -6,6 +6,9 @@ A topology that cannot be built is a `TopologyError`, that of bolts: there is on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.common.errors import KinesisTridentError
@@ -85,3 +88,23 @@ class StoreUnavailableError(StateError, FailedException):
 
 class ValueTooLargeError(StoreError):
     """A value is larger than the store accepts."""
+
+
+_GROUP = "kinesis_trident_group"
+
+
+def name_group(error: BaseException, group: Sequence[Any]) -> None:
+    """Let an error of a user's code bear the group in which it was raised, the innermost one.
+
+    The code of a state, which a user may have written, is between the place that knows the group and the one that
+    tells.
+    """
+    if group:
+        # Not with `setattr`, which a class can refuse.
+        error.__dict__.setdefault(_GROUP, tuple(group))
+
+
+def group_of(error: BaseException) -> tuple[Any, ...]:
+    """Return the group that an error bears; empty if it bears none."""
+    found: tuple[Any, ...] = error.__dict__.get(_GROUP, ())
+    return found

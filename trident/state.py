@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from kinesis_trident.bolt.storm.unsupported import StormClass, StormNames
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.own_copies import fresh
-from kinesis_trident.trident.errors import StateError
+from kinesis_trident.trident.errors import StateError, name_group
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,11 +144,12 @@ class Reducer(Protocol):
 
 
 class CombinerValueUpdater(ValueUpdater[T]):
-    """Combines the stored value with a batch's partial result."""
+    """Combines the stored value with a batch's partial result; an error of the combiner bears the key."""
 
-    def __init__(self, combiner: Combiner, partial: T) -> None:
+    def __init__(self, combiner: Combiner, partial: T, key: Key = ()) -> None:
         self._combiner = combiner
         self._partial = partial
+        self._key = key
 
     def update(self, stored: T | None) -> T:
         """Return the partial result if nothing is stored, else both combined."""
@@ -156,22 +157,31 @@ class CombinerValueUpdater(ValueUpdater[T]):
         partial = fresh(self._partial)
         if stored is None:
             return partial
-        result: T = self._combiner.combine(stored, partial)
+        try:
+            result: T = self._combiner.combine(stored, partial)
+        except BaseException as error:
+            name_group(error, self._key)
+            raise
         return result
 
 
 class ReducerValueUpdater(ValueUpdater[T]):
-    """Reduces a batch's tuples into the stored value."""
+    """Reduces a batch's tuples into the stored value; an error of the reducer bears the key."""
 
-    def __init__(self, reducer: Reducer, tuples: Sequence[Any]) -> None:
+    def __init__(self, reducer: Reducer, tuples: Sequence[Any], key: Key = ()) -> None:
         self._reducer = reducer
         self._tuples = tuples
+        self._key = key
 
     def update(self, stored: T | None) -> T:
         """Return the stored value, or the reducer's first, with all tuples added."""
-        value: Any = self._reducer.init() if stored is None else stored
-        for tuple_ in self._tuples:
-            value = self._reducer.reduce(value, tuple_)
+        try:
+            value: Any = self._reducer.init() if stored is None else stored
+            for tuple_ in self._tuples:
+                value = self._reducer.reduce(value, tuple_)
+        except BaseException as error:
+            name_group(error, self._key)
+            raise
         result: T = value
         return result
 
@@ -215,9 +225,11 @@ class MapState(ReadOnlyMapState[T]):
         Returns:
             The new value of each key, in the order of `keys`.
         """
-        return self.multi_update(
-            keys, [CombinerValueUpdater(_Function(combine), partial) for partial in partials]
-        )
+        function = _Function(combine)
+        updaters = [
+            CombinerValueUpdater(function, partial, key) for key, partial in zip(keys, partials, strict=True)
+        ]
+        return self.multi_update(keys, updaters)
 
     def check_replay(self, keys: Sequence[Key] | None, *, store: bool = True) -> None:
         """Check that a replay updates the keys that the attempt before was to update; called before the updates.

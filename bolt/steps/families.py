@@ -97,7 +97,10 @@ def reason_of_unfit(name: str, kind: pa.DataType, why: object) -> str:
     except TypeError:
         # Spark has no such type.
         said = str(kind)
-    return f"the field {name!r} is {said}, but a value is {why if isinstance(why, str) else f'not: {why}'}"
+    # A field of ours holds the results of operations, in fields that a user has named, or one without a name.
+    known = name.partition(".")[2] if name.startswith("__") else name
+    what = f"the field {known!r}" if known else "the result"
+    return f"{what} is {said}, but a value is {why if isinstance(why, str) else f'not: {why}'}"
 
 
 def refusal_of(name: str, kind: pa.DataType, why: object) -> UnfitError:

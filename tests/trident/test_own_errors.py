@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from kinesis_trident.trident import (
     CombinerAggregator,
     Count,
     GroupedMultiReducer,
+    MapState,
     MemoryMapState,
     OperationError,
     QueryFunction,
     ReducerAggregator,
+    StateFactory,
+    StateType,
     StateUpdater,
     Stream,
     TridentTopology,
@@ -87,6 +91,47 @@ class Broken(MemoryMapState):
         return divides()
 
 
+class OwnCounts(MapState[Any]):
+    """A state of the user's own, whose code is between the group and the one who tells it."""
+
+    def begin_commit(self, txid: int | None) -> None:
+        return None
+
+    def commit(self, txid: int | None) -> None:
+        return None
+
+    def multi_get(self, keys: Sequence[Any]) -> list[Any]:
+        return [1 for _ in keys]
+
+    def multi_update(self, keys: Sequence[Any], updaters: Sequence[Any]) -> list[Any]:
+        return [updater.update(1) for updater in updaters]
+
+    def multi_put(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        return None
+
+
+class Own(StateFactory):
+    driver_local = True
+    kind = StateType.OPAQUE
+
+    def make_state(self, *given: Any) -> OwnCounts:
+        return OwnCounts()
+
+
+class Once(Combines):
+    """Is refused where its value meets that of the state: of each group there is one."""
+
+    def combine(self, left: Any, right: Any) -> Any:
+        return divides() if (left, right) == (1, 1) else left
+
+    def init(self, tup: Any) -> int:
+        return 1 if tup["text"] == "b" else 2
+
+
+def by_time(groups: Any, *given: Any) -> object:
+    return groups.tumbling_window(timedelta(days=1), *given, ["text"], time="approximateArrivalTimestamp")
+
+
 def state(name: str) -> MemoryMapState:
     return MemoryMapState.opaque(f"own-errors-{name}")
 
@@ -105,6 +150,13 @@ OF_GROUPS: dict[str, Callable[[TridentTopology, Any], object]] = {
     "persistent_aggregate(Combines)": lambda t, groups: groups.persistent_aggregate(
         state("combines"), Combines(), "n bigint"
     ),
+    "persistent_aggregate(Reduces), own state": lambda t, groups: groups.persistent_aggregate(
+        Own(), Reduces(), "n bigint"
+    ),
+    "window(Combines)": lambda t, groups: groups.tumbling_window(
+        2, state("by-count"), Combines(), "n bigint", ["text"]
+    ),
+    "window(Combines), by time": lambda t, groups: by_time(groups, state("by-time"), Combines(), "n bigint"),
     "window(Aggregates)": lambda t, groups: groups.tumbling_window(
         1, state("window"), Aggregates(), "n bigint", ["text"]
     ),
@@ -144,9 +196,63 @@ def told(build: Callable[[TridentTopology, Stream], object]) -> str:
 @pytest.mark.parametrize("operation", OF_GROUPS)
 def test_an_error_of_a_users_own_names_operation_and_group(operation: str) -> None:
     text = told(lambda topology, stream: OF_GROUPS[operation](topology, stream.group_by(["text"])))
-    assert re.match(
-        rf"{re.escape(operation)} raised ZeroDivisionError: [a-z ]+, in the group 'a'\. Correct it", text
+    name = re.escape(operation.partition("), ")[0])
+    assert re.match(rf"{name}\)? raised ZeroDivisionError: [a-z ]+, in the group 'a'\. Correct it", text)
+
+
+def test_a_group_is_named_whose_partial_result_does_not_combine_with_the_stored_one() -> None:
+    topology, stream = texts()
+    stream.group_by(["text"]).persistent_aggregate(Own(), Once(), "n bigint")
+    with pytest.raises(OperationError, match=r"persistent_aggregate\(Once\) raised .*, in the group 'b'\. "):
+        run_topology(topology, {"texts": Batches(["a", "b", "c"])})
+
+
+class Grows(Combines):
+    """Its results are whole numbers beyond those that a column of Spark has, once two are added."""
+
+    def init(self, tup: Any) -> Any:
+        return 1 << 62
+
+    def combine(self, left: Any, right: Any) -> Any:
+        return left + right
+
+
+class Says(Grows):
+    """Its results are texts."""
+
+    def init(self, tup: Any) -> Any:
+        return "x"
+
+
+def chained(groups: Any, aggregator: CombinerAggregator) -> object:
+    return groups.chained_agg().aggregate(aggregator, "total bigint").aggregate(Count(), "n").chain_end()
+
+
+UNFIT: dict[str, Callable[[Any, CombinerAggregator], object]] = {
+    "chained_agg": chained,
+    "by time": lambda groups, aggregator: by_time(groups, state("grows"), aggregator, "total bigint"),
+    "by count": lambda groups, aggregator: groups.tumbling_window(
+        2, state("grown"), aggregator, "total bigint", ["text"]
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", UNFIT)
+def test_a_result_that_does_not_fit_is_told_with_its_field_and_group(operation: str) -> None:
+    text = told(lambda topology, stream: UNFIT[operation](stream.group_by(["text"]), Grows()))
+    assert re.search(
+        r"\): the field 'total' is bigint, but a value is not: .*, in the group 'a'\. Write", text
     )
+
+
+@pytest.mark.parametrize("operation", UNFIT)
+def test_a_first_result_that_does_not_fit_fails_its_record_under_a_known_name(operation: str) -> None:
+    topology, stream = texts()
+    UNFIT[operation](stream.group_by(["text"]), Says())
+    result = run_topology(topology, {"texts": Batches(["a"])})
+    [reason] = result.failed
+    what = "the result" if operation == "by count" else "the field 'total'"
+    assert f"{what} is bigint, but a value is 'x' (in " in str(reason)
 
 
 @pytest.mark.parametrize("operation", OF_ALL)

@@ -195,7 +195,7 @@ class _Plan:
             if aggregator.in_spark is not None:
                 parent = with_storable_values(name, self.state, kind, parent, read)
             values, windowed = aggregator, OfCombiner(combine_of(aggregator))
-            link = Link(values, read, StructType([StructField("value", kind)]))
+            link = Link(values, read, added)
         else:
             for one in read:
                 check_kind(name, self.state, parent.schema[one].dataType)
@@ -204,7 +204,7 @@ class _Plan:
             fields = StructType([known[one] for one in dict.fromkeys([AT, *seen])])
             values = Content(fields)
             windowed = OfContent(name, as_aggregator(aggregator), read, added.names, order)
-            link = Link(values, seen, StructType([StructField("value", ArrayType(fields))]))
+            link = Link(values, seen, StructType([StructField(VALUE, ArrayType(fields))]))
         make = self._by_count if self._counts else self._by_time
         moved, needed, updater = make(parent, order, link, windowed)
         return WindowNode(name, schema, (moved,), self.state, needed, updater)
@@ -263,8 +263,8 @@ class _Plan:
         place = PaneFunction(shape)
         placed = function_node(parent, name, place, (time, *keys), places, kept)
         links = [
-            Link(Max(), (AT,), StructType().add("at", LongType())),
-            Link(Count(), (), StructType().add("n", LongType())),
+            Link(Max(), (AT,), StructType().add(AT, LongType())),
+            Link(Count(), (), StructType().add("__n", LongType())),
             link,
         ]
         together = Together(links)

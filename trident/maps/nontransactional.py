@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.common.own_copies import fresh
@@ -42,13 +42,10 @@ class NonTransactionalMap(StoredMap[T]):
             return []
         unique = list(keys) if are_different(keys) else list(dict.fromkeys(keys))
         now: dict[Key, T | None] = dict(zip(unique, self._backing.multi_get(unique), strict=True))
-
-        def update() -> Iterator[T | None]:
-            for key, updater in zip(keys, updaters, strict=True):
-                now[key] = updater.update(fresh(now[key]))
-                yield now[key]
-
-        results = self._updated(update(), keys.__getitem__)
+        results: list[T | None] = []
+        for key, updater in zip(keys, updaters, strict=True):
+            now[key] = updater.update(fresh(now[key]))
+            results.append(now[key])
         self._put(unique, [now[key] for key in unique])
         return results
 

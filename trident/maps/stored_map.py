@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kinesis_trident.common.visible_text import shorten
-from kinesis_trident.trident.errors import SerializationError
+from kinesis_trident.trident.errors import SerializationError, name_group
 from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
 
 T = TypeVar("T")
@@ -41,22 +41,19 @@ class StoredMap(RemovableMapState[T], Snapshottable[T]):
     def __init__(self, whole: Key) -> None:
         self._whole = whole
         self._check: Check | None = None
-        self.failed: Key = ()
-        """The key whose update has raised an error."""
 
     def check_values(self, check: Check) -> None:
         """Let the results of updates be checked before they are written."""
         self._check = check
 
     def _updated(self, values: Iterable[Any], key_at: Callable[[int], Key]) -> list[Any]:
-        """Return the values that updates make; `failed` is the key of the one that raises an error."""
+        """Return the values that updates make; an error bears the key of the one that raised it."""
         made: list[Any] = []
-        self.failed = ()
         try:
             made.extend(values)
-        except BaseException:
+        except BaseException as error:
             # A list keeps what came before.
-            self.failed = key_at(len(made))
+            name_group(error, key_at(len(made)))
             raise
         return made
 

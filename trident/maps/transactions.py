@@ -104,10 +104,7 @@ class TransactionMap(StoredMap[T]):
         _check_one_each("multi_update", keys, updaters, "updaters")
         return self._update(
             keys,
-            lambda at, bases: self._updated(
-                (updaters[i].update(base) for i, base in zip(at, bases, strict=True)),
-                lambda place: keys[at[place]],
-            ),
+            lambda at, bases: [updaters[i].update(base) for i, base in zip(at, bases, strict=True)],
         )
 
     def multi_combine(

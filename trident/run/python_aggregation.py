@@ -57,6 +57,11 @@ def _one(value: Any) -> Any:
     return value
 
 
+def known_group(names: Sequence[str], values: Sequence[Any]) -> Key:
+    """Return the values of group fields that a user knows: panes and buckets of windows are ours."""
+    return tuple(value for name, value in zip(names, values, strict=False) if not name.startswith("__"))
+
+
 def rows_of_groups(
     operation: str, keys: int, rows: Sequence[tuple[Any, ...]], schema: pa.Schema
 ) -> pa.RecordBatch:
@@ -66,7 +71,7 @@ def rows_of_groups(
         OperationError: a value does not fit its field; it names the operation and the group.
     """
     made, _, unfit = rows_that_fit(rows, schema)
-    refuse_unfit(operation, unfit, lambda place: rows[place][:keys])
+    refuse_unfit(operation, unfit, lambda place: known_group(schema.names[:keys], rows[place]))
     return made
 
 
@@ -157,7 +162,7 @@ class GroupAggregation:
                     if value is not None or not without_nulls:
                         values[key] = combine(values[key], value) if key in values else value
             except BaseException as error:
-                raise_named(error, self.operation, key)
+                raise_named(error, self.operation, known_group(self.keys, key))
         return [(*key, value) for key, value in values.items()]
 
     def _read_all(

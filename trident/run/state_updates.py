@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -46,7 +45,6 @@ from kinesis_trident.trident.steps.replay import (
     call_whole,
     convert_replay_requests,
     named_errors,
-    raise_named,
 )
 from kinesis_trident.trident.stores.task import TASK, StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
@@ -113,8 +111,7 @@ class Combined:
         if self.keys:
             keys = keys_of(table, self.keys)
             _check_replay(state, keys)
-            with _naming_groups(state, self.operation):
-                values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
+            values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
             return _rows(keys, values, self.operation, check)
         _check_replay(state, None)
         total = partials[0]
@@ -140,8 +137,8 @@ class Reduced:
         groups = rows_by_key(batches, self.keys, self.inputs)
         nested = any(pa.types.is_nested(batches[0].schema.field(name).type) for name in self.inputs)
         updaters = [
-            ReducerValueUpdater[Any](self.aggregator, Copied(tuples) if nested else tuples)
-            for tuples in groups.values()
+            ReducerValueUpdater[Any](self.aggregator, Copied(tuples) if nested else tuples, key)
+            for key, tuples in groups.items()
         ]
         check = _check_of(state, self.operation, self.value, self.keys)
         if not self.keys:
@@ -150,8 +147,7 @@ class Reduced:
             return _rows([()], [value], self.operation, check)
         keys = list(groups)
         _check_replay(state, keys)
-        with _naming_groups(state, self.operation):
-            values = _map_state(state, self.operation).multi_update(keys, updaters)
+        values = _map_state(state, self.operation).multi_update(keys, updaters)
         return _rows(keys, values, self.operation, check)
 
 
@@ -191,7 +187,8 @@ class Persisted:
         refuse_returned(f"{self.operation}: update_state()", returned)
         if emitted:
             # What does not fit fails before the state commits.
-            rows_of_groups(self.operation, 0, emitted, self.schema)
+            keys = len(self.updater.keys) if isinstance(self.updater, WindowUpdater) else 0
+            rows_of_groups(self.operation, keys, emitted, self.schema)
         return emitted
 
 
@@ -287,15 +284,6 @@ def _check_of(state: Any, operation: str, field: pa.Field, keys: Sequence[str]) 
         return check
     state.check_values(check)
     return None
-
-
-@contextmanager
-def _naming_groups(state: Any, operation: str) -> Iterator[None]:
-    """Update groups: an error of the user's code names the group, too, if the state is one of ours."""
-    try:
-        yield
-    except BaseException as error:
-        raise_named(error, operation, state.failed if isinstance(state, StoredMap) else ())
 
 
 def _rows(

@@ -10,7 +10,7 @@ from kinesis_trident.bolt.calls import refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.common.errors import KinesisTridentError
-from kinesis_trident.trident.errors import OperationError, SerializationError
+from kinesis_trident.trident.errors import OperationError, SerializationError, group_of
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def named_errors(what: str) -> Iterator[None]:
 
 
 def raise_named(error: BaseException, what: str, group: Sequence[Any] = ()) -> NoReturn:
-    """Raise the error of a user's code: it names the operation and the group, and says what to do.
+    """Raise the error of a user's code: it names the operation and the group, also one it bears, and says what to do.
 
     A request for a replay, as any error of this package, is left as it is.
 
@@ -54,10 +54,8 @@ def raise_named(error: BaseException, what: str, group: Sequence[Any] = ()) -> N
     """
     if isinstance(error, KinesisTridentError | KeyboardInterrupt):
         raise error
-    msg = (
-        f"{what} raised {reason_of(error)}{in_group(group)}. Correct it and start the query again, which reads the "
-        "batch again"
-    )
+    where = in_group(group or group_of(error))
+    msg = f"{what} raised {reason_of(error)}{where}. Correct it and start the query again, which reads the batch again"
     raise OperationError(msg) from error
 
 

@@ -16,7 +16,7 @@ from kinesis_trident.common.own_copies import fresh, fresh_all
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.records import Number
 from kinesis_trident.trident.aggregators import Aggregator, aggregate_group
-from kinesis_trident.trident.errors import ForeignValueError, OperationError
+from kinesis_trident.trident.errors import ForeignValueError, OperationError, name_group
 from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.order import put_in_order, window_order
@@ -26,7 +26,10 @@ from kinesis_trident.trident.tuples import TridentTuple
 from kinesis_trident.trident.windowing.windows import Arrival, Closed, advance, closed_windows, hashable
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
-"""The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""
+"""The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several.
+
+That of several has the greatest event time, the number of tuples and the partial result, in this order.
+"""
 
 _Pane = tuple[Number, list[tuple[list[Any], Any]]]
 _Stored = tuple[Number, list[_Pane], list[tuple[Number, Number, list[Any], Any]]]
@@ -92,8 +95,8 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
                     collector.emit([*named, *row, window_order(window.start, group, number)])
         current_metrics().late += sum(one.tuples for update in updates.values() for one in update.late)
 
-    def _advance(self, arrived: Arrived) -> Advance:
-        return Advance(self.operation, self.shape, self.windowed.combine, arrived)
+    def _advance(self, arrived: Arrived, group: Key = ()) -> Advance:
+        return Advance(self.operation, self.shape, self.windowed.combine, arrived, group)
 
     @abstractmethod
     def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, Advance]:
@@ -122,9 +125,10 @@ class TimeWindowUpdater(WindowUpdater):
         for tup in tuples:
             bucket, value = bucket_key(tup[BUCKET]), tup[VALUE]
             group = tuple(hashable(tup[name]) for name in self.keys)
-            partial = self.windowed.stored(value["value"])
-            arrivals.setdefault(bucket, []).append(Arrival(tup[PANE], group, value["n"], partial))
-            greatest[bucket] = max(value["at"], greatest.get(bucket, value["at"]))
+            latest, count, result = value.values()
+            partial = self.windowed.stored(result)
+            arrivals.setdefault(bucket, []).append(Arrival(tup[PANE], group, count, partial))
+            greatest[bucket] = max(latest, greatest.get(bucket, latest))
         return {
             bucket: self._advance(partial_of(of_time, found, greatest[bucket] - self._lateness))
             for bucket, found in arrivals.items()
@@ -157,7 +161,8 @@ class CountWindowUpdater(WindowUpdater):
             group = tuple(hashable(tup[name]) for name in self.keys) or bucket_key(0)
             groups.setdefault(group, []).append(self.windowed.stored(tup[VALUE]))
         return {
-            group: self._advance(partial_of(of_count, self.shape, values)) for group, values in groups.items()
+            group: self._advance(partial_of(of_count, self.shape, values), group if self.keys else ())
+            for group, values in groups.items()
         }
 
     def _window_fields(self, bucket: Key, window: Closed) -> list[Any]:
@@ -167,16 +172,22 @@ class CountWindowUpdater(WindowUpdater):
 class Advance(ValueUpdater[Any]):
     """Advances the windows of one key of the state; `arrived` returns arrivals and mark, given the mark before.
 
-    `late` is what came too late.
+    `late` is what came too late. `group`: where the key of the state is that of a group, errors bear it.
     """
 
     def __init__(
-        self, operation: str, shape: Shape, combine: Callable[[Any, Any], Any], arrived: Arrived
+        self,
+        operation: str,
+        shape: Shape,
+        combine: Callable[[Any, Any], Any],
+        arrived: Arrived,
+        group: Key = (),
     ) -> None:
         self._operation = operation
         self._shape = shape
         self._combine = combine
         self._arrived = arrived
+        self._group = group
         self.late: list[Arrival] = []
 
     def update(self, stored: Any) -> Any:
@@ -184,7 +195,11 @@ class Advance(ValueUpdater[Any]):
         if stored is not None:
             stored = _check_stored(self._operation, stored)
         arrivals, mark = self._arrived(None if stored is None else stored[0])
-        value, self.late = advance(stored, arrivals, mark, self._shape, self._combine)
+        try:
+            value, self.late = advance(stored, arrivals, mark, self._shape, self._combine)
+        except BaseException as error:
+            name_group(error, self._group)
+            raise
         return value
 
 

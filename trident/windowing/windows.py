@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.errors import name_group
 from kinesis_trident.trident.maps.window_shape import Shape
 
 Key = tuple[Any, ...]
@@ -61,8 +62,7 @@ def advance(
             late.append(arrival)
             continue
         of_pane = open_panes.setdefault(arrival.pane, {})
-        known = arrival.key in of_pane
-        of_pane[arrival.key] = combine(of_pane[arrival.key], arrival.partial) if known else arrival.partial
+        _add(of_pane, arrival.key, arrival.key, arrival.partial, combine)
     now = mark if before is None else max(mark, before)
     closed: dict[tuple[int, Key], Any] = {}
     for pane in sorted(open_panes):
@@ -71,8 +71,7 @@ def advance(
             if end > now or (before is not None and end <= before):
                 continue
             for key, partial in open_panes[pane].items():
-                at = start, key
-                closed[at] = combine(closed[at], partial) if at in closed else partial
+                _add(closed, (start, key), key, partial, combine)
     left = [
         [pane, [[_listed(key), partial] for key, partial in open_panes[pane].items()]]
         for pane in sorted(open_panes)
@@ -83,6 +82,17 @@ def advance(
         for (start, key), partial in sorted(closed.items(), key=lambda item: item[0][0])
     ]
     return [now, left, ended], late
+
+
+def _add(
+    found: dict[Any, Any], at: Any, group: Key, partial: Any, combine: Callable[[Any, Any], Any]
+) -> None:
+    """Combine a partial result of a group with what there is already; an error bears the group."""
+    try:
+        found[at] = combine(found[at], partial) if at in found else partial
+    except BaseException as error:
+        name_group(error, group)
+        raise
 
 
 def closed_windows(stored: Sequence[Any] | None) -> list[Closed]:
