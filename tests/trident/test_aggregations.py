@@ -148,7 +148,7 @@ def test_no_tuples_give_nothing() -> None:
 def update(
     factory: StateFactory, work: Any, txid: int, given: list[pa.RecordBatch], schema: pa.Schema = OUT
 ) -> list[Any]:
-    operation = StateUpdate("persistent_aggregate(X)", factory, work, {}, txid, 1, schema)
+    operation = StateUpdate("persistent_aggregate(X)", factory, work, {}, txid, schema)
     return [tuple(row.values()) for batch in operation.run(given, 0) for row in batch.to_pylist()]
 
 

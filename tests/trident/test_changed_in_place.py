@@ -111,7 +111,7 @@ def test_an_update_whose_key_another_task_has_changed(
         if txid == 2:
             store.others = b"[1,[99],null]" if kind is StateType.OPAQUE else b"[1,[99]]"
         given = pa.RecordBatch.from_pydict({"k": ["a"], "xs": [[txid, 10 * txid]]}, schema=SCHEMA)
-        list(StateUpdate("all", factory, work, {}, txid, 1, pa.schema([])).run([given], 0))
+        list(StateUpdate("all", factory, work, {}, txid, pa.schema([])).run([given], 0))
     assert store.others is None
     state = factory.make_state({}, 0, 1)
     assert (state.multi_get([("a",)])[0] if keys else state.get()) == [99, 2, 20]

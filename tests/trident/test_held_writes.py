@@ -39,7 +39,7 @@ class AddOneByOne(StateUpdater[MapState[int]]):
 
 def update(factory: MapStateFactory, updater: AddOneByOne, txid: int, numbers: list[int]) -> list[int]:
     work = Persisted("partition_persist(Add)", ("n",), updater, {}, pa.schema([("n", pa.int64())]))
-    run = StateUpdate("partition_persist(Add)", factory, work, {}, txid, 1, ROWS)
+    run = StateUpdate("partition_persist(Add)", factory, work, {}, txid, ROWS)
     given = pa.RecordBatch.from_pydict({"n": numbers}, schema=ROWS)
     return [n for batch in run.run([given], 0) for n in batch.column("n").to_pylist()]
 

@@ -97,7 +97,7 @@ def test_a_state_of_lists() -> None:
     factory = MemoryMapState.opaque()
     work = Combined("persistent_aggregate(Sum)", ("l",), "n", Sum())
     for txid in (1, 2):
-        update = StateUpdate("persistent_aggregate(Sum)", factory, work, {}, txid, 1, schema)
+        update = StateUpdate("persistent_aggregate(Sum)", factory, work, {}, txid, schema)
         new = [row for batch in update.run([given], 0) for row in batch.to_pylist()]
     assert new == [{"l": ["a", "b"], "n": 6}, {"l": None, "n": 8}]
     tuples = tuples_of(["l"], [[["a", "b"], ["a"]]], 2)
@@ -190,7 +190,7 @@ def test_a_key_that_is_none_names_the_operator(kind: StateType, key: Any) -> Non
     updater = Puts(key)
     work = Persisted("partition_persist(Puts)", ("word",), updater, {}, pa.schema([]))
     factory = MemoryMapState(kind)
-    update = StateUpdate("partition_persist(Puts)", factory, work, {}, 1, 1, pa.schema([]))
+    update = StateUpdate("partition_persist(Puts)", factory, work, {}, 1, pa.schema([]))
     for how in ("multi_put", "multi_update", "multi_combine"):
         updater.how = how
         with pytest.raises(SerializationError, match=r"partition_persist\(Puts\): .*(key|keys) ") as error:

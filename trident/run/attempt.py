@@ -369,12 +369,13 @@ class Attempt:
             return self._aggregate_rows(node, move_by_key(frame, node.keys, partitions))
         return frame
 
-    def _task(self, node: UpdateNode) -> StateTask:
+    def _task(self, node: UpdateNode, partitions: int) -> StateTask:
         facts = self.facts
         updater = node.updater if isinstance(node, WindowNode) else None
         shape = updater.shape if isinstance(updater, WindowUpdater) else None
         is_first = facts.run is not None and not facts.run.again
-        return StateTask(facts.conf.get(ATTEMPT), facts.owners.get(node), is_first=is_first, shape=shape)
+        attempt, owner = facts.conf.get(ATTEMPT), facts.owners.get(node)
+        return StateTask(attempt, owner, partitions=partitions, is_first=is_first, shape=shape)
 
     def _state_update(
         self, node: UpdateNode, partitions: int, schema: StructType, *, check: bool = False
@@ -383,9 +384,8 @@ class Attempt:
             node.operation,
             node.factory,
             work_of(node, self.facts.conf, self.graph.columns(node), check=check),
-            {**self.facts.conf, TASK: self._task(node)},
+            {**self.facts.conf, TASK: self._task(node, partitions)},
             self.facts.txid,
-            partitions,
             arrow_schema(schema),
             self._partials(node),
             None if check else self.facts.metrics.of(node),

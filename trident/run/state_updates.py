@@ -46,7 +46,7 @@ from kinesis_trident.trident.steps.replay import (
     convert_replay_requests,
     named_errors,
 )
-from kinesis_trident.trident.stores.task import TASK, StateTask
+from kinesis_trident.trident.stores.task import StateTask
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 from kinesis_trident.trident.windowing.updater import WindowUpdater
 
@@ -223,7 +223,6 @@ class StateUpdate:
     work: Work
     conf: Mapping[str, Any]
     txid: int | None
-    partitions: int
     schema: pa.Schema
     partials: Partials | None = None
     metrics: Accumulator[StateMetrics] | None = None
@@ -257,8 +256,7 @@ class StateUpdate:
         if not held and not isinstance(self.work, ReplayCheck):
             return None
         with measure() as metrics, convert_replay_requests(self.operation), named_errors(self.operation):
-            task = StateTask.of(self.conf).here(partition, self.partitions)
-            state: State = self.factory.make_state({**self.conf, TASK: task}, partition, self.partitions)
+            state: State = self.factory.make_state(self.conf, partition, StateTask.of(self.conf).partitions)
             state.begin_commit(self.txid)
             emitted = iter(self.work(state, held))
             state.commit(self.txid)

@@ -103,7 +103,6 @@ def updated(state: Counts, aggregator: CombinerAggregator, schema: StructType = 
         Combined("counts", ("word",), "n", aggregator),
         {},
         7,
-        1,
         arrow_schema(schema),
         Partials(("word",), None if function == "count" else "m", function, FIELDS),
     )
@@ -234,7 +233,7 @@ def test_a_state_with_fractions_goes_on_once_its_type_is_written(
 
     def update(kind: pa.DataType) -> None:
         work = Reduced("reduce(Total)", ("word",) * grouped, ("n",), pa.field("total", kind), Total())
-        list(StateUpdate("reduce(Total)", memory, work, {}, 2, 1, pa.schema([])).at([rows], 0))
+        list(StateUpdate("reduce(Total)", memory, work, {}, 2, pa.schema([])).at([rows], 0))
 
     group = ", in the group 'a'" if grouped else ""
     words = rf"reduce\(Total\): the field 'total' is bigint, but a value is 1?.\.5{group}. Write another type"
@@ -251,10 +250,10 @@ def test_a_factory_of_a_bare_map_has_the_check_of_replays() -> None:
     assert factory.checks_replays
 
     def update(attempt: int, *words: str) -> None:
-        task = StateTask(attempt, Owner("shop", "lines@1", "counts"))
+        task = StateTask(attempt, Owner("shop", "lines@1", "counts"), partitions=4)
         rows = pa.RecordBatch.from_pydict({"word": [*words], "n": [1] * len(words)}, arrow_schema(FIELDS))
         work = Combined("Count", ("word",), "n", Count())
-        once = StateUpdate("Count", factory, work, {TASK: task}, 1, 4, arrow_schema(StructType()))
+        once = StateUpdate("Count", factory, work, {TASK: task}, 1, arrow_schema(StructType()))
         list(once.at([rows], 3))
 
     update(1, "a", "b")
