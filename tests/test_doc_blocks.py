@@ -86,7 +86,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
         (2, check_commands),
     ],
     "positions.md": [(3, EXPLAINING)],
-    "recipes.md": [(6, "e2e/test_recipes.py")],
+    "recipes.md": [(8, "e2e/test_recipes.py")],
     "reliability.md": [(2, check_commands)],
     "resharding.md": [(4, GUIDES)],
     "retries.md": [(1, check_json), (3, EXPLAINING)],

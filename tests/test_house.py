@@ -57,7 +57,7 @@ FLOORS = {
         "order",
         "steps stores",
         "windowing",
-        "build sketches",
+        "build",
         "bolts run",
         "stream",
         "topology",

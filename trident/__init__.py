@@ -75,12 +75,6 @@ if TYPE_CHECKING:
         SnapshotGet as SnapshotGet,
         TupleCollectionGet as TupleCollectionGet,
     )
-    from kinesis_trident.trident.sketches import (
-        ApproxDistinct as ApproxDistinct,
-        ApproxQuantiles as ApproxQuantiles,
-        DistinctEstimate as DistinctEstimate,
-        QuantileEstimates as QuantileEstimates,
-    )
     from kinesis_trident.trident.state import (
         ATTEMPT as ATTEMPT,
         MapState as MapState,
