@@ -82,7 +82,7 @@ class Operated(Requested):
     def _operate(self) -> None:
         session = self._session(0.3, *EVENTS)
         # What comes with a batch that is not settled waits in ZooKeeper.
-        before = self.times.copy(), self.open | self.under_way
+        before = self.times.copy(), self.open.copy(), self.under_way
         try:
             stores = stores_of(session, _TARGET)  # type: ignore[arg-type]
             what = self.rng.choice(("now", "now", "bury", "replay", "replay"))
@@ -117,9 +117,10 @@ class Operated(Requested):
         what: str,
         chosen: Sequence[str],
         times: Counter[str],
-        coming: set[str],
+        promised: set[str],
+        under_way: set[str],
     ) -> None:
-        """Have a person ask for something; `times` and `coming` are as they were before the person's look."""
+        """Have a person ask for something; the rest is as it was before the person's look."""
         meant = sorted(self.open - self.gone) if what == "cancel" else self._records(chosen)
         do: dict[str, Callable[[], object]] = {
             "now": partial(self._deliver_again, stores, chosen),
@@ -135,7 +136,7 @@ class Operated(Requested):
             said = "unknown"
         self.stats[f"{what}: {said}"] += 1
         for one in meant:
-            came, was_open = self.times[one] > times[one], one in coming
+            came, was_open = self.times[one] > times[one], one in promised or one in under_way
             if said == "refused":
                 continue
             if what in ("now", "replay"):
@@ -148,7 +149,8 @@ class Operated(Requested):
                 self.open.discard(one)
                 self.asked[one]["promised"] -= 1
                 self.asked[one]["unknown"] += what == "bury" or said != "done"
-            if what == "bury" and said == "done" and not came:
+            # One that is under way waits no more once its batch is settled: it may be failed, and wait, after that.
+            if what == "bury" and said == "done" and not came and one not in under_way:
                 self.buried.add(one)
 
     def _records(self, names: Sequence[str]) -> list[str]:
