@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Replay,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.stream_names import is_stream_name, stream_of
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import epoch_ms, some_of
@@ -108,15 +108,11 @@ def replay_words(node: DeadLettersNode) -> list[str]:
     return ["--all"]
 
 
-def is_stream(place: str) -> bool:
-    """Return whether dead letters are in a stream, `kinesis://name`."""
-    return place.startswith("kinesis://")
-
-
 def folder_of(node: DeadLettersNode) -> str:
     """Return the place of a node's letters; `FOLDER` where it names none that may be read without a look at it."""
-    if re.fullmatch(r"kinesis://[a-zA-Z0-9_.-]{1,128}", node.target):
-        return node.target
+    stream = stream_of(node.target)
+    if stream is not None:
+        return node.target if is_stream_name(stream) else "FOLDER"
     return node.target if "/" in node.target and plain_folder(node.target) else "FOLDER"
 
 
@@ -177,11 +173,11 @@ def plain_folder(target: str) -> str | None:
     if make_visible(target) != target:
         # A terminal would show another folder than the one that is read.
         return None
-    scheme, found, rest = target.partition("://")
+    _, found, rest = target.partition("://")
     if not found:
         return target if Path(target).is_absolute() else None
     authority = rest.partition("/")[0]
-    strange = scheme == "kinesis" or any(mark in rest for mark in "?#") or "@" in authority
+    strange = stream_of(target) is not None or any(mark in rest for mark in "?#") or "@" in authority
     return None if strange else target
 
 
@@ -259,8 +255,9 @@ def letters_in(place: LetterPlace, application: str, streams: Container[str]) ->
     from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
     from kinesis_trident.spout.failed_records.letter_stream import read_stream_letters
 
-    if is_stream(place.name) and place.open_kinesis is not None:
-        letters = read_stream_letters(place.open_kinesis(place.name.removeprefix("kinesis://")), place.name)
+    stream = stream_of(place.name)
+    if stream is not None and place.open_kinesis is not None:
+        letters = read_stream_letters(place.open_kinesis(stream), stream)
     else:
         letters = read_dead_letters(absolute_target(place.name))
     for letter in letters:

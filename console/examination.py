@@ -18,6 +18,7 @@ from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.common.errors import KinesisTridentError
+from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.console.lag import lag_of_stream
 from kinesis_trident.console.machine import Result, try_servers
 from kinesis_trident.console.snapshot import take_snapshot
@@ -281,8 +282,7 @@ def _dry_runs(
     """Try the calls that would write, or end a subscription, without carrying them out."""
     from kinesis_trident.spout.kinesis.aws_session import create_client
 
-    target = options.dead_letter or ""
-    letters = target.removeprefix("kinesis://").strip("/") if target.startswith("kinesis://") else None
+    letters = stream_of(options.dead_letter or "")
     if letters is not None:
         client = create_client("kinesis", options, endpoint_url=options.endpoint_url)
         record = {"Data": b"{}", "PartitionKey": "doctor"}

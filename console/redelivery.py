@@ -17,12 +17,12 @@ from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, look_at_shards, streams_of
 from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.common.redaction import redact
+from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import (
     folder_in_command,
     folder_of,
-    is_stream,
     message_id_of,
 )
 from kinesis_trident.console.target import ConsoleError, command_for
@@ -156,7 +156,7 @@ def _refuse_gone(
         )
         raise ConsoleError(make_visible(msg))
     target = letters.target if letters is not None else ""
-    has_folder = "/" in target and not is_stream(target)
+    has_folder = "/" in target and stream_of(target) is None
     if _is_same_place(found.place, target) if found is not None else has_folder:
         # The query takes from there what the stream no longer has.
         return

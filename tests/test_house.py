@@ -19,7 +19,7 @@ ROOMS_MOST = 20
 FLOORS = {
     "common": [
         "arrow_columns arrow_schemas arrow_streams errors open_files own_copies per_process prompt_sockets release "
-        "visible_text worker_garbage",
+        "stream_names visible_text worker_garbage",
         "instants private_names redaction times",
         "database folder lazy_names",
     ],

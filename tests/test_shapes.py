@@ -466,3 +466,16 @@ def test_the_values_of_users_functions_pass_one_border() -> None:
         and node.func.attr == "to_pylist"
     ]
     assert len([one for one in readers if "/border.py" not in one and "/fits.py" not in one]) <= 4, readers
+
+
+def test_one_module_knows_how_a_place_is_a_stream_and_how_streams_are_named() -> None:
+    """Others ask it; texts for people write `kinesis://name`."""
+    knowing = {
+        path
+        for folder in ("kinesis_trident/common", "spout", "bolt", "trident", "console", "checkpoint")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and re.search(r"kinesis://(?!name|NAME)|a-zA-Z0-9_\.-\]\{", str(node.value))
+    }
+    assert knowing == {"kinesis_trident/common/stream_names.py"}

@@ -15,6 +15,7 @@ import typer
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.common.redaction import redact
+from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
@@ -27,7 +28,6 @@ from kinesis_trident.console.dead_letter_replay import (
     exhausted_ids,
     folder_ids,
     folder_in_command,
-    is_stream,
     letters_in,
     listed_ids,
     message_id_of,
@@ -360,7 +360,7 @@ def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> 
 
 
 def _compact(scope: Scope, folder: str | None, *, as_json: bool) -> Iterator[str]:
-    if folder is None or is_stream(folder):
+    if folder is None or stream_of(folder) is not None:
         msg = "compact merges all files of a dead-letter folder. Name it with --from FOLDER"
         raise ConsoleError(msg)
     # Only here, because it loads pyarrow, and the other commands must answer at once.
@@ -445,7 +445,7 @@ def _agree_on_folders(nodes: Sequence[DeadLettersNode], *, yes: bool) -> list[st
         yes = typer.confirm(make_visible(question), err=True)
     agreed = plain if yes else []
     for target in sorted(named.keys() - set(agreed)):
-        if not target.startswith("kinesis://"):
+        if stream_of(target) is None:
             warning = "" if target in plain else ", which chooses who gets your credentials. If it is yours"
             said = f"the data is not shown. ZooKeeper names {named[target]}{warning}: read it with --from"
             print(make_visible(said), file=sys.stderr)

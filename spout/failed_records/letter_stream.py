@@ -11,7 +11,6 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, parse_letter
-from kinesis_trident.spout.failed_records.places import KINESIS, stream_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -21,19 +20,19 @@ _RECORDS = 10_000
 
 
 def read_stream_letters(
-    kinesis: Kinesis, place: str, sleep: Callable[[float], None] = time.sleep
+    kinesis: Kinesis, name: str, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[DeadLetter]:
     """Yield all dead letters of a stream, shard by shard; other records are left out, and the log counts them.
 
     Args:
         kinesis: the calls.
-        place: `kinesis://name`.
+        name: of the stream.
         sleep: waits before a call that was throttled is made again.
 
     Raises:
         DeadLetterError: the stream cannot be read.
     """
-    name, strange = stream_of(place), 0
+    strange = 0
     calls = Retrying(
         retry=retry_if_exception_type((ThrottledError, Unavailable)),
         wait=wait_random_exponential(multiplier=0.2, max=5),
@@ -55,8 +54,8 @@ def read_stream_letters(
                 iterator = None if is_at_tip else page.next_iterator
     except KinesisError as error:
         msg = (
-            f"cannot read dead letters from {KINESIS}{name}: {error}. Check that the stream exists, and that this role "
-            "may call ListShards, GetShardIterator and GetRecords on it"
+            f"cannot read dead letters from stream {name!r}: {error}. Check that it exists, and that this role may "
+            "call ListShards, GetShardIterator and GetRecords on it"
         )
         raise DeadLetterError(msg) from error
     if strange:

@@ -18,6 +18,7 @@ import xxhash
 from kinesis_trident.checkpoint.model.layout import escape
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.common.folder import Folder
+from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import (
     DeadLetter,
@@ -27,7 +28,6 @@ from kinesis_trident.spout.failed_records.dead_letters import (
     name_file,
     read_letters,
 )
-from kinesis_trident.spout.failed_records.places import KINESIS, stream_of
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, StreamInfo
 from kinesis_trident.spout.kinesis.aggregation import why_unreadable
 from kinesis_trident.spout.kinesis.record_batches import PLAIN_SUB, without_row
@@ -113,10 +113,9 @@ class DeadLetterWriter:
         ]
         shards = ", ".join(letters)
         try:
-            if self._target.startswith(KINESIS):
+            if (name := stream_of(self._target)) is not None:
                 lines = [msgspec.json.encode(document) for document in documents]
                 keys = [document.partition_key or document.message_id[:256] for document in documents]
-                name = stream_of(self._target)
                 self._kinesis.put_records(name, list(zip(lines, keys, strict=True)))
             else:
                 below = f"{escape(self._application)}/{escape(stream)}"

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import logging
-import re
 
 from kinesis_trident.common.folder import Folder, FolderError, NoFolderError
+from kinesis_trident.common.stream_names import is_stream_name, stream_of
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, StreamMissingError
 from kinesis_trident.spout.options.source import SourceOptions
 
 log = logging.getLogger(__name__)
-
-KINESIS = "kinesis://"
-"""What a place begins with that is a stream."""
-
-
-def stream_of(place: str) -> str:
-    """Return the name of the stream that a place is."""
-    return place.removeprefix(KINESIS).strip("/")
 
 
 def check_places(options: SourceOptions, kinesis: Kinesis) -> None:
@@ -33,8 +25,8 @@ def check_places(options: SourceOptions, kinesis: Kinesis) -> None:
         if place is None:
             continue
         try:
-            if place.startswith(KINESIS):
-                _check_stream(kinesis, stream_of(place))
+            if (name := stream_of(place)) is not None:
+                _check_stream(kinesis, name)
             else:
                 Folder(place).check()
         except (NoFolderError, StreamMissingError) as error:
@@ -48,7 +40,7 @@ def check_places(options: SourceOptions, kinesis: Kinesis) -> None:
 
 
 def _check_stream(kinesis: Kinesis, name: str) -> None:
-    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
+    if not is_stream_name(name):
         msg = f"{name!r} is no name of a stream"
         raise StreamMissingError(msg)
     kinesis.describe(name)

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError, create_parser
 
 from kinesis_trident.common.errors import UNREADABLE
+from kinesis_trident.common.stream_names import STREAM_NAME
 from kinesis_trident.common.visible_text import make_reason, shorten
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.kinesis.consumers import Consumer
@@ -27,8 +28,8 @@ from kinesis_trident.tracker.records import RecordPosition
 _THROTTLED = "TooManyRequestsException"
 """A code that means a throttle."""
 
-_Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9_.-]{1,128}\Z")]
-_NameOrNone = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9_.-]{0,128}\Z")]
+_Name = Annotated[str, msgspec.Meta(pattern=rf"\A{STREAM_NAME}\Z")]
+_NameOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({STREAM_NAME})?\Z")]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 _HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from kinesis_trident.spout.failed_records.kept_letters import KeptLetters, kept_letters
+from kinesis_trident.spout.failed_records.kept_letters import KeptLetters
 from kinesis_trident.spout.failed_records.retry_ranges import RunRecords
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
@@ -56,7 +56,10 @@ class TurnSource:
         self.gone: set[str] = set()
         self.has_invalid: set[str] = set()
         self.spool = spool_of(partition.options, partition.layout)
-        self._letters = kept_letters(partition.options, partition.layout, kinesis)
+        self._letters = None
+        if (place := partition.options.dead_letter) is not None:
+            due = {turn.shard: [run for run, _ in turn.due] for turn in partition.turns if turn.due}
+            self._letters = KeptLetters(place, partition.layout, kinesis, due)
 
     @property
     def pushed(self) -> bool:

@@ -86,7 +86,7 @@ class Operated(Requested):
         try:
             stores = stores_of(session, _TARGET)  # type: ignore[arg-type]
             what = self.rng.choice(("now", "now", "bury", "replay", "replay"))
-            if self.open and self.rng.random() < 0.4:
+            if self.open and self.rng.random() < 0.8:
                 what = "cancel"
             chosen = sorted(self.open) if what == "cancel" else list(self._choose(stores, what))
             if chosen:

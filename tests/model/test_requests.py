@@ -8,9 +8,12 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.zookeeper.operations import Check
+from kinesis_trident.console.dead_letter_replay import waiting_ids
+from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -48,6 +51,27 @@ def test_what_an_unsettled_batch_of_a_gone_stream_asks_for_lets_the_query_go_on(
     played.put_to("a", 1)
     life = played.start(SparkCheckpoint(), judges=False, streamName="a,b", failOnDataLoss="false")
     assert [row.message_id[:2] for row in life.drain()] == ["a/"]
+
+
+def test_what_is_being_delivered_is_not_dead_lettered_and_waits_again_if_it_fails() -> None:
+    """ZooKeeper shows it as waiting until its batch is settled: a person may choose it."""
+    played = Operated(Random(1), ("4.2",))
+    played.calm = True
+    played.put_to("a", 1)
+    played.happen("begin")
+    played.happen("batch")
+    (one,) = played.delivered
+    played.say([one], "fail")
+    played.happen("batch")
+    store = played.life.store if played.life is not None else pytest.fail("no life")
+    deliver_again(find_requests([store], [MessageId.parse(one)]), what="again")
+    played.happen("batch")
+    assert waiting_ids(store) == [one]
+    assert dead_letter_now(store, {one}) == 1
+    played.happen("batch")
+    played.say([one], "fail")
+    played.happen("batch")
+    assert (waiting_ids(store), store.external.read().asked) == ([one], {})
 
 
 @pytest.mark.parametrize("kind", [Requested, Operated])

@@ -109,8 +109,10 @@ def test_letters_that_are_kept_are_found_while_a_compaction_merges_their_files(
         return found
 
     monkeypatch.setattr(kept_letters, "letter_files", list_and_merge)
-    kept = kept_letters.KeptLetters(folder, Layout("/root", "app", "orders", 1), None)  # type: ignore[arg-type]
-    kept.get("s0", [Run("1", "8", 8, attempt=4)])
+    runs = [Run("1", "8", 8, attempt=4)]
+    layout = Layout("/root", "app", "orders", 1)
+    kept = kept_letters.KeptLetters(folder, layout, None, {"s0": runs})  # type: ignore[arg-type]
+    kept.get("s0", runs)
     assert (len(listed[0]), caplog.messages) == (8, [])
 
 

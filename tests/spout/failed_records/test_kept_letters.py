@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,24 +121,51 @@ def test_what_has_left_the_stream_comes_from_its_letter_in_another_stream(
     query.plan()
     # Others write there, too.
     kinesis.held["letters"].put(A, b"no letter")
-    letters = [*read_stream_letters(kinesis, "kinesis://letters")]
+    letters = [*read_stream_letters(kinesis, "letters")]
     assert sorted(letter.data or b"" for letter in letters) == [b"1", b"4"]
     kinesis.held["orders"].trim(A, max(int(letter.sequence_number or 0) for letter in letters))
     again = tuple(str(letter.sequence_number) for letter in letters)
     query.store.external.add(A, ExternalNode(op="replay", records=again))
     assert numbers(query.batch()) == [1, 4]
     query.plan()
-    assert len([*read_stream_letters(kinesis, "kinesis://letters")]) == 2
+    assert len([*read_stream_letters(kinesis, "letters")]) == 2
+
+
+def test_a_task_reads_the_letters_of_a_stream_once_for_all_its_turns(
+    make_lives: Callable[..., Lives],
+) -> None:
+    kinesis = MemoryStreams("orders", "letters", shards=2)
+    lives = make_lives(
+        retryLimit="0", onExhausted="deadLetter", deadLetter="kinesis://letters", shardsPerTask="2"
+    )
+    orders, letters = kinesis.held["orders"], kinesis.held["letters"]
+    shards = sorted(orders.open_shards)
+    for number in range(6):
+        orders.put(shards[number % 2], str(number).encode())
+    query = lives.begin(kinesis)
+    query.batch(failing={1, 2, 3})
+    query.batch()
+    query.plan()
+    failed = [*read_stream_letters(kinesis, "letters")]
+    for shard in shards:
+        mine = [letter.sequence_number or "" for letter in failed if letter.shard_id == shard]
+        orders.trim(shard, max(map(int, mine)))
+        query.store.external.add(shard, ExternalNode(op="replay", records=tuple(mine)))
+    query.planned()
+    before = Counter(letters.calls)
+    assert numbers(query.rows()) == [1, 2, 3]
+    called = Counter(letters.calls) - before
+    assert [called["get_records", shard] for shard in shards] == [1, 1]
 
 
 def test_a_stream_of_letters_that_refuses_calls_for_a_while_is_read_whole() -> None:
     kinesis = MemoryStreams("letters")
     kinesis.held["letters"].fail(A, ThrottledError("slower"), ThrottledError("slower"))
     waits: list[float] = []
-    assert [*read_stream_letters(kinesis, "kinesis://letters", waits.append)] == []
+    assert [*read_stream_letters(kinesis, "letters", waits.append)] == []
     assert len(waits) == 2
-    with pytest.raises(DeadLetterError, match=r"from kinesis://gone: there is no stream 'gone'\. Check"):
-        [*read_stream_letters(kinesis, "kinesis://gone")]
+    with pytest.raises(DeadLetterError, match=r"from stream 'gone': there is no stream 'gone'\. Check"):
+        [*read_stream_letters(kinesis, "gone")]
 
 
 def test_a_letter_that_cannot_be_read_keeps_no_other_back(
