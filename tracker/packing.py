@@ -5,8 +5,6 @@ outcome `[head, first, last, count, prev, reason]`. Columns of positions are tex
 `head`, the digits that all of them begin with: `=` is a first record that is also the last one, `-` no record before.
 The last column has indexes into the `failures`, or the `reasons`, that stand before all runs: records that fail
 together share them.
-
-Release 1.0.0 packed runs in chunks, as columns of bytes: `unpack_chunks` reads them.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from operator import attrgetter, ne
 from typing import Annotated, Any, TypeAlias
 
@@ -24,15 +21,7 @@ import msgspec
 
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import (
-    SEQUENCE,
-    NotDone,
-    Noted,
-    Number,
-    RecordPosition,
-    Run,
-    Time,
-)
+from kinesis_trident.tracker.records import SEQUENCE, NotDone, Noted, Number, Run, Time
 
 Runs: TypeAlias = Sequence[Run] | Mapping[str, Sequence[Run]] | Mapping[str, Sequence[NotDone]]
 """The runs of one shard, or of several by shard, or those of an outcome."""
@@ -190,90 +179,6 @@ def _check_positions(firsts: Sequence[str], lasts: Sequence[str], prevs: Sequenc
     if not are_plain and not all(map(_is_position, texts)):
         msg = "a position is none"
         raise ValueError(msg)
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """`n` neighbouring runs as release 1.0.0 has packed them, with together `count` records."""
-
-    n: int
-    count: int
-    packed: str
-
-
-class _Columns(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a chunk.
-
-    `fates`: attempt, due, and the failures as (time, index of the reason); `fate`: the index of each run's fate.
-    `flags`: the record before a run is known, its first one is, and that is also its last one. `gaps`: twice the
-    distance of each position to the one before it, less one and positive where it is negative, in `width` bytes. A
-    position is its sequence number and, in the last 32 bits, its sub-sequence number and one. Of numbers of several
-    bytes, all first bytes come first.
-    """
-
-    reasons: tuple[str, ...]
-    fates: tuple[tuple[Number, Time, tuple[tuple[Time, _Index], ...]], ...]
-    fate: bytes
-    counts: bytes
-    flags: bytes
-    begin: bytes
-    width: Annotated[int, msgspec.Meta(ge=1, le=64)]
-    gaps: bytes
-
-
-_PREV, _FIRST, _ALONE = 1, 2, 4
-_SUB = 32
-_HIGHEST = 10**129 << _SUB
-_MOST_IN_A_CHUNK = 32 * 2**20
-
-_column_decoder = msgspec.msgpack.Decoder(_Columns)
-
-
-def unpack_chunks(chunks: Iterable[Chunk]) -> tuple[Run, ...]:
-    """Return the runs of chunks, in order.
-
-    Raises:
-        OrderError: they are none of release 1.0.0.
-    """
-    return tuple(run for chunk in chunks for run in _runs_of(chunk))
-
-
-def _runs_of(chunk: Chunk) -> list[Run]:
-    with _explain_errors(chunk.packed):
-        columns = _column_decoder.decode(_inflate(chunk.packed, _MOST_IN_A_CHUNK))
-        fates = [
-            (attempt, due, tuple(Noted(time, columns.reasons[reason]) for time, reason in failures))
-            for attempt, due, failures in columns.fates
-        ]
-        positions, runs = _positions(columns), []
-        for flags, count, fate in zip(
-            columns.flags, _numbers(columns.counts, 8, signed=True), _numbers(columns.fate, 8), strict=True
-        ):
-            prev = next(positions) if flags & _PREV else None
-            first = next(positions) if flags & _FIRST else ""
-            last = first if flags & _ALONE else next(positions)
-            runs.append(Run(first, last, count, prev, *fates[fate]))
-        if len(runs) != chunk.n or sum(run.count for run in runs) != chunk.count or next(positions, None):
-            msg = f"they are not {chunk.n} runs of {chunk.count} records"
-            raise ValueError(msg)
-        return runs
-
-
-def _positions(columns: _Columns) -> Iterator[str]:
-    gaps = (-((gap + 1) >> 1) if gap & 1 else gap >> 1 for gap in _numbers(columns.gaps, columns.width))
-    for number in accumulate(gaps, initial=int.from_bytes(columns.begin, "big")):
-        if not 0 <= number < _HIGHEST:
-            msg = "a position is not valid"
-            raise ValueError(msg)
-        sequence, sub = divmod(number, 1 << _SUB)
-        yield str(RecordPosition(sequence, sub - 1))
-
-
-def _numbers(column: bytes, width: int, *, signed: bool = False) -> list[int]:
-    count, rest = divmod(len(column), width)
-    if rest:
-        msg = f"a column of {len(column)} bytes holds no numbers of {width}"
-        raise ValueError(msg)
-    return [int.from_bytes(column[at::count], "big", signed=signed) for at in range(count)]
 
 
 @contextmanager

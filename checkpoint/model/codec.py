@@ -4,9 +4,8 @@ A node that cannot be read is an error, never another value or a default: a chec
 silently lose or repeat records. So are fields that contradict each other, which their types cannot show.
 
 A field with up to `FEW` runs is plain JSON; with more it is a text (`tracker.packing`): thousands of failures otherwise
-take megabytes, again with every batch. Nodes and offsets with such a field have version 4; those of version 2 come from
-release 1.0.0, which packed the runs in chunks. No release has written version 3. A pin with a field of `_NEEDED` has
-version 2. Others have version 1.
+take megabytes, again with every batch. Nodes and offsets with such a field have version 4; no release reads versions 2
+and 3 of these. A pin with a field of `_NEEDED` has version 2. Others have version 1.
 """
 
 from __future__ import annotations
@@ -27,17 +26,13 @@ from kinesis_trident.checkpoint.model.nodes import (
     BatchOutcome,
     InflightNode,
     Node,
-    NotDone,
     Pin,
     Plan,
 )
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.packing import Chunk, pack, unpack, unpack_chunks, unpack_pieces
-from kinesis_trident.tracker.records import Run
-
-CHUNKED_VERSION = 2
+from kinesis_trident.tracker.packing import pack, unpack, unpack_pieces
 
 PACKED_VERSION = 4
 
@@ -56,7 +51,6 @@ _NEEDED: dict[type[Node], dict[str, int]] = {Pin: {"unreadable": 2}}
 _encoder = msgspec.json.Encoder()
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
-_chunks = msgspec.json.Decoder(tuple[Chunk, ...] | dict[str, tuple[Chunk, ...]])
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -68,7 +62,11 @@ class UnreadableError(ValueError):
 
 
 class NewerVersionError(UnreadableError):
-    """Another release has written it, in a version that this one does not know."""
+    """Another release has written it, in a version that this one does not know; `is_newer`: than all that it reads."""
+
+    def __init__(self, message: str, *, is_newer: bool) -> None:
+        super().__init__(message)
+        self.is_newer = is_newer
 
 
 class _Version(msgspec.Struct):
@@ -85,6 +83,11 @@ _WHAT_TO_DO = (
 
 _WHAT_TO_DO_THEN = (
     "Nothing was changed. Use that release again: its documentation says how to go back (deploying.md)"
+)
+
+_WHAT_TO_DO_BEFORE = (
+    "Nothing was changed. Use that release again until few failed records wait (deploying.md, Stopping and "
+    "upgrading)"
 )
 
 
@@ -133,7 +136,7 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     try:
         return read(data, kind)
     except NewerVersionError as error:
-        msg = f"{path} {error}. {_WHAT_TO_DO_THEN}"
+        msg = f"{path} {error}. {_WHAT_TO_DO_THEN if error.is_newer else _WHAT_TO_DO_BEFORE}"
         raise NewerFormatError(msg) from None
     except UnreadableError as error:
         raise corrupt(path, str(error)) from None
@@ -152,12 +155,13 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
         raise UnreadableError(msg) from None
     known = _versions_of(kind)
     if version > VERSION and version not in known:
+        is_newer = version > known[-1]
         msg = (
-            f"was written by {'a newer' if version > known[-1] else 'another'} release of kinesis-trident (version "
+            f"was written by {'a newer' if is_newer else 'another'} release of kinesis-trident (version "
             f"{version} of its format), which this one cannot read: it reads version{'s' if len(known) > 1 else ''} "
             f"{', '.join(map(str, known))}"
         )
-        raise NewerVersionError(msg)
+        raise NewerVersionError(msg, is_newer=is_newer)
     try:
         decoder = _decoder_of(kind)
         is_later = version in known[1:]
@@ -173,9 +177,7 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
 
 def _versions_of(kind: type[Node]) -> list[int]:
     """Return the versions of the nodes of a kind that can be read, the newest last."""
-    if kind is BatchNode or kind in _RUNS:
-        return [VERSION, CHUNKED_VERSION, PACKED_VERSION]
-    if kind is BackupNode:
+    if kind in (BatchNode, BackupNode) or kind in _RUNS:
         return [VERSION, PACKED_VERSION]
     return sorted({VERSION, *_NEEDED.get(kind, {}).values()})
 
@@ -201,14 +203,9 @@ def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version:
     runs: dict[str, Any] = {}
     for name in _RUNS.get(Plan if kind is BatchNode else kind, ()):
         raw = bytes(holder.get(name, b""))
-        if version == CHUNKED_VERSION and raw:
-            runs[name] = _unchunked(_chunks.decode(raw), kind)
-        elif raw.startswith(b'"'):
-            runs[name] = (
-                unpack_pieces(_text.decode(raw)) if kind is BatchOutcome else unpack(_text.decode(raw))
-            )
-        else:
+        if not raw.startswith(b'"'):
             continue
+        runs[name] = unpack_pieces(_text.decode(raw)) if kind is BatchOutcome else unpack(_text.decode(raw))
         if isinstance(runs[name], tuple) is not (kind is InflightNode):
             msg = f"the runs of {name} belong to another kind of node"
             raise OrderError(msg)
@@ -220,18 +217,6 @@ def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version:
     if isinstance(node, BatchNode):
         return replace(node, plan=replace(node.plan, **runs))
     return replace(node, **runs)
-
-
-def _unchunked(chunks: Any, kind: type[Node]) -> Any:
-    """Return the runs, or the pieces of an outcome: those are runs with their reason as the only failure."""
-    if isinstance(chunks, dict):
-        return {shard: _unchunked(some, kind) for shard, some in chunks.items()}
-    runs = unpack_chunks(chunks)
-    return tuple(map(_piece, runs)) if kind is BatchOutcome else runs
-
-
-def _piece(run: Run) -> NotDone:
-    return NotDone(run.first, run.last, run.count, run.failures[-1].text if run.failures else "", run.prev)
 
 
 def _count(runs: Any) -> int:

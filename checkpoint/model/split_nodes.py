@@ -4,8 +4,6 @@ ZooKeeper's limit is 1 MiB a request (`jute.maxbuffer`), and beyond it the serve
 error. A node larger than `PART_SIZE` is written as sibling nodes `<name>~<digest>~<i>` first, then the head at its
 path: `{"v": 1, "parts": n, "size": bytes, "digest": ...}`. Parts are slices of the JSON. Their names come from the
 content, so a repeated write is the same write, and a head never meets the parts of another.
-
-Release 1.0.0 named the parts of some nodes one by one: the head, of version 2, lists their digests in `pieces`.
 """
 
 from __future__ import annotations
@@ -34,16 +32,7 @@ class Head(Node, frozen=True, kw_only=True):
     digest: str
 
 
-class PiecedHead(Node, frozen=True, kw_only=True, tag=2):
-    """The node at the path of a large node of release 1.0.0 whose parts are named one by one."""
-
-    parts: int
-    size: int
-    digest: str
-    pieces: tuple[str, ...]
-
-
-_decoders = (msgspec.json.Decoder(Head), msgspec.json.Decoder(PiecedHead))
+_decoder = msgspec.json.Decoder(Head)
 
 
 def split(
@@ -60,27 +49,23 @@ def split(
     return encode(head), dict(zip(part_paths(path, head), slices, strict=True))
 
 
-def head_of(data: bytes) -> Head | PiecedHead | None:
+def head_of(data: bytes) -> Head | None:
     """Return the head that `data` is, or None for a node in one piece."""
     if b'"parts"' not in data:
         return None
-    for decoder in _decoders:
-        try:
-            # No node has these fields, so no node can be mistaken for a head.
-            return decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    return None
+    try:
+        # No node has these fields, so no node can be mistaken for a head.
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
-def part_paths(path: str, head: Head | PiecedHead) -> list[str]:
+def part_paths(path: str, head: Head) -> list[str]:
     """Return the paths of the parts, in order; a part that occurs twice is one node."""
-    if isinstance(head, PiecedHead):
-        return [f"{path}{PART_MARK}{digest}{PART_MARK}0" for digest in head.pieces]
     return [f"{path}{PART_MARK}{head.digest}{PART_MARK}{i}" for i in range(head.parts)]
 
 
-def join(path: str, head: Head | PiecedHead, parts: Sequence[bytes]) -> bytes:
+def join(path: str, head: Head, parts: Sequence[bytes]) -> bytes:
     """Return the JSON of a node from its parts.
 
     Raises:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 import random
 import re
 import tracemalloc
 import zlib
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +14,7 @@ from bomb import half_a_gibibyte
 from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.packing import Chunk, pack, unpack, unpack_chunks, unpack_pieces
+from kinesis_trident.tracker.packing import pack, unpack, unpack_pieces
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 
 POSITIONS = st.builds(
@@ -177,58 +175,3 @@ def test_a_text_that_unpacks_to_very_much_is_not_unpacked() -> None:
         assert tracemalloc.get_traced_memory()[1] < 650 * len(text)
     finally:
         tracemalloc.stop()
-
-
-RELEASE = Path(__file__).parents[1] / "checkpoint" / "model" / "releases" / "1.0.0.json"
-CHUNK = msgspec.convert(
-    json.loads(json.loads(RELEASE.read_text())["inflight of 17 runs"])["waiting"][0], type=Chunk
-)
-"""Eight runs as release 1.0.0 has packed them; tests/checkpoint/model/test_releases.py knows their content."""
-
-
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        Chunk(CHUNK.n, CHUNK.count, ""),
-        Chunk(CHUNK.n, CHUNK.count, "no base64"),
-        Chunk(CHUNK.n, CHUNK.count, CHUNK.packed[:-4]),
-        Chunk(CHUNK.n - 1, CHUNK.count, CHUNK.packed),
-        Chunk(CHUNK.n, CHUNK.count + 1, CHUNK.packed),
-        Chunk(CHUNK.n, CHUNK.count, half_a_gibibyte()),
-    ],
-)
-def test_chunks_that_cannot_be_read_are_an_error(chunk: Chunk) -> None:
-    assert len(unpack_chunks([CHUNK, CHUNK])) == 2 * CHUNK.n
-    with pytest.raises(OrderError, match="cannot be read"):
-        unpack_chunks([chunk])
-
-
-COLUMNS = msgspec.msgpack.decode(zlib.decompress(base64.b64decode(CHUNK.packed)))
-WIDE = st.integers(-(2**63), 2**64 - 1)
-FATES = st.lists(
-    st.tuples(WIDE, WIDE, st.lists(st.tuples(WIDE, st.integers(-3, 3)), min_size=1, max_size=2)),
-    min_size=3,
-    max_size=3,
-)
-DAMAGE = [
-    st.lists(st.text(max_size=3), max_size=3),
-    FATES,
-    *(st.binary(min_size=len(good), max_size=len(good)) for good in COLUMNS[2:6]),
-    st.integers(-3, 2**40),
-    st.binary(max_size=80),
-]
-
-
-@pytest.mark.parametrize("column", range(len(COLUMNS)))
-@given(data=st.data(), count=st.just(CHUNK.n) | st.integers(-3, 5) | st.just(10**30))
-def test_damaged_columns_are_an_error_or_runs_that_a_node_may_hold(
-    column: int, data: st.DataObject, count: int
-) -> None:
-    content = data.draw(DAMAGE[column] | st.none() | st.just([]) | st.binary(max_size=80))
-    columns = [content if i == column else good for i, good in enumerate(COLUMNS)]
-    try:
-        runs = unpack_chunks([Chunk(count, CHUNK.count, packed(msgspec.msgpack.encode(columns)))])
-    except OrderError:
-        return
-    for run in runs:
-        assert msgspec.json.decode(msgspec.json.encode(run), type=Run) == run
