@@ -25,7 +25,7 @@ TESTS = {
     "e2e/test_takeover.py a_driver_that_slept_through_a_whole_run_publishes_nothing",
     "6. **Settle.**": "spout/planner/settling/test_finished_batch.py a_turn_that_nobody_has_pinned |"
     "spout/planner/settling/test_finished_batch.py a_batch_of_a_judging_run_without_an_outcome |"
-    "model/test_kinds.py a_batch_in_hand_when_the_kind_changes",
+    "model/test_kinds.py a_batch_in_hand_when_the_kind_changes | model/test_committer.py nothing_is_lost_whoever",
     "7. **Retry.**": "e2e/test_failing_records.py a_failing_record_holds_nothing_back",
     "| before Spark logged": "spout/restarts/test_restarts.py a_batch_planned_and_never_logged",
     "| after that, until": "e2e/test_crash.py a_replayed_batch_has_the_identical_rows",
@@ -87,13 +87,18 @@ TESTS = {
     "Each error names": "spout/planner/test_reconciliation.py each_case_has_one_outcome |" + MODEL,
     "If both are older": "model/test_restores.py another_place_in_the_sink_loses_nothing |"
     "spout/restarts/test_state_lost.py zookeeper_wiped_and_no_spark_checkpoint",
+    "**A plain query that leaves": "model/test_committer.py nothing_is_lost_whoever",
     "Between two starts": "model/test_kinds.py a_batch_in_hand | e2e/test_stopping.py a_query_that_changes_its_kind",
-    "- **To a plain query**": "model/test_kinds.py a_batch_in_hand_when_the_kind_changes",
+    "- **To a plain query**": "model/test_kinds.py a_batch_in_hand_when_the_kind_changes |"
+    "model/test_committer.py nothing_is_lost_whoever",
     "- **To a query that": "model/test_kinds.py a_driver_that_judges_warns_of_what_a_plain_query_has_read",
     "A sink that replaces by txid": "model/test_kinds.py a_plain_query_that_runs_nothing_of_a_batch_that_was_judged |"
     + MODEL,
-    "- A batch was read by": "model/test_kinds.py a_copy_made_between_two_kinds",
-    "- Trident has published": "model/test_kinds.py a_verdict_that_was_never_applied",
+    "- A batch was read by": "model/test_kinds.py a_copy_made_between_two_kinds |"
+    "model/test_committer.py nothing_is_lost_whoever",
+    "- Trident has published": "model/test_kinds.py a_verdict_that_was_never_applied |"
+    "model/test_committer.py nothing_is_lost_whoever",
+    "A driver that decides notes": "model/test_committer.py a_note_that_an_older_driver_takes_back",
     "The newest start": "checkpoint/store/test_fencing.py a_paused_older_run_can_write_nothing |"
     "spout/planner/settling/test_finished_batch.py a_run_that_is_replaced_while_it_loads",
     "Two queries with": "e2e/test_takeover.py two_loads_of_one_query |"

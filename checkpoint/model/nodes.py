@@ -355,7 +355,7 @@ class Pin(Node, frozen=True, kw_only=True):
     bytes of the new records, throttled reads, renewed iterators, GetRecords calls, milliseconds that the shard's limits
     were busy after it, and how it subscribed (a `Subscribing`), without zeros at its end. `ahead`: of the records that
     the turn has seen behind its end, when the first one arrived, and the time up to which another turn reads them at
-    least.
+    least. `epoch`: of the newest run that has read the turn; `maker`: of the first one, 0 where that is the same.
     """
 
     txid: Ordinal
@@ -383,6 +383,12 @@ class Pin(Node, frozen=True, kw_only=True):
     first: PositionText | None = None
     ahead: tuple[Time, Time] | None = None
     invalid: tuple[Ordinal, ...] = ()
+    maker: Ordinal = 0
+
+    @property
+    def first_reader(self) -> int:
+        """Return the first run that has read the turn."""
+        return self.maker or self.epoch
 
     @property
     def rows(self) -> int:

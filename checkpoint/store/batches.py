@@ -161,7 +161,7 @@ class BatchStore(StorePart):
     def _mark_pin(self, found: Pin, epoch: int) -> Pin:
         """Return a pin with this run's epoch; one that bears it stays, if no newer run has taken over."""
         if found.epoch < epoch:
-            return msgspec.structs.replace(found, epoch=epoch)
+            return msgspec.structs.replace(found, epoch=epoch, maker=found.first_reader)
         self._nodes.commit((), epoch)
         return found
 

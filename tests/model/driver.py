@@ -86,7 +86,7 @@ class Tasks:
             columns = (batch.column(name).to_pylist() for name in names)
             rows += [Row(int(n), s, int(q), a, t) for n, s, q, a, t in zip(*columns, strict=True)]
         session.stop()
-        self._world.given(part.txid, part.plan, [turn.shard for turn in part.turns], rows)
+        self._world.given(part, rows)
         return rows
 
     def _leave_behind(self, part: TurnsPartition) -> None:

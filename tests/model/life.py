@@ -158,7 +158,7 @@ class Life:
             self._world.stats["reads beside a batch"] += self._world.reads - before
 
     def _go_on(self, run: SourceRun, engine: Engine, driver: Driver) -> None:
-        log, point = self._log, self._actor.point
+        log, point, world = self._log, self._actor.point, self._world
         have, done = len(log.offsets), log.committed
         if have and self._protocol == "4.0":
             last = log.logged(have)
@@ -193,8 +193,10 @@ class Life:
             if log.committed != done:
                 raise ConcurrentError
             log.committed = done = have
-            if run.epoch < self._world.epoch:
-                self._world.overtaken.add(log.at(have).txid)
+            txid = log.at(have).txid
+            world.committed[txid] = run.epoch
+            if run.epoch < world.epoch:
+                world.overtaken.add(txid)
             self._world.stats["batches"] += 1
             if self._left is not None:
                 self._left -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, SettledNode
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.testing import MemoryKinesis
 from model.sinks import Sink
 from model.zookeeper import MemoryZooKeeper
@@ -73,6 +74,7 @@ class World:
         kinds: of the queries that have read each txid.
         refused: the records that failed before a verdict, by txid.
         overtaken: the txids that Spark has committed under a run that was replaced already.
+        committed: the epoch of the run under which Spark has committed each txid.
         violations: what must not be and was.
         stats: what happened, counted.
     """
@@ -98,11 +100,14 @@ class World:
         self.kinds: dict[int, set[str]] = defaultdict(set)
         self.refused: dict[int, set[int]] = defaultdict(set)
         self.overtaken: set[int] = set()
+        self.committed: dict[int, int] = {}
         self.violations: list[str] = []
         self.stats: Counter[str] = Counter()
         self._digits = 0
         self._rows_may_differ = rows_may_differ
         self._rows: dict[tuple[int, str, str], list[Row]] = {}
+        self._readers: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+        self._settlers: dict[int, int] = {}
         self._checkpoints: dict[str, int] = {}
         self._settled_path = ""
 
@@ -182,13 +187,30 @@ class World:
         """Note that something is as it must not be."""
         self.violations.append(what)
 
-    def given(self, txid: int, plan: str, shards: Iterable[str], rows: Sequence[Row]) -> None:
+    def given(self, part: TurnsPartition, rows: Sequence[Row]) -> None:
         """A task has given rows: each reading of a turn gives the same."""
-        for shard in shards:
+        for shard in (turn.shard for turn in part.turns):
             mine = [row for row in rows if row.shard == shard]
-            known = self._rows.setdefault((txid, plan, shard), mine)
+            turn = (part.txid, part.plan, shard)
+            self._readers[turn].append(part.epoch)
+            known = self._rows.setdefault(turn, mine)
             if known != mine and not self._rows_may_differ:
-                self.violation(f"txid {txid}, plan {plan}, {shard}: first {known}, then {mine}")
+                self.violation(f"txid {part.txid}, plan {part.plan}, {shard}: first {known}, then {mine}")
+
+    def doubtful(self, *, mixed: bool = False) -> set[int]:
+        """The records of turns that the run that planned them need not have read, and may have committed.
+
+        They are of batches that another run has settled than the one under which Spark has committed them. `mixed`:
+        runs of both kinds are among them, so that one that has read its turns need not have published what failed.
+        """
+        found: set[int] = set()
+        for (txid, plan, shard), readers in self._readers.items():
+            planner = int(plan.partition("-")[0])
+            if self.committed.get(txid) != self._settlers.get(txid) and (
+                readers[0] > planner or (mixed and max(readers) > planner)
+            ):
+                found |= {row.number for row in self._rows[txid, plan, shard]}
+        return found
 
     @property
     def reads(self) -> int:
@@ -231,6 +253,8 @@ class World:
                     self.epochs[session] = self.epoch
                 elif op.path.endswith("/settled"):
                     self._settled_path = op.path
+                    settled = decode(op.path, op.data, SettledNode)
+                    self._settlers[settled.txid] = self.epochs.get(session, 0)
                 elif "/checkpoints/" in op.path:
                     self._on_checkpoint(op.path, decode(op.path, op.data, CheckpointNode))
 

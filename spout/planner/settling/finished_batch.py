@@ -98,23 +98,23 @@ class Evidence:
                 raise self._missing_error()
             return Verdict(published)
         if not self.origin.same:
-            if self.outcome is None and self._is_judged_since_planned():
+            if self.outcome is None and self._is_judged_since(self.plan.epoch):
                 by = f", and which the run of epoch {self.run} took over for another Spark checkpoint"
                 raise self._missing_error(by)
             if self.outcome is not None or self.pins:
                 return Verdict(published)
-        unread = frozenset(shard for shard, pin in self.pins.items() if self._is_judged(pin.epoch))
-        if self.origin.ours or any(pin.epoch == self.run for pin in self.pins.values()):
-            # If it is not certain, who has published may have committed too: then the failed records come again.
-            left = {} if self.origin.ours else {s: runs for s, runs in published.items() if s not in unread}
-            return Verdict(
-                left, unread, self.judging is not None, self._describe_change_of_kind(unread, left)
-            )
-        if self.outcome is not None:
+        ours, unread = self.origin.ours, {s for s, pin in self.pins.items() if self._is_judged(pin.epoch)}
+        is_plain = ours or any(pin.epoch == self.run for pin in self.pins.values())
+        if self.outcome is not None and not is_plain:
             return Verdict(published)
-        if len(unread) < len(self.pins):
-            # Sinks such as Spark's files skip a batch that they hold: then an earlier plain run has read it.
-            return Verdict({}, unread)
+        # Sinks such as Spark's files skip a batch that they hold: then an earlier plain run has read it.
+        if is_plain or len(unread) < len(self.pins):
+            doubtful = set() if ours else self._find_doubtful()
+            again = frozenset(unread | doubtful)
+            # If it is not certain, who has published may have committed too: then the failed records come again.
+            left = {} if ours else {s: runs for s, runs in published.items() if s not in again}
+            warning = self._describe_takeover(unread, left, doubtful) if is_plain or doubtful else ""
+            return Verdict(left, again, is_plain and self.judging is not None, warning)
         if self.pins:
             by = f", and none read by the run of epoch {self.run}, which took it over"
             raise self._missing_error(by)
@@ -123,8 +123,28 @@ class Evidence:
     def _is_judged(self, run: int) -> bool:
         return self.judging is not None and self.judging.judged(run)
 
-    def _is_judged_since_planned(self) -> bool:
-        return self.judging is not None and self.plan.epoch <= self.judging.epoch
+    def _is_judged_since(self, run: int) -> bool:
+        return self.judging is not None and run <= self.judging.epoch
+
+    def _find_doubtful(self) -> set[str]:
+        """Return the turns with records that need not be done although a plain query has read them.
+
+        Who begins a batch can commit it as long as its driver lives, whoever has taken the batch over: a plain query
+        also without having read all of it, and one that judges also if ZooKeeper was restored and has its outcome no
+        more. What a plain run has read that began the batch is done in any case; so is what the next batch goes on
+        behind, whose planner knew.
+        """
+        plan, later, first = self.plan, self.origin.later, self.plan.adopter or self.plan.epoch
+        is_judged = self._is_judged_since(first)
+        if not first or (is_judged and self.outcome is not None):
+            return set()
+        return {
+            shard
+            for shard, pin in self.pins.items()
+            if pin.count
+            and (is_judged or first < pin.first_reader)
+            and (later is None or later.positions.get(shard) == plan.positions[shard])
+        }
 
     def _refuse_lost_turns(self) -> None:
         """Check that no turn lacks its pin whose records the outcome names, or that Spark's next batch continues."""
@@ -168,18 +188,31 @@ class Evidence:
             f"{self.plan.txid + 1}, in the second case AGAIN (at least once)"
         )
 
-    def _describe_change_of_kind(self, unread: Collection[str], left: Mapping[str, Sequence[NotDone]]) -> str:
-        """Say that a batch was begun by a run that judges and committed by a plain one; empty if it was not."""
-        judged = self.plan.epoch and self._is_judged_since_planned()
-        if self.outcome is None and not unread and not judged:
+    def _describe_takeover(
+        self, unread: Collection[str], left: Mapping[str, Sequence[NotDone]], doubtful: Collection[str]
+    ) -> str:
+        """Say what follows from the plain query's taking over a batch; empty if nothing does."""
+        judged = self.plan.epoch and self._is_judged_since(self.plan.epoch)
+        is_change = self.outcome is not None or unread or judged
+        if not is_change and not doubtful:
             return ""
+        by = "a run that judges its records" if is_change else "an earlier run"
         again = (
-            "the records that failed in its outcome" if left else "what only it has read" if unread else ""
+            *([f"its records (shards: {len(doubtful)})"] if doubtful else ()),
+            *(["the records that failed in its outcome"] if left else ()),
+            *(["what only the first one has read"] if unread else ()),
+        )
+        done, follows = (
+            ("taken over", "; under which of them Spark has committed it is not known")
+            if doubtful or left
+            else (
+                "committed",
+                ", for which all that it has read is done. What the first one wrote is written again",
+            )
         )
         return (
-            f"txid {self.plan.txid} was begun by a run that judges its records, and committed by a plain query (epoch "
-            f"{self.run}), for which all that it has read is done. What the first one wrote is written again"
-            + (f"; {again} come AGAIN (at least once)" if again else "")
+            f"txid {self.plan.txid} was begun by {by}, and {done} by a plain query (epoch {self.run}){follows}"
+            + (f"; there come AGAIN (at least once): {', '.join(again)}" if again else "")
         )
 
     def _missing_error(self, by: str = "") -> OutcomeMissingError:

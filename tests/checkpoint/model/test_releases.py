@@ -38,6 +38,7 @@ NEW_FIELDS: dict[str, str] = {
     "Pin.first": "an older release reads the records of such a turn again where it cannot name the first",
     "Pin.invalid": "an older release says that the records have expired",
     "StatusNode.accounts": "for the console; a run of the older release replaces the node",
+    "Pin.maker": "an older release settles without it, and drops it from a pin that another run reads",
     "Pin.unreadable": "a pin that names such records is of version 2",
     "Plan.adopter": "an older release does not tell apart who has committed a batch that two checkpoints have begun",
     "ReportNode.slow": "for the console; an older release looks at no such node",
