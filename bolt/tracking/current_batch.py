@@ -151,9 +151,8 @@ class CurrentBatch:
         Raises:
             FencedError: a newer run has taken over.
         """
-        since = [shard for shard, pin in self.pins().items() if pin.count and shard not in before]
-        if since:
-            self._store.batches.delete_pins(self.txid, since, self.epoch)
+        since = {shard: pin for shard, pin in self.pins().items() if pin.count and shard not in before}
+        self._store.batches.release_pins(since, self.epoch)
 
     def is_unread(self, pins: Mapping[str, Pin]) -> bool:
         """Return whether not all turns of the batch are in `pins`."""

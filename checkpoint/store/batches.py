@@ -84,7 +84,7 @@ class BatchStore(StorePart):
             raise no_batch(path)
         plan = msgspec.structs.replace(batch.plan, read=(), retries={}, dead={}, room={})
         self._nodes.replace(path, BatchNode(epoch=epoch, plan=plan), found, epoch)
-        self.delete_pins(batch.plan.txid, pinned, epoch)
+        self._nodes.commit([Delete(self._layout.pin_of(batch.plan.txid, shard)) for shard in pinned], epoch)
 
     def get(self, txid: int) -> BatchNode | None:
         """Return the plan of a batch; None if it was never stored or is purged."""
@@ -215,13 +215,30 @@ class BatchStore(StorePart):
                     return
         raise too_many_races(path)
 
-    def delete_pins(self, txid: int, shards: Sequence[str], epoch: int) -> None:
-        """Remove the pins of turns whose rows nobody has taken: they are read anew.
+    def release_pins(self, pins: Mapping[str, Pin], epoch: int) -> None:
+        """Let turns be read anew whose rows nobody has taken.
+
+        Their pins are of no plan from then on, and any task replaces them: one that is not there was deleted by others.
 
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._nodes.commit([Delete(self._layout.pin_of(txid, shard)) for shard in shards], epoch)
+        free = {
+            self._layout.pin_of(pin.txid, shard): msgspec.structs.replace(
+                pin, plan="", epoch=0, positions=(), unreadable=()
+            )
+            for shard, pin in pins.items()
+        }
+        for pack in pack_writes(([Write(path, encode(pin))] for path, pin in free.items()), PACK_SIZE):
+            self._nodes.commit(pack, epoch)
+
+    def has_deleted(self, txid: int) -> bool:
+        """Return whether a node below the plan of a batch was deleted, which only others do until it is purged.
+
+        ZooKeeper counts what is made and what is deleted there.
+        """
+        (stat,) = self._session.stats([self._layout.batch_of(txid)])
+        return stat is not None and stat.cversion > stat.numChildren
 
     def put_outcome(self, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
         """Publish the outcome of a batch once: the verdict. A caller that finds one of the same plan adopts it.

@@ -75,6 +75,7 @@ class Evidence:
         pins: of the batch, by shard.
         outcome: of the batch.
         judging: the note of the runs that judge.
+        gone: a shard of which somebody has deleted the pin, as ZooKeeper's counts show; empty if none was.
     """
 
     layout: Layout
@@ -84,6 +85,7 @@ class Evidence:
     pins: Mapping[str, Pin]
     outcome: BatchOutcome | None
     judging: JudgingNode | None
+    gone: str = ""
 
     def weigh(self) -> Verdict:
         """Decide what of the batch is done.
@@ -147,15 +149,12 @@ class Evidence:
         }
 
     def _refuse_lost_turns(self) -> None:
-        """Check that no turn lacks its pin whose records the outcome names, or that Spark's next batch continues."""
+        """Check that no pin was deleted, and that no turn lacks one which Spark's next batch continues."""
         later, plan = self.origin.later, self.plan
-        failed = self.outcome.not_done if self.outcome is not None else {}
-        for shard in plan.shards:
-            # A task pins a turn before its first row, and only rows can fail.
-            if failed.get(shard) and shard not in self.pins:
-                pin, acks = self.layout.pin_of(plan.txid, shard), self.layout.acks_of(plan.txid)
-                msg = f"{pin} does not exist, but {acks} names records of its turn: somebody has deleted it"
-                raise OutcomeMissingError(msg)
+        if self.gone:
+            pin, batch = self.layout.pin_of(plan.txid, self.gone), self.layout.batch_of(plan.txid)
+            msg = f"{pin} does not exist, and a node below {batch} was deleted: what the batch has read is unknown"
+            raise OutcomeMissingError(msg)
         if later is None:
             return
         lost = [
@@ -280,7 +279,9 @@ class Finished:
             run = batch.epoch
         if judged and (outcome is None or outcome.epoch != run):
             judging = store.judging.get()
-        verdict = Evidence(store.layout, plan, run, origin, pins, outcome, judging).weigh()
+        missing = [shard for shard in plan.shards if shard not in found]
+        gone = missing[0] if missing and store.batches.has_deleted(plan.txid) else ""
+        verdict = Evidence(store.layout, plan, run, origin, pins, outcome, judging, gone).weigh()
         empty = {
             shard: empty_turn(plan, shard, epoch)
             for shard in plan.shards

@@ -62,6 +62,41 @@ def test_a_turn_that_nobody_has_pinned_is_settled_as_empty_and_gives_no_rows_lat
         query.task(second)
 
 
+@pytest.mark.parametrize("judges", [True, False])
+def test_a_pin_that_was_deleted_stops_a_batch_of_which_none_failed(
+    lives: Lives, kinesis: MemoryKinesis, judges: bool
+) -> None:
+    """A turn that Spark has left out has none either: ZooKeeper counts what was deleted."""
+    query = lives.begin(kinesis)
+    plan = query.planned()
+    first, _ = query.run.partitions(query.committed, plan)
+    assert numbers(query.task(first)) == [0, 2, 4, 6, 8]
+    if judges:
+        query.publish(())
+    pin = query.store.layout.pin_of(plan.txid, A)
+    query.store.client.delete(pin)
+    with pytest.raises(OutcomeMissingError, match=rf"{pin} does not exist, and a node below .* was deleted"):
+        Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+
+
+def test_a_turn_whose_rows_nobody_took_is_read_anew(lives: Lives, kinesis: MemoryKinesis) -> None:
+    query = lives.begin(kinesis)
+    plan = query.planned()
+    first, _ = query.run.partitions(query.committed, plan)
+
+    def release() -> None:
+        batches, epoch = query.store.batches, query.run.epoch
+        batches.release_pins(batches.get_pins(plan.txid, plan.shards), epoch)
+
+    assert numbers(query.task(first)) == [0, 2, 4, 6, 8]
+    release()
+    kinesis.put(A, b"10")
+    assert numbers(query.task(first)) == [0, 2, 4, 6, 8, 10]
+    release()
+    finished = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    assert {shard: pin.count for shard, pin in finished.pins.items()} == {A: 0, B: 0}
+
+
 def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: MemoryKinesis) -> None:
     query = lives.begin(kinesis)
     plan = query.planned()
