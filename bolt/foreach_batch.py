@@ -37,6 +37,7 @@ from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS
@@ -165,7 +166,7 @@ class BatchHandler:
                 else:
                     if _has_batch_failed(error):
                         error.add_note(
-                            f"Batch {batch.txid} has failed in {failed + 1} attempts (batch_retries="
+                            f"Batch {batch.txid} has failed in {count_noun(failed + 1, 'attempt')} (batch_retries="
                             f"{self._batch_retries}). Fix the cause, and start the query again: it reads the batch "
                             "again"
                         )
@@ -194,9 +195,9 @@ class BatchHandler:
         if not found:
             others = " other" if batch.deadly else ""
             msg = (
-                f"batch {batch.txid}: Python workers ended {died} times, and no single{others} record ends one by "
-                "itself. They may run out of memory: lower maxFetchRecordsPerShard or raise the executors' memory, and "
-                "start the query again, which reads the batch again. None of its records is acked"
+                f"batch {batch.txid}: Python workers ended {count_noun(died, 'time')}, and no single{others} record "
+                "ends one by itself. They may run out of memory: lower maxFetchRecordsPerShard or raise the executors' "
+                "memory, and start the query again, which reads the batch again. None of its records is acked"
             )
             raise WorkerDiedError(msg) from error
         batch.deadly = unite(batch.deadly, found)
@@ -281,7 +282,7 @@ class BatchHandler:
             shard, pieces = next(iter(not_done.items()))
             count = sum(p.count for runs in not_done.values() for p in runs)
             msg = (
-                f"batch {batch.txid}: {count} record{'s' if count != 1 else ''} failed, "
+                f"batch {batch.txid}: {count_noun(count, 'record')} failed, "
                 f"the first is {batch.first_of(shard, pieces[0])} ({pieces[0].reason}). spout=transactional fails the "
                 "batch as a whole. Fix the cause, or use spout=opaque, where failed records come back in later "
                 "batches"

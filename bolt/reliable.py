@@ -23,6 +23,7 @@ from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import source_of
@@ -272,7 +273,7 @@ def _none_refused(batch: CurrentBatch, outcomes: Outcomes, writer: _Writer) -> N
     """
     if outcomes.failures:
         msg = (
-            f"batch {batch.txid} is a replay, but {writer.name} refused {len(outcomes)} records that the "
+            f"batch {batch.txid} is a replay, but {writer.name} refused {count_noun(len(outcomes), 'record')} that the "
             f"published outcome counts as done; the first is {min(outcomes.failures)}. Let {writer.name} "
             "accept the rows of a replay"
         )

@@ -19,9 +19,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.console.changes import note_change, take_over
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
-from kinesis_trident.console.text import count_noun, now_ms
+from kinesis_trident.console.text import now_ms
 
 _REASON = "ABANDONED by a person: its batch could not finish"
 _AFTER = "AFTER_SEQUENCE_NUMBER "

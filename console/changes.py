@@ -25,6 +25,7 @@ from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_home import highest_used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import now_ms
@@ -85,8 +86,8 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
     old = copy.checkpoints.get(shard)
     held = copy.inflight.get(shard, InflightNode(txid=copy.settled, waiting=()))
     if held.pending:
-        count = sum(run.count for run in held.pending)
-        msg = f"{count} records of shard {shard} are not acked yet. Ack or fail them first"
+        records = count_noun(sum(run.count for run in held.pending), "record")
+        msg = f"shard {shard} has {records} not acked yet. Ack or fail these first"
         raise ConsoleError(msg)
     done = position_of(old) if old else None
     match position:

@@ -64,12 +64,15 @@ class Choice:
 _ALL = Choice()
 
 
-def listed_ids(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> Iterator[str]:
-    """Yield the message ids of the chosen dead letters of all that ZooKeeper lists.
+def find_listed(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> tuple[list[str], int]:
+    """Return the message ids of the chosen dead letters of all that ZooKeeper lists, and how many it does not name.
+
+    Those were skipped: they are in no letter either, so nothing names them.
 
     Raises:
-        ConsoleError: there are more than it lists; the message names their place.
+        ConsoleError: there are more in letters than it lists; the message names their place.
     """
+    found, unnamed = list[str](), 0
     for node in nodes:
         marks = [(record, replay_of(node, record)) for record in node.last]
         some = [
@@ -83,29 +86,47 @@ def listed_ids(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> Itera
         if not choice.again:
             others = node.count - sum(record.count for record in node.last) - max(0, others)
         if others > 0 and not any(record.time < choice.since for record in node.last):
-            msg = (
-                f"there are {node.count} dead letters, of which ZooKeeper lists the last {len(node.last)}. To replay "
-                f"all, take them from the dead-letter folder with --from {folder_in_command(node)}"
-            )
-            raise ConsoleError(msg)
+            if has_letters(node):
+                msg = (
+                    f"there are {node.count} dead letters, of which ZooKeeper lists the last {len(node.last)}. To "
+                    f"replay all, take them from the dead-letter folder with --from {folder_in_command(node)}"
+                )
+                raise ConsoleError(msg)
+            unnamed += others
         for record in some:
             if choice.takes(record.time, record.reason):
-                if record.count > 1:
+                if record.count == 1:
+                    found.append(record.message_id)
+                elif has_letters(node):
                     msg = (
                         f"{record.message_id} stands for {record.count} records, which ZooKeeper does not name one by "
                         f"one. Take them from the dead-letter folder with --from {folder_in_command(node)}"
                     )
                     raise ConsoleError(msg)
-                yield record.message_id
+                else:
+                    unnamed += record.count
+    return found, unnamed
+
+
+def has_letters(node: DeadLettersNode) -> bool:
+    """Return whether the records of a node are in letters; with onExhausted=skip they are in the stream alone."""
+    return "/" in node.target
+
+
+KEPT_NOWHERE = (
+    "onExhausted=skip has written no letter of them. Set the option deadLetter for those to come; checkpoints set "
+    "reads a shard again from before these, with all that follows"
+)
+"""The remedy for records that were skipped and are not named one by one."""
 
 
 def replay_words(node: DeadLettersNode) -> list[str]:
-    """Return the options with which the letters of a shard that are left can be replayed, as they are now."""
+    """Return the options with which the letters of a shard that are left can be replayed; empty if none can be."""
     try:
-        list(listed_ids([node]))
+        found, _ = find_listed([node])
     except ConsoleError:
         return ["--from", folder_of(node)]
-    return ["--all"]
+    return ["--all"] if found else []
 
 
 def folder_of(node: DeadLettersNode) -> str:
@@ -182,8 +203,8 @@ def plain_folder(target: str) -> str | None:
 
 
 def folder_in_command(node: DeadLettersNode) -> str:
-    """Return the folder of a node's letters as a word for the shell; `FOLDER` where it names none."""
-    return make_visible(shlex.quote(node.target)) if "/" in node.target else "FOLDER"
+    """Return the folder of a node's letters as a word for the shell."""
+    return make_visible(shlex.quote(node.target))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Code = Literal[
     "all-fail",
@@ -43,29 +44,29 @@ Code = Literal[
 class Level(enum.Enum):
     """The severity of a finding, or of all together; the worst first, what is critical before the unknown.
 
-    Attributes:
-        word: its name in JSON, on the page and in metrics.
-        exit_code: of monitoring plugins.
-        style: on a terminal.
-        color: in a notebook.
+    Its value is its name in JSON, on the page and in metrics.
     """
 
-    CRITICAL = "critical", 2, "bold red", "#c62828"
-    UNKNOWN = "unknown", 3, "magenta", "#6a1b9a"
-    WARNING = "warning", 1, "yellow", "#ef6c00"
-    NOTE = "note", 0, "cyan", "#1565c0"
-    OK = "ok", 0, "green", "#2e7d32"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    NOTE = "note"
+    OK = "ok"
 
-    def __init__(self, word: str, exit_code: int, style: str, color: str) -> None:
-        self.word = word
-        self.exit_code = exit_code
-        self.style = style
-        self.color = color
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of monitoring plugins."""
+        return _LOOKS[self][0]
 
-    @classmethod
-    def of(cls, word: str) -> Level:
-        """Return the level with this word."""
-        return cls[word.upper()]
+    @property
+    def style(self) -> str:
+        """Return its looks on a terminal."""
+        return _LOOKS[self][1]
+
+    @property
+    def color(self) -> str:
+        """Return its color in a notebook."""
+        return _LOOKS[self][2]
 
     @property
     def rank(self) -> int:
@@ -73,13 +74,22 @@ class Level(enum.Enum):
         return list(Level).index(self)
 
 
+_LOOKS = {
+    Level.CRITICAL: (2, "bold red", "#c62828"),
+    Level.UNKNOWN: (3, "magenta", "#6a1b9a"),
+    Level.WARNING: (1, "yellow", "#ef6c00"),
+    Level.NOTE: (0, "cyan", "#1565c0"),
+    Level.OK: (0, "green", "#2e7d32"),
+}
+"""By level: the exit code, the style on a terminal, the color in a notebook."""
+
+
 def worst(levels: Iterable[Level]) -> Level:
     """Return the level of all together: notes are no trouble."""
     return min({*levels, Level.OK} - {Level.NOTE}, key=lambda level: level.rank)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something that a person should know, with a name for programs.
 
     Attributes:
@@ -99,8 +109,7 @@ class Finding:
     shards: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits of a check; None for no limit."""
 
     lag_ms: int | None = None

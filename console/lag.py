@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import (
     Lag,
@@ -19,8 +20,7 @@ from kinesis_trident.console.snapshot import Snapshot
 HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of an application, of all its shards together.
 
     Attributes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from kinesis_trident.common.visible_text import make_visible
-from kinesis_trident.console.finding import Level
 from kinesis_trident.console.scope import open_scope
-from kinesis_trident.console.status import Document, lines_of, status_of
+from kinesis_trident.console.status import Status, lines_of, status_of
 from kinesis_trident.console.target import ConsoleError, Target
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.options.source import zookeeper_options
@@ -47,9 +48,10 @@ class ApplicationStatus:
         time: of the look, in epoch milliseconds.
     """
 
-    def __init__(self, parts: list[Document], time: int) -> None:
-        self.parts = parts
+    def __init__(self, seen: Sequence[Status], time: int) -> None:
+        self.parts: list[dict[str, Any]] = [msgspec.json.decode(msgspec.json.encode(one)) for one in seen]
         self.time = time
+        self._seen = seen
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -59,25 +61,25 @@ class ApplicationStatus:
     def __repr__(self) -> str:
         """Return the same as text."""
         lines = []
-        for part in self.parts:
+        for part in self._seen:
             lines += [f"{label:<12}{make_visible(text)}" for label, text in lines_of(part, self.time)]
-            for one in part["findings"]:
-                lines.append(f"{one['level']:<12}{make_visible(one['sentence'])}")
-                lines.append(f"{'':<12}-> {make_visible(one['remedy'])}")
+            for one in part.findings:
+                lines.append(f"{one.level.value:<12}{make_visible(one.sentence)}")
+                lines.append(f"{'':<12}-> {make_visible(one.remedy)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return "".join(_table(part, self.time) for part in self.parts)
+        return "".join(_table(part, self.time) for part in self._seen)
 
 
-def _table(part: Document, now: int) -> str:
+def _table(part: Status, now: int) -> str:
     rows = [f"<tr><th>{_text(label)}</th><td>{_text(text)}</td></tr>" for label, text in lines_of(part, now)]
-    for one in part["findings"]:
+    for one in part.findings:
         rows.append(
-            f'<tr><th style="color:{Level.of(one["level"]).color}">{_text(one["level"])}</th>'
-            f"<td>{_text(one['sentence'])}<br><i>{_text(one['remedy'])}</i></td></tr>"
+            f'<tr><th style="color:{one.level.color}">{_text(one.level.value)}</th>'
+            f"<td>{_text(one.sentence)}<br><i>{_text(one.remedy)}</i></td></tr>"
         )
-    border = Level.of(part["level"]).color
+    border = part.level.color
     return f'<table style="border-left:4px solid {border};text-align:left"><tbody>{"".join(rows)}</tbody></table>'
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -16,17 +17,19 @@ from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, look_at_shards, streams_of
 from kinesis_trident.checkpoint.zookeeper.operations import Check
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import (
-    folder_in_command,
+    KEPT_NOWHERE,
     folder_of,
+    has_letters,
     message_id_of,
 )
 from kinesis_trident.console.target import ConsoleError, command_for
-from kinesis_trident.console.text import count_noun, now_ms, some_of
+from kinesis_trident.console.text import now_ms, some_of
 from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -75,21 +78,20 @@ def deliver_again(requests: Sequence[Redelivery], *, what: str) -> int:
     Raises:
         CheckpointError: ZooKeeper does not answer, or what was looked at has changed.
     """
-    ids: dict[str, list[str]] = {}
-    for request in requests:
-        for number, node in enumerate(request.nodes):
-            try:
-                request.store.external.add(request.shard, node, request.checks)
-            except StateMissingError as error:
-                if not ids and not number:
-                    raise
-                msg = (
-                    f"a part of the records is asked for by now, and is left out when you ask again: {error}"
-                )
-                raise StateMissingError(msg) from None
-        ids.setdefault(request.store.layout.base, []).extend(map(str, request.ids))
-    for store in {request.store.layout.base: request.store for request in requests}.values():
-        note_request(store, f"{what}: {some_of(ids[store.layout.base], 3)}")
+    with _noted(what) as accept:
+        for at, request in enumerate(requests):
+            nodes = request.nodes
+            source = request.store.layout.key_of(request.shard).source
+            for number, node in enumerate(nodes):
+                try:
+                    request.store.external.add(request.shard, node, request.checks)
+                except StateMissingError as error:
+                    if not at and not number:
+                        raise
+                    msg = f"a part of the records is asked for by now, and is left out when you ask again: {error}"
+                    raise StateMissingError(msg) from None
+                whole = len(nodes) == 1
+                accept(request.store, request.ids if whole else _ids_of(source, node))
     return sum(request.count for request in requests)
 
 
@@ -116,12 +118,28 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
     if not asked:
         msg = f"{', '.join(sorted(texts)[:3])}: no such record waits for a retry any more. Look at the list again"
         raise ConsoleError(msg)
-    for shard, runs in asked.items():
-        node = ExternalNode(op="bury", records=tuple(run.last for run in runs))
-        store.external.add(shard, node, checks)
-    count = sum(run.count for runs in asked.values() for run in runs)
-    note_request(store, f"dead-letter {count_noun(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
-    return count
+    with _noted("dead-letter now") as accept:
+        for shard, runs in asked.items():
+            node = ExternalNode(op="bury", records=tuple(run.last for run in runs))
+            store.external.add(shard, node, checks)
+            source = store.layout.key_of(shard).source
+            accept(store, [MessageId.of_run(source, run) for run in runs])
+    return sum(run.count for runs in asked.values() for run in runs)
+
+
+@contextmanager
+def _noted(what: str) -> Iterator[Callable[[SourceStore, Iterable[MessageId]], None]]:
+    """Give a function that is told what a home has accepted, and note that in each, also where a later part fails."""
+    accepted: dict[str, tuple[SourceStore, list[str]]] = {}
+
+    def accept(store: SourceStore, ids: Iterable[MessageId]) -> None:
+        accepted.setdefault(store.layout.base, (store, []))[1].extend(map(str, ids))
+
+    try:
+        yield accept
+    finally:
+        for store, ids in accepted.values():
+            note_request(store, f"{what}: {some_of(ids, _NAMED)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +199,7 @@ def _refuse_gone(
     count = sum(number for _, number in gone)
     has = "has" if count == 1 else "have"
     said = f"{count} of these records {has} left the stream: {some_of([one for one, _ in gone], _NAMED)}"
-    if letters is None or "/" not in target:
+    if letters is None or not has_letters(letters):
         said += (
             ". Nothing keeps them: put them into the stream anew, and set deadLetter to a folder or a stream, from "
             "which the query delivers what the stream no longer has"
@@ -372,6 +390,10 @@ def take_back(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> int:
     return count
 
 
+def _ids_of(source: str, node: ExternalNode) -> list[MessageId]:
+    return [MessageId.of_record(source, RecordPosition.parse(record)) for record in node.records]
+
+
 def _parts_of(records: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield records in as many parts as they take nodes."""
     for at in range(0, len(records), _RECORDS_A_NODE):
@@ -396,18 +418,16 @@ def _refuse_stranger(store: SourceStore, one: MessageId, letters: DeadLettersNod
     listed = [known for known in found if known is not None]
     if one.is_one and any(known.covers(one.last) for known in listed):
         return
-    if letters is not None and not one.is_one and any(one.takes(known) for known in listed):
-        way = ["--from", folder_of(letters)]
-        msg = (
-            f"{one} stands for several records, which ZooKeeper does not name one by one. Take them from the "
-            f"dead-letter folder: {command_for(store, 'dead-letters', 'replay', str(one), options=way)}"
+    is_run = not one.is_one and any(one.takes(known) for known in listed)
+    if letters is not None and (is_run or sum(record.count for record in letters.last) < letters.count):
+        why = (
+            "stands for several records, which ZooKeeper does not name one by one"
+            if is_run
+            else "is not among the last dead letters, which are all that ZooKeeper lists"
         )
-        raise ConsoleError(msg)
-    if letters is not None and sum(record.count for record in letters.last) < letters.count:
-        msg = (
-            f"{one} is not among the last dead letters, which are all that "
-            f"ZooKeeper lists. Take it from the dead-letter folder with --from {folder_in_command(letters)}"
-        )
+        way = command_for(store, "dead-letters", "replay", str(one), options=["--from", folder_of(letters)])
+        how = f"Take it from its dead-letter folder: {way}" if has_letters(letters) else KEPT_NOWHERE
+        msg = f"{one} {why}. {how}"
         raise ConsoleError(msg)
     msg = f"{one}: no such dead letter, and no such record waits. {command_for(store, 'dead-letters')} lists them"
     raise ConsoleError(msg)

@@ -66,6 +66,16 @@ class Scope:
         every = self.homes[store.layout.base]
         return {name: at for name, at in every.items() if self.streams is None or name in self.streams}
 
+    def identities(self) -> dict[str, tuple[int, str]]:
+        """Return by stream when it was created, of one that was created again the newest, and its account if known."""
+        found: dict[str, tuple[int, str]] = {}
+        for store in self.stores:
+            status = store.status.get()
+            accounts = status.accounts if status is not None else {}
+            for stream, created in self.streams_of(store).items():
+                found[stream] = max(found.get(stream, (0, "")), (created, accounts.get(stream, "")))
+        return found
+
     def takes(self, message_id: str) -> bool:
         """Return whether a message id is of a shard that is meant, also of one that no node knows."""
         source = source_of(message_id)

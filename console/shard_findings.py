@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.run_status import Lag
-from kinesis_trident.console.dead_letter_replay import replay_words
+from kinesis_trident.common.counts import count_noun
+from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, find_listed, has_letters, replay_words
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, shard_skew, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import count_noun, duration
+from kinesis_trident.console.text import duration
 from kinesis_trident.tracker.records import Run
 
 _REFUSED_MS = 15_000
@@ -46,7 +47,7 @@ _REFUSALS: dict[str, tuple[Code, str, str]] = {
 }
 """By the reason of a sight: the code, the sentence and the remedy of a refusal."""
 
-_NUMBERS = re.compile("[0-9]+")
+_LIMIT = re.compile(r"max\w+ is")
 
 
 def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[Finding]:
@@ -182,6 +183,8 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
         ]
         newest = max(fresh, key=lambda letter: letter.time, default=None)
         line, ways = snapshot.command("dead-letters"), _replays(snapshot)
+        left = [node for node in snapshot.dead_letters.values() if node.left and not has_letters(node)]
+        unnamed = find_listed(left)[1]
         delivers = f"{' and '.join(ways)} {'delivers' if len(ways) == 1 else 'deliver'} them again"
         yield Finding(
             Level.NOTE if newest is None else Level.WARNING,
@@ -194,7 +197,12 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             )
             + (f", the last {duration(max(0, now - newest.time))} ago: {newest.reason}" if newest else ""),
             f"{line} lists them with their reasons"
-            + (f"; once what they fail at is mended, {delivers}" if ways else ""),
+            + (f"; once what they fail at is mended, {delivers}" if ways else "")
+            + (
+                f"; of {count_noun(unnamed, 'record')} nothing has the name: {KEPT_NOWHERE}"
+                if unnamed
+                else ""
+            ),
             commands=(line, *ways),
         )
     if snapshot.rejected:
@@ -210,6 +218,7 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
 def _replays(snapshot: Snapshot) -> list[str]:
     """Return the lines that deliver again the letters that are left: as they are now, listed or in their folders."""
     ways = {tuple(replay_words(node)) for node in snapshot.dead_letters.values() if node.left}
+    ways.discard(())
     # What the list of one shard does not name stands in its folder, with the letters of the others.
     ways = {way for way in ways if way[0] == "--from"} or ways
     return [snapshot.command("dead-letters", "replay", options=way) for way in sorted(ways)]
@@ -221,7 +230,8 @@ def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:
     for shard, node in sorted(snapshot.inflight.items()):
         if node.blocked:
             why = node.blocked.partition(":")[0]
-            kinds.setdefault(_NUMBERS.sub("", why), {})[shard] = why
+            limit = _LIMIT.search(why)
+            kinds.setdefault(limit[0] if limit else why, {})[shard] = why
     line = snapshot.command("retries")
     for _, blocked in sorted(kinds.items()):
         yield Finding(

@@ -31,6 +31,7 @@ from kinesis_trident.checkpoint.zookeeper.client import (
 )
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.counts import count_noun
 
 ASKED_MS = 60_000
 """Milliseconds for which a status says that Spark asks its run."""
@@ -193,7 +194,7 @@ class Snapshot:
         elif set(plan.shards) <= set(self.pins):
             state = "read, not settled"
         else:
-            state = f"being read, {len(self.pins)} of {len(plan.shards)} shards so far"
+            state = f"being read, {len(self.pins)} of {count_noun(len(plan.shards), 'shard')} so far"
         return f"txid {plan.txid}: {state}"
 
 

@@ -59,8 +59,3 @@ def some_of(names: Iterable[str], most: int = _NAMED) -> str:
     every = sorted(set(names))
     more = len(every) - most
     return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def count_noun(number: int, one: str, several: str = "") -> str:
-    """Return a number with its noun: `1 record`, `1,204 records`."""
-    return f"{number:,} {one if number == 1 else several or one + 's'}"

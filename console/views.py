@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any
+
+import msgspec
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.message_id import MessageId
@@ -83,7 +85,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
-    facts = asdict(totals(snapshot, now, lags))
+    facts = msgspec.structs.asdict(totals(snapshot, now, lags))
     return View(
         _title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems, facts
     )

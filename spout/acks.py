@@ -25,6 +25,7 @@ from kinesis_trident.checkpoint.store.source_store import (
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
@@ -170,7 +171,11 @@ class Acks:
                     f"shard {shard!r}, which the application has not read in stream {stream!r}, or which retention "
                     "has removed"
                 )
-            others = f"{told} records of other shards were" if told else "No record was"
+            others = (
+                f"{count_noun(told, 'record')} of other shards {'was' if told == 1 else 'were'}"
+                if told
+                else "No record was"
+            )
             msg = (
                 f"application {self._options.application_name!r}: some message ids belong to {what}. "
                 f"{others} acked or failed"
@@ -264,7 +269,9 @@ def _group_by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
     parts = pc.extract_regex(ids, _MESSAGE_ID)
     wrong = np.flatnonzero(pc.is_null(parts).to_numpy(zero_copy_only=False))
     if len(wrong):
-        others = f", nor are {len(wrong) - 1} others of {len(ids)}" if len(wrong) > 1 else ""
+        others = (
+            f", nor {count_noun(len(wrong) - 1, 'is', 'are')} other of {len(ids)}" if len(wrong) > 1 else ""
+        )
         first = shorten(repr(ids[int(wrong[0])].as_py()), 200)
         msg = (
             f"{first} is not a message id (stream/shardId:sequence[:sub]){others}. No record "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import StreamInfo
@@ -157,9 +158,8 @@ def describe_expired_in_batch(info: StreamInfo, shard: str, position: Position, 
 
 def describe_partial_replay(key: ShardKey, pin: Pin) -> str:
     """Describe the loss in a batch that could not be replayed completely."""
-    return (
-        f"{key.source}, txid {pin.txid}: {pin.lost} records had left the stream when the batch was replayed"
-    )
+    lost = count_noun(pin.lost, "record")
+    return f"{key.source}, txid {pin.txid}: {lost} had left the stream when the batch was replayed"
 
 
 def describe_unlisted(info: StreamInfo, option: str, shard: str, place: str) -> str:

@@ -80,6 +80,7 @@ TESTS = {
     "| Spark's offset belongs to another": "spout/restarts/test_other_checkpoints.py another_stream_under",
     "| Spark's offset belongs to a stream": "spout/restarts/test_other_checkpoints.py a_recreated_stream |"
     "e2e/test_recreated.py a_query_goes_on_with_the_new_stream",
+    "| Somebody deletes a pin": "spout/restarts/test_missing_nodes.py a_pin_or_plan_that_is_deleted",
     "| ZooKeeper's data disappears": "spout/restarts/test_zookeeper_away.py zookeeper_wiped_while_the_query_runs",
     "| A node is corrupt": "spout/test_bad_nodes.py a_damaged_node_stops_the_start_with_its_path",
     "| A newer release": "checkpoint/model/test_releases.py a_field_of_a_later_release_is_ignored |"

@@ -148,7 +148,7 @@ def test_an_action_is_a_command_of_its_own() -> None:
         and "Action" in ast.unparse(node.annotation)
     ]
     assert found == []
-    assert lines_of("console/commands") <= 2_320
+    assert lines_of("console/commands") <= 2_316
 
 
 def is_path(node: ast.AST) -> bool:
@@ -479,3 +479,21 @@ def test_one_module_knows_how_a_place_is_a_stream_and_how_streams_are_named() ->
         and re.search(r"kinesis://(?!name|NAME)|a-zA-Z0-9_\.-\]\{", str(node.value))
     }
     assert knowing == {"kinesis_trident/common/stream_names.py"}
+
+
+def test_a_number_is_written_with_its_noun() -> None:
+    """`count_noun` knows that one is no plural; the others here are of two numbers, or are at least two."""
+    plural = re.compile(
+        r"^ (?:(?:other|new|more) )?(?:records|groups|shards|runs|rows|requests|times|tasks|letters)\b"
+    )
+    found = [
+        f"{path}:{node.lineno}"
+        for folder in ("bolt", "checkpoint", "console", "spout")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for number, text in zip(node.values, node.values[1:], strict=False)
+        if isinstance(number, ast.FormattedValue) and not ast.unparse(number.value).startswith("count_noun")
+        if isinstance(text, ast.Constant) and plural.match(str(text.value))
+    ]
+    assert len(found) <= 25, found

@@ -28,6 +28,7 @@ from kinesis_trident.bolt.steps.families import (
 )
 from kinesis_trident.bolt.steps.poison import NO_TIME, entries_of
 from kinesis_trident.common.arrow_columns import booleans, plain_column, values_of
+from kinesis_trident.common.counts import count_noun
 
 
 def make_column(given: Sequence[Any] | pa.Array, field: pa.Field, name: str = "", but: int = 0) -> pa.Array:
@@ -196,7 +197,7 @@ def _in_order(value: Any, kind: pa.DataType, name: str, names: Sequence[str]) ->
     except KeyError as error:
         raise _no_field(name, kind, error) from error
     if found is None and len(value) != len(names):
-        raise refusal_of(name, kind, f"a tuple of {len(value)} values")
+        raise refusal_of(name, kind, f"a tuple of {count_noun(len(value), 'value')}")
     return value if found is None else found
 
 

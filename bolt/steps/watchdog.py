@@ -26,6 +26,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from kinesis_trident.checkpoint.model.nodes import SlowCall
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.tracker.ids import of_turn, turn_of
 
 log = logging.getLogger(__name__)
@@ -171,10 +172,10 @@ class Watchdog:
 
     def _write(self, notes: Notes, call: SlowCall) -> None:
         log.warning(
-            "%s in %s does not end: %d records are in hand",
+            "%s in %s does not end: %s in hand",
             call.function,
             call.operator,
-            sum(call.shards.values()),
+            count_noun(sum(call.shards.values()), "record is", "records are"),
         )
         with suppress(Exception):
             self._note = notes, notes.put(call)

@@ -17,6 +17,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
     StreamsNode,
 )
+from kinesis_trident.common.counts import count_noun
 
 _NAMED = 3
 
@@ -110,10 +111,11 @@ def _find_untold(
         there = inflight[shard].size if shard in inflight else 0
         # A release that counts nothing may have written it last.
         if there < node.held and (shard not in inflight or inflight[shard].counted):
-            has = f"names {there} runs" if shard in inflight else "does not exist"
+            has = f"names {count_noun(there, 'run')}" if shard in inflight else "does not exist"
+            groups = count_noun(node.held, "group of neighbouring records", "groups of neighbouring records")
             return (
-                f"{layout.inflight_of(shard)} {has}, but {layout.checkpoint_of(shard)} says that "
-                f"{node.held} groups of neighbouring records of the shard are not done"
+                f"{layout.inflight_of(shard)} {has}, but {layout.checkpoint_of(shard)} counts {groups} of the shard "
+                "as not done"
             )
     return ""
 

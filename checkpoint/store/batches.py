@@ -224,21 +224,33 @@ class BatchStore(StorePart):
             FencedError: a newer run has taken over.
         """
         free = {
-            self._layout.pin_of(pin.txid, shard): msgspec.structs.replace(
-                pin, plan="", epoch=0, positions=(), unreadable=()
+            self._layout.pin_of(pin.txid, shard): Pin(
+                txid=pin.txid,
+                plan="",
+                epoch=0,
+                start=pin.start,
+                end=pin.start,
+                last=None,
+                count=0,
+                fresh=0,
+                digest="",
+                xor=0,
             )
             for shard, pin in pins.items()
         }
         for pack in pack_writes(([Write(path, encode(pin))] for path, pin in free.items()), PACK_SIZE):
             self._nodes.commit(pack, epoch)
 
-    def has_deleted(self, txid: int) -> bool:
-        """Return whether a node below the plan of a batch was deleted, which only others do until it is purged.
+    def find_deleted(self, txid: int, missing: Sequence[str]) -> str:
+        """Return the path of a pin that somebody has deleted, of shards without one; empty if they never had one.
 
-        ZooKeeper counts what is made and what is deleted there.
+        Until a batch is purged nothing of it is deleted, and ZooKeeper counts what is made and deleted below its plan.
         """
+        if not missing:
+            return ""
         (stat,) = self._session.stats([self._layout.batch_of(txid)])
-        return stat is not None and stat.cversion > stat.numChildren
+        is_any_gone = stat is not None and stat.cversion > stat.numChildren
+        return self._layout.pin_of(txid, missing[0]) if is_any_gone else ""
 
     def put_outcome(self, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
         """Publish the outcome of a batch once: the verdict. A caller that finds one of the same plan adopts it.

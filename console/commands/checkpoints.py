@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -14,6 +14,7 @@ import typer
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.codec import UnreadableError, encode, read
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
@@ -32,7 +33,7 @@ from kinesis_trident.console.target import (
     Yes,
     checkpoints_command,
 )
-from kinesis_trident.console.text import count_noun, position_text
+from kinesis_trident.console.text import position_text
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
@@ -127,7 +128,7 @@ def list_backups(*, target: Target, shard: Shard = None, as_json: AsJson = False
     """List the backups, which import takes."""
     with open_scope(target, shard) as scope:
         store = scope.one_home()
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "backup": name,
                 "time_at": one.time,
@@ -141,7 +142,7 @@ def list_backups(*, target: Target, shard: Shard = None, as_json: AsJson = False
     elif not rows:
         print("there are no backups: nothing was settled yet")
     for row in rows if not as_json else ():
-        print(f"{row['backup']}  {row['shards']} shards, settled: txid {row['settled']}")
+        print(f"{row['backup']}  {count_noun(row['shards'], 'shard')}, settled: txid {row['settled']}")
 
 
 @add_command(commands, "abandon-batch", short_help="Let Spark go on after a batch that cannot finish.")

@@ -14,6 +14,7 @@ import typer
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import make_visible
@@ -23,13 +24,15 @@ from kinesis_trident.console.commands.records import add_view, ask
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
 from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.dead_letter_replay import (
+    KEPT_NOWHERE,
     Choice,
     LetterPlace,
     exhausted_ids,
+    find_listed,
     folder_ids,
     folder_in_command,
+    has_letters,
     letters_in,
-    listed_ids,
     message_id_of,
     payload_text,
     plain_folder,
@@ -49,7 +52,7 @@ from kinesis_trident.console.target import (
     command_for,
     time_of_option,
 )
-from kinesis_trident.console.text import count_noun, some_of
+from kinesis_trident.console.text import some_of
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis
@@ -258,7 +261,12 @@ def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
         for letters in [store.shards.dead_letters()]
         for ref in scope.among(store, letters)
     ]
-    listed = list(listed_ids(nodes, choice))
+    listed, unnamed = find_listed(nodes, choice)
+    if unnamed:
+        print(
+            f"left out, because nothing names them: {count_noun(unnamed, 'record')}. {KEPT_NOWHERE}",
+            file=sys.stderr,
+        )
     if not listed:
         exhausted = (text for store in scope.stores for text in exhausted_ids(store) if scope.takes(text))
         hint = " --exhausted replays what has stopped the query" if any(exhausted) else ""
@@ -273,7 +281,7 @@ def _in_folder_chosen(
     scope: Scope, ids: list[str], place: LetterPlace, choice: Choice
 ) -> tuple[list[str], FoundLetters]:
     layout = scope.stores[0].layout
-    letters = folder_ids(place, layout.identity, _identities(scope), choice)
+    letters = folder_ids(place, layout.identity, scope.identities(), choice)
     names = {text: message_id_of(text) for text in ids}
     found = [message_id_of(text) for text in letters.ids]
     missing = sorted(text for text, one in names.items() if not any(map(one.takes, found)))
@@ -293,14 +301,10 @@ def _in_folder_chosen(
         msg = f"{redact(place.name)} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
         raise ConsoleError(msg)
     if letters.expired and not ids:
-        print(
-            f"{letters.expired} records are past the stream's retention and cannot be replayed",
-            file=sys.stderr,
-        )
+        gone = count_noun(letters.expired, "record is", "records are")
+        print(f"{gone} past the stream's retention and cannot be replayed", file=sys.stderr)
     if foreign:
-        print(
-            f"left out, because they are of another stream of the name: {some_of(foreign)}", file=sys.stderr
-        )
+        print(f"left out, as of another stream of the name: {some_of(foreign)}", file=sys.stderr)
     before = replayed_ids(scope.stores)
     some = [str(one) for one in found if not ids or any(name.takes(one) for name in names.values())]
     meant = [text for text in some if ids or (text in before) is choice.again]
@@ -311,17 +315,6 @@ def _in_folder_chosen(
         )
         raise ConsoleError(msg)
     return meant, FoundLetters(place.name, letters.ids)
-
-
-def _identities(scope: Scope) -> dict[str, tuple[int, str]]:
-    """Return when the streams were created, by name, and their accounts: of one that was created again, the newest."""
-    found: dict[str, tuple[int, str]] = {}
-    for store in scope.stores:
-        status = store.status.get()
-        accounts = status.accounts if status is not None else {}
-        for stream, created in scope.streams_of(store).items():
-            found[stream] = max(found.get(stream, (0, "")), (created, accounts.get(stream, "")))
-    return found
 
 
 def _streams(scope: Scope) -> set[str]:
@@ -427,7 +420,8 @@ def _letters(
     if strange:
         names_of = [redact(one.name) for one in places]
         where = names_of[0] if place else ", ".join(["ZooKeeper's list", *names_of])
-        msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids, or give --from FOLDER"
+        other = ", or give --from FOLDER" if any(map(has_letters, nodes)) else ""
+        msg = f"there is no dead letter {', '.join(strange)} in {where}. Check the message ids{other}"
         raise ConsoleError(msg)
     for message_id, letter in whole.items():
         if (not ids or any(is_named(message_id, text) for text in ids)) and scope.takes(message_id):
@@ -436,7 +430,7 @@ def _letters(
 
 def _agree_on_folders(nodes: Sequence[DeadLettersNode], *, yes: bool) -> list[str]:
     """Return the folders that ZooKeeper names and the person agrees to read, with the person's credentials."""
-    named = {node.target: folder_in_command(node) for node in nodes if "/" in node.target}
+    named = {node.target: folder_in_command(node) for node in nodes if has_letters(node)}
     plain = sorted(target for target in named if plain_folder(target))
     if plain and not yes and sys.stdin.isatty():
         question = (

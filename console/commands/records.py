@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.dead_letter_replay import message_id_of, waiting_ids
@@ -22,7 +23,6 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
 )
-from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.views import VIEWS
 
 commands = typer.Typer()

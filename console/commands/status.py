@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
+import msgspec
 import typer
 from kazoo.client import KazooClient
 from rich.console import Group, RenderableType
@@ -24,7 +25,7 @@ from kinesis_trident.console.finding import Level, Limits, worst
 from kinesis_trident.console.render import json_line, repeat, screen, to_json, to_table
 from kinesis_trident.console.scope import open_scope, scope_of
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
-from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
+from kinesis_trident.console.status import Status, lines_of, status_of, summary_of
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard, Target, Watch, stores_of
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.console.views import View
@@ -66,10 +67,10 @@ def apps(*, everything: Target, as_json: AsJson = False) -> None:
         raise ConsoleError(msg)
 
 
-def _row(status: Document) -> dict[str, object]:
-    wrong = [found["sentence"] for found in status["findings"] if found["level"] != "note"]
+def _row(status: Status) -> dict[str, object]:
     kept = ("application", "level", "streams", "connected", "lag_ms", "retrying")
-    return {key: status[key] for key in kept} | {"wrong": wrong[0] if wrong else ""}
+    found = msgspec.to_builtins(status)
+    return {key: found[key] for key in kept} | {"wrong": status.wrong[0].sentence if status.wrong else ""}
 
 
 @add_command(commands, "status", short_help="Show how an application is, and what to do.")
@@ -125,7 +126,7 @@ def check(
         raise typer.Exit(Level.UNKNOWN.exit_code) from None
     for one in found:
         print(json_line(one) if as_json else make_visible(summary_of(one)))
-    raise typer.Exit(worst(Level.of(one["level"]) for one in found).exit_code)
+    raise typer.Exit(worst(one.level for one in found).exit_code)
 
 
 @add_command(commands, "owner", short_help="Show who runs an application, and who did.")
@@ -188,31 +189,30 @@ def _owner_view(snapshot: Snapshot) -> View:
 
 def _look(
     client: KazooClient, target: Target, shard: str | None = None, limits: Limits | None = None
-) -> list[Document]:
+) -> list[Status]:
     snapshots = scope_of(stores_of(client, target), target.stream, shard).snapshots()
     now = now_ms()
     found = [status_of(one, now, limits) for one in snapshots]
     # Monitoring plugins show the first line.
-    return sorted(found, key=lambda one: Level.of(one["level"]).rank)
+    return sorted(found, key=lambda one: one.level.rank)
 
 
-def draw_status(status: Document, now: int) -> RenderableType:
+def draw_status(status: Status, now: int) -> RenderableType:
     """Draw the screen of one home, with what is wrong and what to do. `now` is in epoch milliseconds."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for label, text in lines_of(status, now):
         grid.add_row(label, Text(make_visible(text), style="bold" if label == "application" else ""))
-    wrong = [one for one in status["findings"] if one["level"] != "note"]
-    if not wrong:
+    if not status.wrong:
         grid.add_row("wrong", Text("nothing", style=Level.OK.style))
-    for one in status["findings"]:
-        level = Level.of(one["level"])
+    for one in status.findings:
+        level = one.level
         grid.add_row("")
         grid.add_row(
-            Text(level.word, style=level.style), Text(make_visible(one["sentence"]), style=level.style)
+            Text(level.value, style=level.style), Text(make_visible(one.sentence), style=level.style)
         )
-        grid.add_row("see" if level is Level.NOTE else "do", Text(make_visible(one["remedy"])))
+        grid.add_row("see" if level is Level.NOTE else "do", Text(make_visible(one.remedy)))
     grid.add_row("")
     return grid
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import shard_id
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard
-from kinesis_trident.console.text import count_noun, short, some_of
+from kinesis_trident.console.text import short, some_of
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis

@@ -28,7 +28,7 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     readings.set("shard_skew_seconds", in_seconds(shard_skew(snapshot)), *home)
     findings = Counter((one.level, one.code) for one in find(snapshot, now))
     for (level, code), count in findings.items():
-        readings.set("findings", count, *home, level.word, code)
+        readings.set("findings", count, *home, level.value, code)
     for state in ("open", "closed", "drained"):
         number = sum(node.state == state for node in snapshot.shards.values())
         readings.set("shards", number, *home, state)

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible
@@ -33,7 +34,7 @@ from kinesis_trident.console.dead_letter_replay import (
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
 from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.console.text import count_noun, duration, short
+from kinesis_trident.console.text import duration, short
 from kinesis_trident.console.web.guard import Guard, cookie_name, guards
 from kinesis_trident.console.web.page import application_values, list_values
 from kinesis_trident.console.web.server import REQUEST_SECONDS

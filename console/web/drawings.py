@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.text import duration
 
@@ -65,7 +66,7 @@ def draw_lineage(boxes: Sequence[Box]) -> Markup:
                 short=_short(said),
             )
         )
-    label = f"Lineage of {len(boxes)} shards"
+    label = f"Lineage of {count_noun(len(boxes), 'shard')}"
     return Markup(
         '<svg class="lineage" role="img" aria-label="{label}" width="{width}" height="{height}" '
         'viewBox="0 0 {width} {height}">{parts}</svg>'

@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from kinesis_trident.common.counts import count_noun
+from kinesis_trident.console.dead_letter_replay import has_letters
 from kinesis_trident.console.finding import Level
 from kinesis_trident.console.lag import shard_lags, sight_of
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.text import count_noun, duration
+from kinesis_trident.console.text import duration
 from kinesis_trident.console.views import VIEWS, Row, inflight, retries
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage, draw_phases
 from kinesis_trident.console.web.history import BatchTimes, History
@@ -31,11 +35,14 @@ def list_values(looks: Mapping[str, ApplicationView]) -> list[Row]:
         if not look.parts:
             rows.append({"application": name, "level": "unknown", "wrong": look.problem, "streams": []})
         for part in look.parts:
-            wrong = [one["sentence"] for one in part.status["findings"] if one["level"] != "note"]
-            row = part.status | {"wrong": wrong[0] if wrong else "", "more": len(wrong) - 1}
+            wrong = [one.sentence for one in part.status.wrong]
+            row = msgspec.to_builtins(part.status) | {
+                "wrong": wrong[0] if wrong else "",
+                "more": len(wrong) - 1,
+            }
             # What was seen before says nothing of an application that cannot be read any more.
             rows.append(row | ({"level": "unknown", "wrong": look.problem} if look.problem else {}))
-    rows.sort(key=lambda row: (Level.of(row["level"]).rank, row["application"]))
+    rows.sort(key=lambda row: (Level(row["level"]).rank, row["application"]))
     return rows
 
 
@@ -50,7 +57,7 @@ def application_values(look: ApplicationView) -> Row:
 
 
 def _part(part: HomeView, now: int) -> Row:
-    snapshot, history, status = part.snapshot, part.history, part.status
+    snapshot, history, status = part.snapshot, part.history, msgspec.to_builtins(part.status)
     shards = _shards(snapshot, now)
     waiting = sum(len(held.waiting) for held in snapshot.inflight.values())
     newest = history.samples[-1] if history.samples else None
@@ -72,6 +79,12 @@ def _part(part: HomeView, now: int) -> Row:
         "inflight": _cut(inflight(snapshot, now, failed=False).rows),
         "letters": _cut(letters.rows),
         "letters_note": letters.note,
+        "in_letters": {
+            record.message_id
+            for node in snapshot.dead_letters.values()
+            if has_letters(node)
+            for record in node.last
+        },
         "takeovers": [{"at": at, "note": note} for at, note in reversed(snapshot.takeovers)],
         "changes": part.changes[:20],
     }

@@ -20,7 +20,7 @@ from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.console.dead_letter_replay import payload_text
 from kinesis_trident.console.scope import scope_of
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import Document, status_of
+from kinesis_trident.console.status import Status, status_of
 from kinesis_trident.console.target import Target, stores_of
 from kinesis_trident.console.web.history import History
 
@@ -38,7 +38,7 @@ class HomeView:
 
     snapshot: Snapshot
     history: History
-    status: Document
+    status: Status
     changes: tuple[AuditNode, ...] = ()
 
 

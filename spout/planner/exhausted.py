@@ -8,6 +8,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
@@ -52,9 +53,9 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
         words = (layout.application, "replay", record)
         command = command_line(options.zookeeper, layout.root, "dead-letters", *words)
         msg = (
-            f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
-            f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "
-            "deadLetter, or onExhausted=skip, and start again. Or fix the cause, put the record back with "
-            f"`{command}`, and start again"
+            f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed "
+            f"{count_noun(run.attempt, 'time')} (retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail "
+            "stops the query. Set deadLetter, or onExhausted=skip, and start again. Or fix the cause, put the record "
+            f"back with `{command}`, and start again"
         )
         raise ExhaustedError(msg)

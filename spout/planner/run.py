@@ -29,6 +29,7 @@ from kinesis_trident.checkpoint.store.source_home import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.spout.errors import CheckpointMismatchError
 from kinesis_trident.spout.failed_records.places import check_places
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
@@ -133,14 +134,12 @@ class SourceRun:
         self._takeover.epoch = self.epoch
         self._takeover.watch()
         self._store.external.watch(self._on_request)
-        count = len(self._state.shards.active)
         log.info(
-            "application %r %s %s: %d shard%s, settled up to txid %d, epoch %d of %s",
+            "application %r %s %s: %s, settled up to txid %d, epoch %d of %s",
             options.application_name,
             "starts on" if relieved is None else "stops, and settles what it has finished of",
             ", ".join(self._created),
-            count,
-            "s" if count != 1 else "",
+            count_noun(len(self._state.shards.active), "shard"),
             self._state.shards.settled,
             self.epoch,
             layout.base,

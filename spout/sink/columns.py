@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, CharType, DataType, StringType, StructType, VarcharType
 
 from kinesis_trident.common.arrow_columns import find_invalid_texts
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.spout.errors import WriteError
 from kinesis_trident.spout.kinesis.put_entries import Column, Entries
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES
@@ -232,8 +233,9 @@ def _check_texts(name: str, column: pa.Array) -> None:
     wrong = find_invalid_texts(column)
     if wrong is not None:
         value = column.cast(pa.large_binary())[int(np.argmax(wrong))].as_py()
+        rows = count_noun(int(np.count_nonzero(wrong)), "row")
         msg = (
-            f"the column {name} is no valid UTF-8 in {np.count_nonzero(wrong)} rows, the first has {value[:64]!r}. "
+            f"the column {name} is no valid UTF-8 in {rows}, the first has {value[:64]!r}. "
             f"Filter out such rows, which is_valid_utf8({name!r}) finds"
         )
         raise WriteError(msg)

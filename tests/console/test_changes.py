@@ -69,7 +69,7 @@ def test_a_position_inside_a_run_of_failed_records_is_refused() -> None:
 def test_records_that_are_not_acked_are_refused() -> None:
     held = InflightNode(txid=7, waiting=(), pending=(PendingRun(6, (0, 3)),), turns=(6,))
     copy = BackupNode(application="a", home="h", time=1, inflight={S: held}, checkpoints=COPY.checkpoints)
-    with pytest.raises(ConsoleError, match=r"3 records of shard .* are not acked yet"):
+    with pytest.raises(ConsoleError, match=r"shard .* has 3 records not acked yet"):
         set_position(copy, S, TRIM_HORIZON, what="set it")
     with pytest.raises(ConsoleError, match="not acked"):
         restore(COPY, copy, [S], what="restore")

@@ -264,7 +264,7 @@ def test_a_folder_says_what_to_replay(
 
     code, out, err = command("dead-letters", app, "replay", "--from", "dead")
     assert (code, out.split()[0]) == (0, "3")
-    assert "1 records are past the stream's retention" in err
+    assert "1 record is past the stream's retention" in err
     (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == ("100", "101", "102")
 
@@ -306,7 +306,7 @@ def test_letters_of_another_stream_of_the_name_are_left_out(
     is_own = made is None or (made, account) == (1, "1")
     code, out, err = command("dead-letters", app, "replay", "--from", str(tmp_path))
     assert (code, out.split()[0]) == (0, "2" if is_own else "1")
-    assert ("left out, because they are of another stream" in err) is not is_own
+    assert ("left out, as of another stream" in err) is not is_own
     (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == (("100", "200") if is_own else ("200",))
     code, _, err = command("dead-letters", app, "replay", f"orders/{CHILD}:100", "--from", str(tmp_path))

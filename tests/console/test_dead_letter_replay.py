@@ -8,7 +8,7 @@ from samples_console import CHILD, NOW, letter
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
-from kinesis_trident.console.dead_letter_replay import listed_ids, message_id_of, replay_words
+from kinesis_trident.console.dead_letter_replay import find_listed, message_id_of, replay_words
 from kinesis_trident.console.redelivery import Redelivery
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.tracker.records import RecordPosition
@@ -82,20 +82,20 @@ def test_many_records_are_cut_into_nodes_far_below_a_mebibyte() -> None:
 
 def test_all_stands_for_what_is_listed_only_when_that_is_all() -> None:
     records = (letter("orders/s:1"), letter("orders/s:2"))
-    assert list(listed_ids([DeadLettersNode(count=2, target="", last=records)])) == [
-        "orders/s:1",
-        "orders/s:2",
-    ]
+    assert find_listed([DeadLettersNode(count=2, target="", last=records)]) == (
+        ["orders/s:1", "orders/s:2"],
+        0,
+    )
     with pytest.raises(
         ConsoleError, match=r"there are 3 dead letters, of which ZooKeeper lists the last 2.*--from /dead"
     ):
-        list(listed_ids([DeadLettersNode(count=3, target="/dead", last=records)]))
+        find_listed([DeadLettersNode(count=3, target="/dead", last=records)])
 
 
 def test_a_listed_run_points_to_the_folder() -> None:
     node = DeadLettersNode(count=4, target="/dead", last=(letter("orders/s:1..4", NOW, count=4),))
     with pytest.raises(ConsoleError, match=r"orders/s:1\.\.4 stands for 4 records.*--from /dead"):
-        list(listed_ids([node]))
+        find_listed([node])
     assert replay_words(node) == ["--from", "/dead"]
     assert replay_words(DeadLettersNode(count=1, target="/dead", last=(letter("orders/s:1"),))) == ["--all"]
     # Whoever writes to ZooKeeper chooses the target.
@@ -103,5 +103,16 @@ def test_a_listed_run_points_to_the_folder() -> None:
         "--from",
         "kinesis://letters",
     ]
-    for strange in ("kinesis://$(x)", "kinesis://a/b", "s3://bucket/x?endpoint=evil", "skip"):
+    for strange in ("kinesis://$(x)", "kinesis://a/b", "s3://bucket/x?endpoint=evil"):
         assert replay_words(DeadLettersNode(count=9, target=strange)) == ["--from", "FOLDER"]
+
+
+def test_what_was_skipped_is_in_no_folder() -> None:
+    """Those that are named are replayed; of the others it is said how many there are."""
+    run = letter("orders/s:1..4", NOW, count=4)
+    assert find_listed([DeadLettersNode(count=9, target="skip", last=(run, letter("orders/s:5")))]) == (
+        ["orders/s:5"],
+        8,
+    )
+    assert replay_words(DeadLettersNode(count=9, target="skip", last=(letter("orders/s:5"),))) == ["--all"]
+    assert replay_words(DeadLettersNode(count=4, target="skip", last=(run,))) == []

@@ -25,7 +25,7 @@ from kinesis_trident.console.finding import Finding, Level, Limits, worst
 from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import find, lines_of, status_of, summary_of
+from kinesis_trident.console.status import Status, find, lines_of, status_of, summary_of
 from kinesis_trident.tracker.records import Noted
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -323,7 +323,7 @@ def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, 
     findings = find(snapshot, NOW)
     assert {one.code: one.level for one in findings} == found
     status = status_of(snapshot, NOW)
-    text = "\n".join([status["batch"]["phase"], *(f"{one.sentence} {one.remedy}" for one in findings)])
+    text = "\n".join([status.batch.phase, *(f"{one.sentence} {one.remedy}" for one in findings)])
     assert says in text
     assert all(one.sentence in summary_of(status) for one in findings if one.level is not Level.NOTE)
     # Labels and sentences for people, whatever is missing.
@@ -346,7 +346,7 @@ def test_shards_that_are_blocked_for_two_reasons_are_told_both() -> None:
 def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:
     run = msgspec.structs.replace(WAITING, failures=(Noted(NOW, "ValueError: a|b | c"),))
     status = status_of(replace(with_inflight(dead=(run,)), owner=None), NOW)
-    said, _, numbers = summary_of(status | {"application": "a|b"}).partition(" | ")
+    said, _, numbers = summary_of(msgspec.structs.replace(status, application="a|b")).partition(" | ")
     assert "a/b: " in said
     assert "ValueError: a/b / c" in said
     assert re.fullmatch(r"lag=\w+ retrying=0 dead=0 inflight=1", numbers)
@@ -402,14 +402,9 @@ def test_whatever_is_missing_there_is_an_answer(data: st.DataObject) -> None:
         assert not one.sentence[0].islower()
         assert one.remedy
         assert "None" not in one.sentence + one.remedy
-    document = status_of(snapshot, now)
-    assert msgspec.json.decode(msgspec.json.encode(document)) == document | {
-        "findings": [
-            one | {"commands": list(one["commands"]), "shards": list(one["shards"])}
-            for one in document["findings"]
-        ]
-    }
-    assert (document["level"] == "ok") == (not [o for o in document["findings"] if o["level"] != "note"])
+    status = status_of(snapshot, now)
+    assert msgspec.json.decode(msgspec.json.encode(status), type=Status) == status
+    assert (status.level is Level.OK) == (not status.wrong)
 
 
 def test_a_record_that_a_bolt_holds_has_not_failed() -> None:

@@ -20,11 +20,10 @@ from samples_console import HEALTHY, NOW, SNAPSHOT, STATUS
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.commands.status import draw_status
-from kinesis_trident.console.finding import Finding, Limits
-from kinesis_trident.console.lag import Totals
+from kinesis_trident.console.finding import Limits
 from kinesis_trident.console.render import json_line, to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import status_of, summary_of
+from kinesis_trident.console.status import Status, status_of, summary_of
 from kinesis_trident.console.views import VIEWS
 
 FILES = Path(__file__).parent / "golden"
@@ -93,9 +92,16 @@ def test_what_is_shown_is_as_in_the_file(situation: str, text: str, monkeypatch:
 
 
 def test_the_json_of_a_status_has_the_values_of_its_types() -> None:
-    """A reader in another language goes by these: a finding, and the numbers of all shards together."""
+    """What a program reads is the whole of it."""
     for snapshot in SNAPSHOTS.values():
-        status = json.loads(json_line(status_of(snapshot, NOW, Limits(1_000, 0, 0))))
-        for one in status["findings"]:
-            assert list(one) == list(Finding.__dataclass_fields__)
-        msgspec.convert({name: status[name] for name in Totals.__dataclass_fields__}, Totals)
+        status = status_of(snapshot, NOW, Limits(1_000, 0, 0))
+        assert msgspec.json.decode(json_line(status), type=Status) == status
+
+
+def test_the_schema_of_a_status_is_as_in_the_file() -> None:
+    """A reader in another language goes by it."""
+    file = Path(__file__).parents[2] / "docs" / "status.schema.json"
+    schema = json.dumps(msgspec.json.schema(Status), indent=1) + "\n"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(schema)
+    assert schema == file.read_text()

@@ -39,9 +39,9 @@ def lives(zookeeper: EmbeddedZooKeeper, app: str, folder: Path) -> Iterator[Live
     held.end()
 
 
-def failed(lives: Lives, bad: list[int], retry_limit: int) -> Query:
+def failed(lives: Lives, bad: list[int], retry_limit: int, kinesis: MemoryKinesis | None = None) -> Query:
     """A query with these records waiting or, without a retry, dead-lettered."""
-    kinesis = MemoryKinesis()
+    kinesis = kinesis or MemoryKinesis()
     kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(bad[-1] + 3)])
     query = lives.begin(kinesis, retryLimit=str(retry_limit))
     plan = query.planned()
@@ -175,3 +175,39 @@ def test_a_run_of_dead_letters_is_not_the_few_of_it_that_wait_again(
     assert (code, "stands for several records" in err) == (1, True)
     code, out, err = command("dead-letters", app, "replay", row["message_id"], *letters)
     assert (code, said(out)) == (0, 3), err
+
+
+@pytest.mark.parametrize(("apart", "come"), [(1, 0), (2, 20)])
+def test_what_was_skipped_is_replayed_as_far_as_it_is_named(
+    zookeeper: EmbeddedZooKeeper, command: Command, app: str, site: Site, apart: int, come: int
+) -> None:
+    """There is no folder, so nothing names one; what is lost to a replay is said with the way that is left."""
+    lives = Lives(zookeeper.hosts, app, onExhausted="skip", retryBackoff="1h..1h x1")
+    bad, kinesis = list(range(1, 1 + 25 * apart, apart)), MemoryKinesis()
+    query = failed(lives, bad, retry_limit=0, kinesis=kinesis)
+    (found,) = (
+        one
+        for one in json.loads(command("status", app, "--json")[1])["findings"]
+        if one["code"] == "dead-letters"
+    )
+    left = 25 - come
+    assert (
+        f"of {left} records nothing has the name: onExhausted=skip has written no letter" in found["remedy"]
+    )
+    replays = [line for line in found["commands"] if " replay " in line]
+    assert len(replays) == bool(come)
+    code, out, err = command("dead-letters", app, "replay", "--all")
+    assert (code, f"left out, because nothing names them: {left} records" in err) == (int(not come), True)
+    assert not come or said(out) == come
+    assert "FOLDER" not in offered(site, app)[1]
+    first = json.loads(command("dead-letters", app, "--json")[1])["rows"][0]["message_id"]
+    unnamed = re.sub(":.*", f":{'9' * 50}", first) if come else first
+    code, _, err = command("dead-letters", app, "replay", unnamed)
+    assert (code, "checkpoints set reads a shard again" in err, "--from" in err) == (1, True, False)
+    query.end()
+    # The way that is left.
+    code, _, err = command("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A, "--yes")
+    assert code == 0, err
+    later = lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue")
+    assert set(bad) <= set(numbers(later.drain()))
+    lives.end()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 from samples_console import NOW, SNAPSHOT
 
@@ -13,6 +15,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.console.render import json_line
 from kinesis_trident.console.status import status_of
 from kinesis_trident.console.target import ConsoleError
 
@@ -38,7 +41,9 @@ class Balanced(HTMLParser):
 
 def test_the_table_says_what_the_command_says() -> None:
     part = status_of(SNAPSHOT, NOW)
-    part["findings"][0]["sentence"] = "<script>\x1b[2J"
+    first, *others = part.findings
+    hostile = msgspec.structs.replace(first, sentence="<script>\x1b[2J")
+    part = msgspec.structs.replace(part, findings=(hostile, *others))
     shown = ApplicationStatus([part], NOW)
     page = Balanced()
     page.feed(shown._repr_html_())
@@ -47,7 +52,8 @@ def test_the_table_says_what_the_command_says() -> None:
         assert re.search(r"epoch 3 on worker-7, pid 4711, for 1m 00s", text)
         assert r"<script>\x1b[2J" in text
         assert "kinesis-trident dead-letters billing" in text
-    assert shown.findings == part["findings"]
+    assert shown.parts == [json.loads(json_line(part))]
+    assert shown.findings == shown.parts[0]["findings"]
 
 
 def test_an_application_is_looked_at_from_a_program(zookeeper: EmbeddedZooKeeper, app: str) -> None:

@@ -56,7 +56,7 @@ def test_a_waiting_record_is_dead_lettered_by_the_running_query_or_its_next_life
         query.end()
     assert dead_letter_now(store, {first}) == 1
     (note,) = store.changes.notes()
-    assert note.what == f"dead-letter 1 record now: {first}"
+    assert note.what == f"dead-letter now: {first}"
     if not running:
         query = lives.begin(kinesis, checkpoint)
     assert query.batch() == []
@@ -112,4 +112,6 @@ def test_what_is_asked_for_while_shards_or_streams_change_is_refused(
     (other,) = find_requests([store], [MessageId.parse(second)])
     stale = replace(other, checks=(Check(query.run.layout.shards, 99),))
     with pytest.raises(StateMissingError, match="a part of the records is asked for by now, and is left out"):
-        deliver_again([other, stale], what="retry now")
+        deliver_again([other, stale], what="retry again")
+    # The part that was accepted is in the audit.
+    assert [note.what for note in store.changes.notes()] == [f"retry again: {second}", f"retry now: {first}"]

@@ -32,8 +32,8 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.console.changes import copy_of
-from kinesis_trident.console.text import count_noun
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter

@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.errors import CheckpointError, StateMissingError
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
-from kinesis_trident.console.dead_letter_replay import listed_ids, waiting_ids
+from kinesis_trident.console.dead_letter_replay import find_listed, waiting_ids
 from kinesis_trident.console.redelivery import (
     dead_letter_now,
     deliver_again,
@@ -100,7 +100,7 @@ class Operated(Requested):
         for store in stores:
             if what == "replay":
                 # Those of several records are asked for by the folder, which is none here.
-                letters = listed_ids(store.shards.dead_letters().values())
+                letters, _ = find_listed(store.shards.dead_letters().values())
                 some = [one for one in letters if MessageId.parse(one).is_one]
             else:
                 some = waiting_ids(store)

@@ -6,6 +6,7 @@ from typing import Self
 
 import msgspec
 
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key
 
@@ -28,9 +29,10 @@ class TaskKeys(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
 
     def refuse(self, held: Self) -> str:
         """Return why what the state holds does not fit, and what to do."""
+        tasks = count_noun(held.tasks, "task")
         return (
-            f"holds keys of {held.tasks} tasks, and the bolt now has them in {self.tasks}: what the other tasks have "
-            f"counted would be lost. Nothing was written. Give the bolt {held.tasks} tasks or more and the grouping of "
+            f"holds keys of {tasks}, and the bolt now has them in {self.tasks}: what the other tasks have "
+            f"counted would be lost. Nothing was written. Give the bolt {tasks} or more and the grouping of "
             "before, or its state another keyPrefix, table or folder"
         )
 

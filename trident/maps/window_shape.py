@@ -8,6 +8,7 @@ from math import gcd
 
 import msgspec
 
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
 
 _DAY = timedelta(days=1) // timedelta(microseconds=1)
@@ -41,7 +42,7 @@ class Shape(msgspec.Struct, array_like=True, frozen=True):
 
     def __str__(self) -> str:
         size, slide = (
-            (f"{self.size} tuples", f"{self.slide} tuples")
+            (count_noun(self.size, "tuple"), count_noun(self.slide, "tuple"))
             if self.by == "count"
             else (str(timedelta(microseconds=self.size)), str(timedelta(microseconds=self.slide)))
         )

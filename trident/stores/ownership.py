@@ -16,6 +16,7 @@ import msgspec
 
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.checkpoint.model.layout import is_followed_by
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.trident.errors import (
@@ -218,7 +219,9 @@ class StatePlace:
         if before.txid != now.txid or before == now:
             return ""
         keys = (
-            f"{now.number} keys instead of {before.number}" if now.number != before.number else "other keys"
+            f"{count_noun(now.number, 'key')} instead of {before.number}"
+            if now.number != before.number
+            else "other keys"
         )
         what = f"{self.where}: the replay of batch {txid} updates {keys} of {self._mine}"
         if self.accepted_replay == txid:

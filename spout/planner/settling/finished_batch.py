@@ -75,7 +75,7 @@ class Evidence:
         pins: of the batch, by shard.
         outcome: of the batch.
         judging: the note of the runs that judge.
-        gone: a shard of which somebody has deleted the pin, as ZooKeeper's counts show; empty if none was.
+        gone: the path of a pin that is missing, if somebody has deleted one; else empty.
     """
 
     layout: Layout
@@ -152,8 +152,7 @@ class Evidence:
         """Check that no pin was deleted, and that no turn lacks one which Spark's next batch continues."""
         later, plan = self.origin.later, self.plan
         if self.gone:
-            pin, batch = self.layout.pin_of(plan.txid, self.gone), self.layout.batch_of(plan.txid)
-            msg = f"{pin} does not exist, and a node below {batch} was deleted: what the batch has read is unknown"
+            msg = f"{self.gone} does not exist, and somebody has deleted a pin: what the batch has read is unknown"
             raise OutcomeMissingError(msg)
         if later is None:
             return
@@ -279,8 +278,7 @@ class Finished:
             run = batch.epoch
         if judged and (outcome is None or outcome.epoch != run):
             judging = store.judging.get()
-        missing = [shard for shard in plan.shards if shard not in found]
-        gone = missing[0] if missing and store.batches.has_deleted(plan.txid) else ""
+        gone = store.batches.find_deleted(plan.txid, [shard for shard in plan.shards if shard not in found])
         verdict = Evidence(store.layout, plan, run, origin, pins, outcome, judging, gone).weigh()
         empty = {
             shard: empty_turn(plan, shard, epoch)

@@ -25,6 +25,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
 )
 from kinesis_trident.checkpoint.model.replays import settle_replays
+from kinesis_trident.common.counts import count_noun
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import Finished
@@ -100,13 +101,14 @@ class InflightRules:
         """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads."""
         max_retrying = min(self.max_retrying, RUNS_A_SHARD)
         if retrying >= max_retrying:
-            return (
-                f"{retrying} groups of failed neighbours wait for a retry, and maxRetryingRecords is "
-                f"{max_retrying}: the shard reads nothing new until some are done"
+            groups = count_noun(
+                retrying, "group of failed neighbours waits", "groups of failed neighbours wait"
             )
+            limit = f"maxRetryingRecords is {max_retrying}"
+            return f"{groups} for a retry, and {limit}: the shard reads nothing new until some are done"
         if self.max_inflight is not None and held >= self.max_inflight:
             return (
-                f"{held} records are read and not done, and maxInflightRecords is "
+                f"{count_noun(held, 'record is', 'records are')} read and not done, and maxInflightRecords is "
                 f"{self.max_inflight}: the shard reads nothing new until some are acked"
             )
         return ""
