@@ -37,8 +37,7 @@ from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
-from kinesis_trident.common.visible_text import make_reason
+from kinesis_trident.common.visible_text import count_noun, make_reason
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import tag_of

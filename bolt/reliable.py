@@ -23,7 +23,7 @@ from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import source_of

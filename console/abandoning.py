@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.changes import note_change, take_over
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import now_ms

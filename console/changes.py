@@ -25,8 +25,7 @@ from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_home import highest_used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
-from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import now_ms
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd

@@ -17,9 +17,9 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layo
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import REQUEST_LIMIT, explain_refusal
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.stream_names import stream_of
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.lag import lag_of_stream
 from kinesis_trident.console.machine import Result, try_servers
 from kinesis_trident.console.snapshot import take_snapshot

@@ -17,10 +17,9 @@ from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, InflightNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, look_at_shards, streams_of
 from kinesis_trident.checkpoint.zookeeper.operations import Check
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
-from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import (
     KEPT_NOWHERE,

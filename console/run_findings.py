@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kinesis_trident.checkpoint.model.run_status import run_name
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import Finding, Level
 from kinesis_trident.console.snapshot import ASKED_MS, Snapshot
 from kinesis_trident.console.text import duration

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.run_status import Lag
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, find_listed, has_letters, replay_words
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, shard_skew, sight_of, totals

@@ -31,7 +31,7 @@ from kinesis_trident.checkpoint.zookeeper.client import (
 )
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 
 ASKED_MS = 60_000
 """Milliseconds for which a status says that Spark asks its run."""

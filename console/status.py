@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import How, RunEnd, run_name
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
 from kinesis_trident.console.lag import Totals, shard_lags, totals
 from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, about_share, phase

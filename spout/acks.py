@@ -25,8 +25,7 @@ from kinesis_trident.checkpoint.store.source_store import (
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.common.counts import count_noun
-from kinesis_trident.common.visible_text import shorten
+from kinesis_trident.common.visible_text import count_noun, shorten
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.failure import Failure, text_of

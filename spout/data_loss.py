@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.spout.positions import Position

@@ -18,8 +18,8 @@ ROOMS_MOST = 20
 # beside them) imports rooms of the floors before its own, never one of its own floor; `__init__` is its roof.
 FLOORS = {
     "common": [
-        "arrow_columns arrow_schemas arrow_streams counts errors open_files own_copies per_process prompt_sockets "
-        "release stream_names visible_text worker_garbage",
+        "arrow_columns arrow_schemas arrow_streams errors open_files own_copies per_process prompt_sockets release "
+        "stream_names visible_text worker_garbage",
         "instants private_names redaction times",
         "database folder lazy_names",
     ],

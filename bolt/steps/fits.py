@@ -28,7 +28,7 @@ from kinesis_trident.bolt.steps.families import (
 )
 from kinesis_trident.bolt.steps.poison import NO_TIME, entries_of
 from kinesis_trident.common.arrow_columns import booleans, plain_column, values_of
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 
 
 def make_column(given: Sequence[Any] | pa.Array, field: pa.Field, name: str = "", but: int = 0) -> pa.Array:

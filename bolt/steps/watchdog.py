@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from kinesis_trident.checkpoint.model.nodes import SlowCall
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.tracker.ids import of_turn, turn_of
 
 log = logging.getLogger(__name__)

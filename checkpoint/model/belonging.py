@@ -17,7 +17,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
     StreamsNode,
 )
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 
 _NAMED = 3
 

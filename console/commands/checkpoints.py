@@ -14,8 +14,7 @@ import typer
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.codec import UnreadableError, encode, read
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
-from kinesis_trident.common.visible_text import make_visible, shorten
+from kinesis_trident.common.visible_text import count_noun, make_visible, shorten
 from kinesis_trident.console.abandoning import abandon_batch
 from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command

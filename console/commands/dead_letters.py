@@ -14,10 +14,9 @@ import typer
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
-from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.changes import confirm, note_request
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import add_view, ask

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.words import actions_of
 from kinesis_trident.console.dead_letter_replay import message_id_of, waiting_ids

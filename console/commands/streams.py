@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
-from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import shard_id
 from kinesis_trident.console.target import AsJson, ConsoleError, Shard

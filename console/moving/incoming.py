@@ -10,8 +10,8 @@ import msgspec
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.changes import Change, carry_out, set_position
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, Row
 from kinesis_trident.console.text import short, some_of

@@ -9,8 +9,8 @@ from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.times import iso_time
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.changes import note_request, refuse_running
 from kinesis_trident.console.moving.foreign import ForeignTarget, OwnShard, Row, System, progress
 from kinesis_trident.spout.positions import After, AtTimestamp, parse_position

@@ -22,10 +22,9 @@ from starlette.types import Receive, Scope, Send
 
 from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.times import iso_time
-from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.dead_letter_replay import (
     message_id_of,
     refuse_replayed,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kinesis_trident.common.counts import count_noun
-from kinesis_trident.common.visible_text import make_visible
+from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.text import duration
 
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 168, 46, 64, 14

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import has_letters
 from kinesis_trident.console.finding import Level
 from kinesis_trident.console.lag import shard_lags, sight_of

@@ -1,4 +1,4 @@
-"""Makes texts that others have said fit to store and to show: short, valid and without control characters. Pure.
+"""Makes texts fit to show, and what others have said fit to store: short, valid, no control characters. Pure.
 
 A message can hold the record's own data, which may be anything: it must not fill the store, nor drive a terminal.
 """
@@ -28,3 +28,8 @@ def make_reason(text: str) -> str:
 def shorten(text: str, most: int = 1000) -> str:
     """Return a text for an error, cut if it is too long: some have a whole value of a megabyte in them."""
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def count_noun(number: int, one: str, several: str = "") -> str:
+    """Return a number with its noun: `1 record`, `1,204 records`; `several` where that is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -8,7 +8,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run

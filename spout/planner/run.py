@@ -29,7 +29,7 @@ from kinesis_trident.checkpoint.store.source_home import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import CheckpointMismatchError
 from kinesis_trident.spout.failed_records.places import check_places
 from kinesis_trident.spout.failed_records.retry_spool import spool_of

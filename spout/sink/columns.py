@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, CharType, DataType, StringType, StructType, VarcharType
 
 from kinesis_trident.common.arrow_columns import find_invalid_texts
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import WriteError
 from kinesis_trident.spout.kinesis.put_entries import Column, Entries
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES

@@ -32,11 +32,12 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.changes import copy_of
 from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
+from kinesis_trident.spout.testing import ScriptedKinesis
 from kinesis_trident.tracker.position_keys import keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import Noted, Run
 
@@ -224,14 +225,22 @@ CHANGES: dict[str, Words] = {
     "replay one": lambda world: ["dead-letters", world.app, "replay", f"orders/{A}:10"],
     "cancel all": lambda world: ["dead-letters", world.app, "cancel", "--all"],
     "cancel one": lambda world: ["dead-letters", world.app, "cancel", f"orders/{A}:10"],
+    "rename": lambda world: ["rename", world.app, f"{world.app}-new", "--yes", "--force"],
+    "export to another system": lambda world: ["export", world.app, *storm(world)],
     "forget": lambda world: ["forget", world.app, "--yes", "--backup", str(world.folder / "gone.jsonl")],
 }
 ONE_SHARD = {"set"}
-WITHOUT_SHARD = {"forget"}
+WITHOUT_SHARD = {"forget", "rename", "export to another system"}
+
+
+def storm(world: World) -> list[str]:
+    return ["--storm", "storm-kinesis", "--prefix", f"/storm/{world.app}"]
 
 
 def proposals(error: str) -> list[list[str]]:
     """Return the options that an error proposes, in the words in which it prints them."""
+    if "Leave --stream out" in error:
+        return [[]]
     found = [list(pair) for pair in re.findall(r"(--(?:stream|shard)) ([\w,/@.-]+)", error)]
     if listed := re.search(r"Name it with --shard: (.*)", error) or re.search(
         r"; it has (.*?)\. Choose", error
@@ -275,6 +284,9 @@ def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
             assert sum(store.layout.base in " ".join(written) for store in world.stores) == 1
         return
     assert world.written(before) == set()
+    if "their checkpoints are not written one by one. Export from an application that reads one" in err:
+        assert "@streams" in world.homes
+        return
     ways = proposals(err)
     assert ways, err
     for way in ways:
@@ -284,16 +296,40 @@ def test_a_change_writes_what_was_meant_or_proposes_what_can_be_typed(
         world.check_written(world.written(before), world.meant(way))
 
 
-@pytest.mark.parametrize("world", ["two homes"], indirect=True)
-def test_an_application_is_renamed_as_a_whole(world: World, command: Command) -> None:
-    before = world.nodes()
-    code, _, error = command(
-        "rename", world.app, f"{world.app}-new", "--stream", "orders", "--yes", "--force"
-    )
-    assert code == 1
-    assert "which reads orders, payments. Leave --stream out" in error
-    assert world.written(before) == set()
-    assert command("rename", world.app, f"{world.app}-new", "--yes", "--force")[0] == 0
+@pytest.mark.parametrize("world", ["one home", "two homes", "shared"], indirect=True)
+def test_an_import_from_another_system_is_about_the_stream_that_it_names(
+    world: World, command: Command, client: KazooClient
+) -> None:
+    """It needs --stream; a home of several streams is refused with what to do, and nothing is written."""
+    with ScriptedKinesis() as kinesis:
+        kinesis.create_stream("orders", 2)
+        # As the homes have it.
+        kinesis._stream("orders").created = 1
+        numbers = [str(kinesis.put("orders", shard, b"1")) for shard in (A, B)]
+        for shard, number in zip((A, B), numbers, strict=True):
+            path = f"/storm/{world.app}/orders/{shard}"
+            client.create(path, json.dumps({"committedSequenceNumber": number}).encode(), makepath=True)
+        words = ["import", world.app, *storm(world), "--yes", "--force"]
+        at = ["--region", "us-east-1", "--endpoint", kinesis.endpoint_url]
+        before = world.nodes()
+        assert command(*words, *at)[0] == 2
+        code, _, err = command(*words, "--stream", "orders", *at)
+        if "@streams" in world.homes:
+            assert (code, "Import under another applicationName" in err) == (1, True)
+            words[1] = f"{world.app}-new"
+            assert command(*words, "--stream", "orders", *at)[0] == 0
+            assert world.written(before) == set()
+            return
+        assert (code, "--overwrite" in err) == (1, True)
+        assert world.written(before) == set()
+        assert command(*words, "--stream", "orders", "--overwrite", *at)[0] == 0
+        meant = world.meant(["--stream", "orders"])
+        world.check_written(world.written(before), meant)
+        (store,) = (one for one in world.stores if one.layout.element == "orders@1")
+        positions = {shard: node.position for shard, node in store.shards.checkpoints().items()}
+        assert positions == {
+            shard: f"AFTER_SEQUENCE_NUMBER {number}" for shard, number in zip((A, B), numbers, strict=True)
+        }
 
 
 @pytest.mark.parametrize("world", WORLDS, indirect=True)

@@ -6,7 +6,7 @@ from typing import Self
 
 import msgspec
 
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key
 

@@ -8,8 +8,8 @@ from math import gcd
 
 import msgspec
 
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.instants import FIRST_DAY, LAST_DAY
+from kinesis_trident.common.visible_text import count_noun
 
 _DAY = timedelta(days=1) // timedelta(microseconds=1)
 

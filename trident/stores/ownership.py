@@ -16,9 +16,8 @@ import msgspec
 
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.checkpoint.model.layout import is_followed_by
-from kinesis_trident.common.counts import count_noun
 from kinesis_trident.common.errors import UNREADABLE
-from kinesis_trident.common.visible_text import make_reason
+from kinesis_trident.common.visible_text import count_noun, make_reason
 from kinesis_trident.trident.errors import (
     ForeignValueError,
     ReplayDiffersError,

@@ -25,7 +25,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
 )
 from kinesis_trident.checkpoint.model.replays import settle_replays
-from kinesis_trident.common.counts import count_noun
+from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import Finished
