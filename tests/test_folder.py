@@ -8,9 +8,11 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_systems import KINDS, KilledError, use
+from pyarrow import fs
 
 from kinesis_trident.common.folder import Folder, FolderError, NoFileError, NoFolderError, absolute_target
 
@@ -63,6 +65,38 @@ def test_a_process_that_is_killed_at_any_byte_leaves_what_was_there(
     assert sum(name.startswith(".") for name in visible(tmp_path / "letters")) == parts
     Folder(made.target).remove_parts()
     assert not any(name.startswith(".") for name in visible(tmp_path / "letters"))
+
+
+class Hosted(fs.SubTreeFileSystem):
+    """A file system whose listings have paths with scheme and host."""
+
+    host = "hdfs://lake/"
+
+    def get_file_info(self, what: Any) -> Any:
+        found = super().get_file_info(what)
+        if not isinstance(what, fs.FileSelector):
+            return found
+        return [
+            fs.FileInfo(self.host + one.path.lstrip("/"), one.type, size=one.size, mtime_ns=one.mtime_ns)
+            for one in found
+        ]
+
+
+@pytest.mark.parametrize("host", ["/", "lake/", "hdfs://lake/", "hdfs://lake:8020/", "hdfs://lake.lake/"])
+@pytest.mark.parametrize("root", ["/lake", "/lake/lake"])
+def test_a_host_that_is_named_as_the_folder_is_no_part_of_its_files_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, root: str
+) -> None:
+    system = Hosted(str(tmp_path), fs.LocalFileSystem())
+    system.host = host
+    monkeypatch.setattr(Folder, "open", lambda _: (system, root))
+    folder = Folder("hdfs://lake" + root)
+    (tmp_path / root[1:] / "lake").mkdir(parents=True)
+    for name in ("lake/first", f"lake/.{'a' * 32}"):
+        (tmp_path / root[1:] / name).write_bytes(DATA)
+    assert folder.files(deep=True) == folder.files("lake") == [("lake/first", len(DATA))]
+    folder.remove_parts(deep=True)
+    assert [*visible(tmp_path)] == ["first"]
 
 
 KILLED = """

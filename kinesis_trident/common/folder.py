@@ -147,13 +147,11 @@ class Folder:
             system, root = self._opened
             base = f"{root}/{below}".rstrip("/")
             selector = fs.FileSelector(base or "/", recursive=deep, allow_not_found=not must_exist)
-            # Some systems return paths that begin with the host.
-            names = (
-                (info.path.partition(root)[2] if root else info.path, info.size)
+            return sorted(
+                FileEntry(_name_below(root, info.path), info.size)
                 for info in system.get_file_info(selector)
                 if info.is_file and not info.base_name.startswith(".")
             )
-            return sorted(FileEntry(name.strip("/"), size) for name, size in names)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file.
@@ -221,8 +219,7 @@ class Folder:
             for info in system.get_file_info(selector):
                 is_old = before == math.inf or (info.mtime_ns or math.inf) < before * 1e9
                 if info.is_file and _PART.fullmatch(info.base_name) and is_old:
-                    # As in `files`: a path may begin with the host.
-                    self.remove((info.path.partition(root)[2] if root else info.path).strip("/"))
+                    self.remove(_name_below(root, info.path))
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
@@ -257,6 +254,14 @@ def digest_of(data: bytes) -> str:
 def absolute_target(given: str) -> str:
     """Return a folder as `Folder` takes it: a URI as it is, a local path from the root on."""
     return given if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", given) else str(Path(given).absolute())
+
+
+def _name_below(root: str, path: str) -> str:
+    """Return the name below a folder of a path there; some systems return one that begins with scheme and host."""
+    rest = path.partition("://")[2] or path
+    # The host may have the folder's name.
+    paths = (path, rest, rest[max(0, rest.find("/")) :])
+    return next((one for one in paths if one.startswith(f"{root}/")), path).removeprefix(root).strip("/")
 
 
 def _write_stream(system: fs.FileSystem, path: str, data: bytes | pa.Buffer) -> None:
