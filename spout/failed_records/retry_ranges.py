@@ -14,7 +14,13 @@ import pyarrow as pa
 from kinesis_trident.common.arrow_columns import values_of
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
-from kinesis_trident.spout.kinesis.record_batches import Slice, compact, keys_in, position_at
+from kinesis_trident.spout.kinesis.record_batches import (
+    Slice,
+    compact,
+    count_through,
+    keys_in,
+    position_at,
+)
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
 from kinesis_trident.tracker.position_keys import Keys, counts, find, key_of, keys_of, keys_of_texts
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -141,6 +147,8 @@ class Picker:
 
     Attributes:
         through: the last record that was offered, or a position known to be past it.
+        strange: the runs of which a page has no record, though it has older ones: retention takes the oldest first, so
+            the stream never had them.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -150,23 +158,31 @@ class Picker:
         self._slices: list[Slice] = []
         self._counts = np.full(len(runs), -1, np.int64)
         self._next = 0
+        self.strange: list[int] = []
 
-    def offer(self, batch: pa.RecordBatch) -> None:
-        """Take the records of the runs out of the next records of the shard."""
+    def offer(self, page: pa.RecordBatch, upto: RecordPosition | None = None) -> None:
+        """Take the records of the runs out of the next page of the shard, of those up to a position."""
+        batch = page if upto is None else page.slice(0, count_through(page, upto))
         if batch.num_rows == 0:
             return
-        starts, stops, ended = self._bounds.locate(keys_in(batch), self._next)
+        keys, begun = keys_in(batch), self._next
+        starts, stops, ended = self._bounds.locate(keys, begun)
         sizes = np.maximum(stops - starts, 0)
         # One copy for all runs: that of a single record would take as long.
         taken = compact(batch, spread(starts, sizes))
         if taken.num_rows:
             self._slices.append(Slice(taken, 0, taken.num_rows))
-        found = self._counts[self._next : self._next + len(sizes)]
+        found = self._counts[begun : begun + len(sizes)]
         reached = sizes > 0
         reached[:ended] = True
         found[reached] = np.maximum(found[reached], 0) + sizes[reached]
         self._next += ended
         self.through = position_at(batch, -1)
+        if upto is not None and batch.num_rows < page.num_rows:
+            self.note_passed(upto)
+        lacking = begun + np.flatnonzero(self._counts[begun : self._next] == 0)
+        if len(lacking):
+            self.strange += lacking[counts(self._bounds.lasts[lacking], keys[:1], through=True)[0] :].tolist()
 
     def note_passed(self, position: RecordPosition) -> None:
         """Note that everything up to `position` was offered: runs up to it that were not found have left the stream."""

@@ -30,7 +30,6 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import (
     arrival_at,
-    count_through,
     position_at,
     select_through,
 )
@@ -82,6 +81,10 @@ class DueTurn:
     missing: tuple[int, ...]
     through: RecordPosition | None
     invalid: tuple[int, ...] = ()
+
+
+def _due_turn(picker: Picker, invalid: Sequence[int]) -> DueTurn:
+    return DueTurn(picker.records, picker.missing, picker.through, tuple(sorted({*invalid, *picker.strange})))
 
 
 class ShardFetcher:
@@ -317,7 +320,7 @@ class ShardFetcher:
                 group = runs[left.start : left.stop]
                 try:
                     if not self._read_range(picker, group, max_bytes, patient=patient):
-                        return DueTurn(picker.records, picker.missing, picker.through, tuple(invalid))
+                        return _due_turn(picker, invalid)
                 except InvalidPositionError:
                     if not skips_invalid:
                         raise
@@ -327,8 +330,8 @@ class ShardFetcher:
                     left = left[:0]
                 picker.note_passed(group[-1].last_position)
                 if len(invalid) == _MOST_INVALID and max_bytes is not None:
-                    return DueTurn(picker.records, picker.missing, picker.through, tuple(invalid))
-        return DueTurn(picker.records, picker.missing, picker.through, tuple(invalid))
+                    return _due_turn(picker, invalid)
+        return _due_turn(picker, invalid)
 
     def _read_range(
         self, picker: Picker, group: Sequence[Run], max_bytes: int | None, *, patient: bool
@@ -353,7 +356,7 @@ class ShardFetcher:
                 return False
             check_whole(records, delivered, self._where)
             # Later records belong to another range, which reads them itself.
-            picker.offer(records.slice(0, count_through(records, last)))
+            picker.offer(records, last)
             count += records.num_rows
             size += pager.page.size if pager.page else 0
             if len(group) == 1:

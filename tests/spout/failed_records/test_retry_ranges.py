@@ -85,6 +85,28 @@ def test_each_run_gets_the_records_that_the_pages_hold_of_it(
         index for index, texts in enumerate(found) if len(texts) < len(mine[index])
     )
     assert picker.through == (left[-1] if left else None)
+    # What has left the stream was in it.
+    assert picker.strange == []
+
+
+@given(st.sets(st.integers(1, 200), min_size=2, max_size=60).map(sorted), st.data())
+def test_what_a_page_lacks_between_its_records_was_never_in_the_stream(
+    numbers: list[int], data: st.DataObject
+) -> None:
+    foreign = data.draw(st.sets(st.sampled_from(numbers)))
+    shard = [RecordPosition(number) for number in numbers if number not in foreign]
+    picker = Picker([single(number) for number in numbers])
+    page = data.draw(st.integers(1, 20))
+    pages = [shard[start : start + page] for start in range(0, len(shard), page)]
+    for one in pages:
+        picker.offer(records(one))
+    picker.note_passed(RecordPosition(numbers[-1]))
+    assert picker.strange == [
+        index
+        for index, number in enumerate(numbers)
+        if number in foreign and any(one[0].number < number < one[-1].number for one in pages)
+    ]
+    assert picker.missing == tuple(index for index, number in enumerate(numbers) if number in foreign)
 
 
 def test_a_page_is_copied_once_however_many_runs_take_of_it() -> None:
