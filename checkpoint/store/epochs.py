@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
@@ -118,16 +118,8 @@ class Epochs(StorePart):
             takeovers = {} if is_ours else self._refuse_many_takeovers()
             mine = OwnerNode(epoch=epoch, host=host, pid=pid, since=now_ms)
             writes = [Write(layout.epoch, data, at) for at in range(version, epoch)]
-            # The note goes with the first: a run that is killed in between must not hide that something was lost.
-            first = [*writes[:_AT_ONCE], *self._puts(past, noted)]
-            if owner is not None:
-                first.append(Delete(layout.owner))
-            first.append(Create(layout.owner, encode(mine), ephemeral=True))
-            try:
-                self._session.commit(first)
-                for at in range(_AT_ONCE, len(writes), _AT_ONCE):
-                    self._session.commit(writes[at : at + _AT_ONCE])
-            except Refused:
+            removed = [Delete(layout.owner)] if owner is not None else []
+            if not self._write_raised(writes, [*self._puts(past, noted), *removed], mine):
                 continue
             self._keep_owner(mine, epoch)
             if takeovers:
@@ -138,6 +130,18 @@ class Epochs(StorePart):
         # All earlier runs are fenced by now, and make no nodes any more.
         close_home(self._session, layout, layout.owner)
         return epoch
+
+    def _write_raised(self, writes: Sequence[Op], beside: Sequence[Op], mine: OwnerNode) -> bool:
+        """Write each epoch up to that of `mine`, and the owner; return whether no other run came in between."""
+        # The note goes with the first: a run that is killed in between must not hide that something was lost.
+        first = [*writes[:_AT_ONCE], *beside, Create(self._layout.owner, encode(mine), ephemeral=True)]
+        try:
+            self._session.commit(first)
+            for at in range(_AT_ONCE, len(writes), _AT_ONCE):
+                self._session.commit(writes[at : at + _AT_ONCE])
+        except Refused:
+            return False
+        return True
 
     def _cannot_raise(self, *, is_gone: bool) -> CheckpointError:
         layout = self._layout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -46,6 +46,23 @@ DynamoDBRegion = Annotated[
 DynamoDBEndpoint = Annotated[
     str | None, typer.Option(help="The endpoint of DynamoDB, if it is not that of AWS.")
 ]
+CheckpointLocation = Annotated[
+    str | None, typer.Option(metavar="PATH", help="qubole, awslabs: checkpointLocation of the query.")
+]
+MetadataPath = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="The option executor.metadata.path (qubole) or kinesis.metadataPath (awslabs), if it was set.",
+    ),
+]
+SourceIndex = Annotated[
+    int | None,
+    typer.Option(min=0, help="qubole, awslabs: the source's index, if several of the query read the stream."),
+]
+StormZooKeeper = Annotated[
+    str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 
 
@@ -63,27 +80,12 @@ def import_command(
     ] = None,
     dynamodb_region: DynamoDBRegion = None,
     dynamodb_endpoint: DynamoDBEndpoint = None,
-    checkpoint_location: Annotated[
-        str | None, typer.Option(metavar="PATH", help="qubole, awslabs: checkpointLocation of the query.")
-    ] = None,
-    metadata_path: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The option executor.metadata.path (qubole) or kinesis.metadataPath (awslabs), if it was set.",
-        ),
-    ] = None,
-    source: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="qubole, awslabs: the source's index, if several of the query read the stream."
-        ),
-    ] = None,
+    checkpoint_location: CheckpointLocation = None,
+    metadata_path: MetadataPath = None,
+    source: SourceIndex = None,
     prefix: Prefix = None,
     topology: Topology = None,
-    storm_zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
-    ] = None,
+    storm_zookeeper: StormZooKeeper = None,
     dry_run: DryRun = False,
     overwrite: Annotated[
         bool,
@@ -119,7 +121,6 @@ def import_command(
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
     from kinesis_trident.console.moving.opening import kinesis_of, new_home, read_foreign
-    from kinesis_trident.spout.shard_rules import check_still_there
 
     options, kinesis = kinesis_of(target, stream, named_options(region, endpoint, option))
     info = kinesis.describe(stream)
@@ -135,22 +136,15 @@ def import_command(
             accept_loss=accept_loss,
         )
         if dry_run:
-            keys = {store.layout.key_of(shard): record for shard, record in arrival.records.items()}
-            there = check_still_there(kinesis, keys)
-            arrival = mark_lost(arrival, {key.shard: found for key, found in there.items()})
+            arrival = mark_lost(arrival, kinesis, store.layout)
             title = f"move from {system} to {target.application}, stream {stream}"
             _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)
             return
         read = bool(store.shards.checkpoints())
         backup = bring_in(store, arrival, overwrite=overwrite, yes=yes, force=force)
-    if as_json:
-        print(json_line(_document(arrival.rows, arrival.notes) | {"backup": backup}))
-        return
-    _print_notes(arrival.notes)
-    for row in arrival.rows:
-        print(make_visible(f"{row.shard} {_begins(str(row.becomes))}"))
-    if read:
-        print(make_visible(f"{arrival.change.what}: done; backup {backup}"))
+    lines = [f"{row.shard} {_begins(str(row.becomes))}" for row in arrival.rows]
+    lines += [f"{arrival.change.what}: done; backup {backup}"] * read
+    _print_done(arrival.rows, arrival.notes, lines, {"backup": backup}, as_json)
 
 
 @add_command(commands, "export", short_help="Hand over to KCL, or to a Storm spout.")
@@ -198,12 +192,18 @@ def export_command(
             _print_plan(title, there.place, departure.rows, notes, as_json)
             return
         written = hand_over(store, there, departure, overwrite=overwrite, force=force)
+    _print_done(departure.rows, departure.notes, written.values(), {"places": written}, as_json)
+
+
+def _print_done(
+    rows: Sequence[Row], notes: Sequence[str], lines: Iterable[str], more: dict[str, object], as_json: bool
+) -> None:
     if as_json:
-        print(json_line(_document(departure.rows, departure.notes) | {"places": written}))
+        print(json_line(_document(rows, notes) | more))
         return
-    _print_notes(departure.notes)
-    for path in written.values():
-        print(make_visible(path))
+    _print_notes(notes)
+    for line in lines:
+        print(make_visible(line))
 
 
 def _print_plan(title: str, place: str, rows: Sequence[Row], notes: Sequence[str], as_json: bool) -> None:

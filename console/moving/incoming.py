@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.model.change_nodes import BackupNode
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.changes import Change, carry_out, set_position
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, Row
 from kinesis_trident.console.text import short, some_of
-from kinesis_trident.spout.kinesis import Shard, StreamInfo
+from kinesis_trident.spout.kinesis import Kinesis, Shard, StreamInfo
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of, start_lineage
 from kinesis_trident.spout.positions import (
@@ -27,6 +28,7 @@ from kinesis_trident.spout.positions import (
     TrimHorizon,
     parse_position,
 )
+from kinesis_trident.spout.shard_rules import check_still_there
 from kinesis_trident.tracker.records import RecordPosition
 
 
@@ -71,24 +73,13 @@ def plan_arrival(
             "the startingPosition that you want"
         )
         raise MigrationError(msg)
-    notes = [*foreign.notes, *_check_gone(foreign, info, listed, accept_loss=accept_loss)]
+    gone = _check_gone(foreign, info, listed, accept_loss=accept_loss)
     shards = {shard.id: shard for shard in listed}
     texts = {
         shard: text if deaggregate else _whole(text)
         for shard, text in foreign.positions.items()
         if shard in shards
     }
-    again = sorted(shard for shard, text in texts.items() if text != foreign.positions[shard])
-    if again:
-        notes.append(
-            f"the record at the position of {', '.join(again[:5])} comes again: with deaggregate=false nothing tells "
-            "whether it is an aggregate of which only a part is done"
-        )
-    if LATEST in texts.values():
-        notes.append(
-            f"LATEST becomes {iso_time(info.server_time)}: what came before is not read, as after a restart of "
-            f"{foreign.system}"
-        )
     for shard, text in texts.items():
         _check_range(foreign, info, shards[shard], text)
     spec = PositionSpec({info.name: texts})
@@ -122,7 +113,25 @@ def plan_arrival(
         for shard, position in starts.items()
         if isinstance(position, After | At) and position.record is not None
     }
-    return ImportPlan(rows, change, tuple(notes), ask)
+    notes = (*foreign.notes, *gone, *_describe_changed(foreign, info, texts))
+    return ImportPlan(rows, change, notes, ask)
+
+
+def _describe_changed(
+    foreign: ForeignCheckpoint, info: StreamInfo, texts: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a note of each kind of position that is not taken over as it was."""
+    again = sorted(shard for shard, text in texts.items() if text != foreign.positions[shard])
+    if again:
+        yield (
+            f"the record at the position of {', '.join(again[:5])} comes again: with deaggregate=false nothing tells "
+            "whether it is an aggregate of which only a part is done"
+        )
+    if LATEST in texts.values():
+        yield (
+            f"LATEST becomes {iso_time(info.server_time)}: what came before is not read, as after a restart of "
+            f"{foreign.system}"
+        )
 
 
 def bring_in(store: SourceStore, arrival: ImportPlan, *, overwrite: bool, yes: bool, force: bool) -> str:
@@ -145,9 +154,10 @@ def bring_in(store: SourceStore, arrival: ImportPlan, *, overwrite: bool, yes: b
     return carry_out(store, arrival.change, yes=yes or not read, force=force)
 
 
-def mark_lost(arrival: ImportPlan, there: Mapping[str, bool | None]) -> ImportPlan:
-    """Return the plan with what is known of its records: False for one that the stream does not hold."""
-    lost = {shard for shard, found in there.items() if found is False}
+def mark_lost(arrival: ImportPlan, kinesis: Kinesis, layout: Layout) -> ImportPlan:
+    """Return the plan, which says where the stream no longer holds the record to go on from."""
+    keys = {layout.key_of(shard): record for shard, record in arrival.records.items()}
+    lost = {key.shard for key, is_there in check_still_there(kinesis, keys).items() if is_there is False}
     rows = tuple(
         replace(
             row,

@@ -44,10 +44,8 @@ class SubscriptionPager(ShardPager):
     only a later event, or one with records, shows the tip.
 
     Args:
-        subscriber: the calls.
-        consumer: its ARN.
+        fan_out: the calls, the consumer, and the bytes of events that the process buffers.
         stream, shard, position, closing, deaggregate, calls: see `ShardPager`.
-        most: the bytes of events that the process buffers.
         clock: seconds of any one clock.
 
     Attributes:
@@ -56,27 +54,23 @@ class SubscriptionPager(ShardPager):
 
     def __init__(
         self,
-        subscriber: Subscriber,
-        consumer: str,
+        fan_out: FanOut,
         stream: str,
         shard: str,
         position: Position,
         closing: Closing,
         *,
         deaggregate: bool = True,
-        most: int = 2**25,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        rng: random.Random | None = None,
         calls: ShardCalls | None = None,
     ) -> None:
         super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
-        self._subscriber = subscriber
-        self._consumer = consumer
-        self._most = most
+        # Not all of it: the subscriptions that it keeps open are pagers like this one.
+        self._subscriber, self._consumer = fan_out.subscriber, fan_out.consumer
+        self._most, self._rng = fan_out.most, fan_out.rng
         self._clock = clock
         self._sleep = sleep
-        self._rng = rng or random.Random()
         self._events: BufferedEvents | None = None
         self._start = position
         self._silent = True
@@ -269,7 +263,8 @@ def open_subscriptions() -> OpenSubscriptions:
 class FanOut:
     """A consumer's ARN and its subscriber, which push new records, and the subscriptions that stay open.
 
-    `is_held`: a process of this query began a subscription less than 5 seconds ago, and Kinesis refuses another one.
+    `most`: the bytes of events that the process buffers. `is_held`: a process of this query began a subscription less
+    than 5 seconds ago, and Kinesis refuses another one. `rng`: draws the waits after a refusal.
     """
 
     subscriber: Subscriber
@@ -277,6 +272,7 @@ class FanOut:
     kept: OpenSubscriptions = field(default_factory=OpenSubscriptions)
     most: int = 2**25
     is_held: bool = False
+    rng: random.Random = field(default_factory=random.Random)
 
 
 SILENCE = 30.0

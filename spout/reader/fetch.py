@@ -368,14 +368,12 @@ class ShardFetcher:
 
     def _subscription_pager(self, fan_out: FanOut, position: Position, closing: Closing) -> SubscriptionPager:
         return SubscriptionPager(
-            fan_out.subscriber,
-            fan_out.consumer,
+            fan_out,
             self._stream,
             self._shard,
             position,
             closing,
             deaggregate=self._deaggregate,
-            most=fan_out.most,
             clock=self._clock,
             sleep=self._limiter.sleep,
             calls=self.calls,

@@ -257,9 +257,8 @@ def test_damaged_fences_and_marks(raw: bytes, fence: bool) -> None:
         store,
         JsonSerializer(StateType.OPAQUE),
         retries=0,
-        task=StateTask(1),
+        task=StateTask(1, place=None if fence else place),
         key_prefix="p",
-        place=None if fence else place,
     )
     read_bounded(lambda: state.begin_batch(9), len(raw), StateError, "store s:1")
 

@@ -99,8 +99,7 @@ def test_as_the_release_before(
                     store,
                     JsonSerializer(StateType.OPAQUE),
                     key_prefix=prefix,
-                    task=StateTask(attempt),
-                    place=place,
+                    task=StateTask(attempt, place=place),
                 )
                 done = new.begin_batch(txid), new._base
         except StateError as error:
@@ -141,9 +140,7 @@ def test_a_store_that_does_not_keep_the_state_s_own_keys(forgotten: str) -> None
             store,
             JsonSerializer(StateType.OPAQUE),
             key_prefix="p:",
-            task=StateTask(1, place.owner, 0, 1),
-            place=place,
-            lasting=False,
+            task=StateTask(1, place.owner, 0, 1, place=place, lasting=False),
         )
         state.begin_batch(txid)
         state.check_replay([("a",)])

@@ -203,10 +203,13 @@ class MapStateFactory(StateFactory):
             key_factory=options.key_factory,
             key_prefix=options.key_prefix,
             retries=options.request_retries,
-            # A non-transactional value does not say of which batch it is.
-            task=task if self.checks_replays else replace(task, is_first=False),
-            place=self._place(task.owner),
-            lasting=self._lasts,
+            task=replace(
+                task,
+                # A non-transactional value does not say of which batch it is.
+                is_first=task.is_first and self.checks_replays,
+                place=self._place(task.owner),
+                lasting=self._lasts,
+            ),
             most_read=options.max_multi_get_batch_size,
             most_written=options.max_multi_put_batch_size,
         )

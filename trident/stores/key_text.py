@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from operator import xor
@@ -128,6 +129,48 @@ class KeyDigest(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 def digest_keys(txid: int, names: Sequence[str]) -> KeyDigest:
     """Return the digest of different keys; their order does not matter."""
     return KeyDigest(txid, len(names), reduce(xor, map(xxh3_64_intdigest, map(str.encode, names)), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNaming:
+    """Gives the keys of a state their names in a store: behind a prefix, by the user's function or as Trident does."""
+
+    prefix: str = ""
+    factory: KeyFactory | None = None
+
+    def name_all(self, keys: Sequence[Key], most: int | None) -> list[str]:
+        """Return the name of each key, of at most so many bytes; None for any length.
+
+        Raises:
+            SerializationError: a key has no text, or the user's function gives one name to two keys.
+        """
+        names = encode_keys(keys) if self.factory is None else _make_names(self.factory, keys)
+        if self.prefix and names:
+            # All at once; a name with a line end in it would come out as two.
+            prefixed = (self.prefix + f"\n{self.prefix}".join(names)).split("\n")
+            names = prefixed if len(prefixed) == len(names) else list(map(self.prefix.__add__, names))
+        return names if most is None else shorten_names(names, self.prefix, most)
+
+
+def _make_names(factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
+    """Return the names that the user's function gives.
+
+    Raises:
+        SerializationError: it gives one name to two keys, whose values would be mixed up.
+    """
+    names = list(map(factory, keys))
+    if len(set(names)) < len(names):
+        firsts: dict[str, Key] = {}
+        for name, key in zip(names, keys, strict=True):
+            other = firsts.setdefault(name, key)
+            # Also compared as text: NaN is not equal to itself.
+            if other != key and repr(other) != repr(key):
+                msg = (
+                    f"keyFactory returns {name!r} for two keys, {other!r} and {key!r}: their values would be "
+                    "mixed up. Nothing was written. Return a different text for each key"
+                )
+                raise SerializationError(msg)
+    return names
 
 
 def shorten_names(names: list[str], prefix: str, most: int) -> list[str]:

@@ -36,12 +36,11 @@ from kinesis_trident.trident.stores.key_text import (
     FENCE,
     KeyDigest,
     KeyFactory,
+    KeyNaming,
     decode_key,
     digest_key,
     digest_keys,
-    encode_keys,
     is_own,
-    shorten_names,
 )
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
 from kinesis_trident.trident.stores.own_writes import OwnWrites
@@ -73,8 +72,6 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: stands before each key.
         retries: of a request that got no answer.
         task: the task that updates it.
-        place: the keys, and who owns them; None: not known, so nothing is checked.
-        lasting: False for a store that may forget the fence during a batch.
         most_read: the number of keys in a request that reads; 0: all of a batch.
         most_written: the number of keys in a request that writes; 0: all of a batch.
         sleep: seconds, between retries.
@@ -89,19 +86,16 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: str = "",
         retries: int = 2,
         task: StateTask = NOBODY,
-        place: StatePlace | None = None,
-        lasting: bool = True,
         most_read: int = 0,
         most_written: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._serializer = serializer
-        self._key_factory = key_factory
+        self._naming = KeyNaming(key_prefix, key_factory)
         self._prefix = key_prefix
         self._task = task
-        self._place = place
-        self._lasting = lasting
+        self._place = place = task.place
         self._most_read, self._most_written = most_read, most_written
         self._base = 0
         self._mark: Fence | None = None
@@ -254,7 +248,7 @@ class StoreMap(VersionedBackingMap[Any]):
             StateError: the store cannot list its keys, or a key factory has made them.
             ForeignValueError: a key is not one of a state.
         """
-        if self._key_factory is not None:
+        if self._naming.factory is not None:
             msg = (
                 f"{self._store.where}: keyFactory made the keys, so they cannot be read back. Omit keyFactory"
             )
@@ -370,7 +364,7 @@ class StoreMap(VersionedBackingMap[Any]):
             return super().multi_exchange(keys, change)
         # A topology has had them checked.
         names = self._checked[1] if keys == self._checked[0] else None
-        if self._key_factory is not None:
+        if self._naming.factory is not None:
             # The check is over all parts, not only within each.
             names = self._names(keys)
         written: list[Version] = []
@@ -426,33 +420,7 @@ class StoreMap(VersionedBackingMap[Any]):
         self._ours.doubt()
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
-        names = encode_keys(keys) if self._key_factory is None else self._make_names(self._key_factory, keys)
-        if self._prefix and names:
-            # All at once; a name with a line end in it would come out as two.
-            prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
-            names = prefixed if len(prefixed) == len(names) else list(map(self._prefix.__add__, names))
-        most = self._store.max_key_bytes
-        return names if most is None else shorten_names(names, self._prefix, most)
-
-    def _make_names(self, factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
-        """Return the names that the user's function gives.
-
-        Raises:
-            SerializationError: it gives one name to two keys, whose values would be mixed up.
-        """
-        names = list(map(factory, keys))
-        if len(set(names)) < len(names):
-            firsts: dict[str, Key] = {}
-            for name, key in zip(names, keys, strict=True):
-                other = firsts.setdefault(name, key)
-                # Also compared as text: NaN is not equal to itself.
-                if other != key and repr(other) != repr(key):
-                    msg = (
-                        f"keyFactory returns {name!r} for two keys, {other!r} and {key!r}: their values would be "
-                        "mixed up. Nothing was written. Return a different text for each key"
-                    )
-                    raise SerializationError(msg)
-        return names
+        return self._naming.name_all(keys, self._store.max_key_bytes)
 
     def _deserialize(self, keys: Sequence[Key], raws: Sequence[bytes | None]) -> list[Any]:
         try:
@@ -501,7 +469,7 @@ class StoreMap(VersionedBackingMap[Any]):
         """
         fence = read_fence(self._store.where, self._prefix, raw)
         self._check(fence)
-        if self._lasting and self._mark is not None:
+        if self._task.lasting and self._mark is not None:
             check_kept(self._store.where, fence, self._mark)
 
     def _check(self, fence: Fence | None) -> None:

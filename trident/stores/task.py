@@ -10,7 +10,7 @@ from kinesis_trident.bolt.tracking.place import is_first_try
 from kinesis_trident.trident.maps.task_keys import TaskKeys
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.state import ATTEMPT
-from kinesis_trident.trident.stores.ownership import Owner
+from kinesis_trident.trident.stores.ownership import Owner, StatePlace
 
 TASK = "trident.task"
 """The entry of `conf` with the `StateTask`, in a topology."""
@@ -27,6 +27,8 @@ class StateTask:
         partitions: their number; 0: not known, so replays are not checked.
         shape: of the windows that the state keeps, or of its tasks' keys; None: of neither.
         is_first: nobody has updated the state with this batch before: no attempt, and no try of this task by Spark.
+        place: the owner's keys in the store; None: not known, so nothing is checked.
+        lasting: the store keeps the fence through a batch; a cache may forget it.
     """
 
     attempt: int | None = None
@@ -35,6 +37,8 @@ class StateTask:
     partitions: int = 0
     is_first: bool = False
     shape: Shape | TaskKeys | None = None
+    place: StatePlace | None = None
+    lasting: bool = True
 
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> StateTask:

@@ -56,8 +56,7 @@ class Rig:
 
     def pager(self, position: Position = TRIM_HORIZON, *, deaggregate: bool = True) -> SubscriptionPager:
         return SubscriptionPager(
-            self.client,
-            self.consumer,
+            FanOut(self.client, self.consumer, rng=random.Random(3)),
             "orders",
             SHARD,
             position,
@@ -65,7 +64,6 @@ class Rig:
             deaggregate=deaggregate,
             clock=self.time,
             sleep=self.time.sleep,
-            rng=random.Random(3),
         )
 
     def fetcher(
