@@ -10,6 +10,9 @@ from pathlib import Path
 
 from kinesis_trident.checkpoint.model.home import HOME
 
+FOLDERS = ("bolt", "checkpoint", "console", "kinesis_trident/common", "spout", "tracker", "trident")
+"""All of the product."""
+
 NODES = frozenset(spec.name for spec in HOME)
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -136,15 +139,7 @@ def test_functions_and_constructors_are_short() -> None:
     """A function is read on one screen, and a constructor names no more than a person keeps in mind."""
     functions = [
         (path, node)
-        for folder in (
-            "bolt",
-            "checkpoint",
-            "console",
-            "kinesis_trident/common",
-            "spout",
-            "tracker",
-            "trident",
-        )
+        for folder in FOLDERS
         for path, tree in trees(folder).items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -269,8 +264,7 @@ def test_one_module_of_the_console_says_what_streams_and_shards_a_command_means(
 def test_one_implementation_of_a_folder() -> None:
     """Each one would have rules of its own for names, secrets, modes, and files that are whole or not there."""
     marks = ("from_uri", "LocalFileSystem", "FileSelector", "fsync")
-    folders = ("bolt", "checkpoint", "console", "kinesis_trident/common", "spout", "tracker", "trident")
-    found = {use.partition(":")[0] for folder in folders for mark in marks for use in names_in(folder, mark)}
+    found = {use.partition(":")[0] for folder in FOLDERS for mark in marks for use in names_in(folder, mark)}
     assert found == {"kinesis_trident/common/folder.py"}
 
 
@@ -383,15 +377,7 @@ def test_times_are_read_and_written_for_people_in_one_place() -> None:
     }
     found = {
         use.partition(":")[0]
-        for folder in (
-            "bolt",
-            "checkpoint",
-            "console",
-            "kinesis_trident/common",
-            "spout",
-            "tracker",
-            "trident",
-        )
+        for folder in FOLDERS
         for name in ("fromisoformat", "isoformat", "strftime", "strptime")
         for use in names_in(folder, name)
     }

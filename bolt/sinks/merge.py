@@ -29,8 +29,9 @@ from kinesis_trident.bolt.sinks.kinds import (
     TOO_EXACT,
     checks_of,
 )
+from kinesis_trident.bolt.sinks.merge_loading import load_rows, marks_of
 from kinesis_trident.bolt.sinks.merge_rows import ChangedMeanwhileError, Merging
-from kinesis_trident.bolt.sinks.merge_tables import MergeTables, load_rows, marks_of, open_tables
+from kinesis_trident.bolt.sinks.merge_tables import MergeTables, open_tables
 from kinesis_trident.bolt.steps.poison import ColumnCheck, Poison
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.arrow_streams import from_stream, to_stream

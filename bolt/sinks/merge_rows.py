@@ -18,7 +18,8 @@ from kinesis_trident.bolt.errors import SinkError
 from kinesis_trident.bolt.mark import Batch, WriterMark
 from kinesis_trident.bolt.sinks.fence import describe
 from kinesis_trident.bolt.sinks.halves import savepoint, write_in_halves
-from kinesis_trident.bolt.sinks.merge_tables import INSERTED, UPDATED, MergeTables, before, marks_of, written
+from kinesis_trident.bolt.sinks.merge_loading import marks_of
+from kinesis_trident.bolt.sinks.merge_tables import INSERTED, UPDATED, MergeTables, before, written
 from kinesis_trident.bolt.sinks.tombstones import is_newer, keep_values
 from kinesis_trident.common.database import Cause, cause_of
 

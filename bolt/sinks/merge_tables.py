@@ -13,36 +13,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import sqlalchemy as sa
-from pyarrow.csv import WriteOptions, write_csv
 from pyspark.sql.types import (
-    BooleanType,
     DataType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    LongType,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 from sqlalchemy.dialects import mysql
 
 from kinesis_trident.bolt.errors import SinkError, TableChangedError
-from kinesis_trident.bolt.mark import Batch
 from kinesis_trident.bolt.sinks.fence import describe, make_table
-from kinesis_trident.bolt.sinks.halves import savepoint, write_in_halves
-from kinesis_trident.bolt.sinks.kinds import DOUBLE, kind_of
+from kinesis_trident.bolt.sinks.kinds import kind_of
+from kinesis_trident.bolt.sinks.merge_fit import (
+    OURS,
+    may_lack,
+    refuse_deletions,
+    refuse_missing,
+    refuse_other_columns,
+    refuse_other_key,
+    refuse_rounding,
+    unique_rule,
+)
 from kinesis_trident.bolt.sinks.relied import Relied, ReliedColumn
 from kinesis_trident.common.database import Cause, cause_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
 
 INSERTED, UPDATED = "inserted", "updated"
 """What was done with a merged row, in place of the name of its load."""
-
-_MICROSECONDS = 6
-"""Digits of a second."""
 
 _COLLATIONS = ("_default charset", "_collate")
 """The ends of the names of a reflected table's options that say how it compares texts."""
@@ -55,7 +53,6 @@ _COLLATIONS_OF_SQLITE = (
 _NAME_BYTES = 38
 """What the name of a batch's table in PostgreSQL has of the target's."""
 
-_OURS = "kt_"
 _BEFORE = "kt_before_"
 
 # The default collations of MySQL compare "a" equal to "A", and its indexes need a length.
@@ -148,9 +145,9 @@ def open_tables(
     """
     folder, _, table_name = name.rpartition(".")
     where = f"table {name} of {describe(engine)}"
-    _refuse_missing({field.name for field in schema.fields}, key, order_by)
+    refuse_missing({field.name for field in schema.fields}, key, order_by)
     if deleted is not None:
-        _refuse_deletions(deleted, schema, key, order_by)
+        refuse_deletions(deleted, schema, key, order_by)
         # A deletion is newer than other rows of its instant.
         order_by = [*(name for name in order_by if name != deleted), deleted]
     with _telling_what_is_gone(engine), engine.connect() as connection:
@@ -166,11 +163,11 @@ def open_tables(
             for field in schema.fields
             if field.name in target.c or field.name in (*key, *order_by) or field.name != MESSAGE_ID
         ]
-        _refuse_other_columns(schema, target, names, where)
+        refuse_other_columns(schema, target, names, where)
         if connection.dialect.name != "sqlite":
             # Whatever its types are called, it rounds nothing but decimals, of which the rows are looked at.
-            _refuse_rounding(schema, target, key, order_by, where)
-        _refuse_other_key(connection, target, key, relied, where)
+            refuse_rounding(schema, target, key, order_by, where)
+        refuse_other_key(connection, target, key, relied, where)
         batch = _batch_table(target, names, application, connection.dialect.name)
         beside = inspector.get_table_names(folder or None)
         family = batch.name.rpartition("_")[0]
@@ -248,22 +245,10 @@ def _rely_on(inspector: sa.Inspector, target: sa.Table, key: Sequence[str]) -> R
         ),
     ]
     columns = {
-        column.name: ReliedColumn(repr(column.type), _may_lack(target, column)) for column in target.columns
+        column.name: ReliedColumn(repr(column.type), may_lack(target, column)) for column in target.columns
     }
     has_key = set(key) in [set(columns) for columns in unique]
-    return Relied("", columns, rules={_unique(key): "there"} if has_key else {})
-
-
-def _unique(key: Sequence[str]) -> str:
-    return f"the unique index of {', '.join(key)}"
-
-
-def _may_lack(target: sa.Table, column: sa.Column[Any]) -> bool:
-    """Return whether rows may be without a column."""
-    made = (column.server_default, column.identity, column.computed) != (None, None, None)
-    # MySQL counts up one that is in no primary key, too.
-    counts = column is target.autoincrement_column or column.autoincrement is True
-    return bool(column.nullable) or counts or made
+    return Relied("", columns, rules={unique_rule(key): "there"} if has_key else {})
 
 
 def _new_table(
@@ -312,122 +297,6 @@ def _new_type(of: DataType, *, is_key: bool) -> Any:
     return made if theirs is None else made.with_variant(theirs, "mysql", "mariadb")
 
 
-def _refuse_missing(names: set[str], key: Sequence[str], order_by: Sequence[str]) -> None:
-    for what, columns in (("key", key), ("order_by", order_by)):
-        lacking = [name for name in columns if name not in names]
-        if lacking or not columns:
-            msg = (
-                f"merge_into: {what} names {lacking[0]!r}, which is not a column of the rows"
-                if lacking
-                else f"merge_into: {what} names no column"
-            )
-            msg += f". The rows have {', '.join(sorted(names))}"
-            raise SinkError(msg)
-
-
-def _refuse_deletions(deleted: str, schema: StructType, key: Sequence[str], order_by: Sequence[str]) -> None:
-    if {*order_by} == {deleted}:
-        what = "and order_by no other column. Name there the time or the version of a row, too"
-    elif deleted not in schema.names:
-        what = f"which is not a column of the rows. The rows have {', '.join(sorted(schema.names))}"
-    elif not isinstance(kind := schema[deleted].dataType, BooleanType):
-        what = f"which is {kind.simpleString()}. Select a boolean, such as operation = 'delete' AS gone"
-    elif deleted in key:
-        what = "which is in key. Name a column beside it"
-    else:
-        return
-    msg = f"merge_into: deleted names {deleted!r}, {what}"
-    raise SinkError(msg)
-
-
-def _refuse_other_columns(schema: StructType, target: sa.Table, names: Sequence[str], where: str) -> None:
-    wrong = []
-    for name in names:
-        kind = schema[name].dataType.simpleString()
-        if name.startswith(_OURS):
-            wrong.append(f"column {name!r} begins with kt_, as those of merge_into itself do")
-        elif name not in target.c:
-            wrong.append(f"column {name!r} is {kind}, in the table missing")
-        elif not _fits(schema[name].dataType, target.c[name].type):
-            wrong.append(f"column {name!r} is {kind}, in the table {target.c[name].type!r}")
-    wrong += [
-        f"column {column.name!r} of the table must not be null, and the rows do not have it"
-        for column in target.columns
-        if column.name not in names and not _may_lack(target, column)
-    ]
-    if wrong:
-        msg = (
-            f"the rows do not fit into {where}: {'; '.join(wrong)}. Select and cast the table's columns, or alter the "
-            "table"
-        )
-        raise SinkError(msg)
-
-
-def _fits(of: DataType, column: Any) -> bool:
-    """Return whether a column takes values of one of Spark's types."""
-    try:
-        python_type = column.python_type
-    except NotImplementedError:
-        return False
-    if isinstance(of, TimestampNTZType) and getattr(column, "timezone", False):
-        return False
-    if isinstance(of, BooleanType) and isinstance(column, mysql.TINYINT):
-        return True
-    kind = kind_of(of)
-    return kind is not None and python_type in kind.sql
-
-
-def _refuse_rounding(
-    schema: StructType, target: sa.Table, key: Sequence[str], order_by: Sequence[str], where: str
-) -> None:
-    """Refuse columns that round what decides: other keys, or newer rows, would count as equal."""
-    wrong = [
-        f"column {name!r} is {schema[name].dataType.simpleString()}, and the table rounds it to "
-        f"{target.c[name].type!r}"
-        for name in (*key, *order_by)
-        if _rounds(schema[name].dataType, target.c[name].type)
-    ]
-    if wrong:
-        msg = (
-            f"merge_into cannot tell keys and newer rows apart in {where}: {'; '.join(wrong)}. Alter the table: a time "
-            "needs microseconds, as DATETIME(6) has them"
-        )
-        raise SinkError(msg)
-
-
-def _rounds(kind: DataType, column: Any) -> bool:
-    """Return whether a column of PostgreSQL or MySQL keeps only a part of some values."""
-    scale, is_float = getattr(column, "scale", None), isinstance(column, sa.Float)
-    match kind:
-        case TimestampType() | TimestampNTZType():
-            is_mysql = isinstance(column, mysql.DATETIME | mysql.TIMESTAMP)
-            digits = (column.fsp or 0) if is_mysql else getattr(column, "precision", None)
-            return digits is not None and bool(digits < _MICROSECONDS)
-        case DecimalType():
-            return (scale is not None and kind.scale > scale) or (is_float and kind.precision > DOUBLE)
-        case LongType():
-            return is_float
-        case FloatType():
-            return scale is not None
-        case DoubleType():
-            is_single = isinstance(column, sa.REAL | mysql.FLOAT) and not isinstance(column, mysql.REAL)
-            return scale is not None or is_single
-    return False
-
-
-def _refuse_other_key(
-    connection: sa.Connection, target: sa.Table, key: Sequence[str], relied: Relied, where: str
-) -> None:
-    if _unique(key) not in relied.rules:
-        quote = connection.dialect.identifier_preparer
-        statement = (
-            f"CREATE UNIQUE INDEX {quote.quote(f'{target.name}_key')} ON {quote.format_table(target)} "
-            f"({', '.join(quote.quote(name) for name in key)})"
-        )
-        msg = f"{where} can have several rows of one {', '.join(key)}. Give it a unique index: {statement}"
-        raise SinkError(msg)
-
-
 def _batch_table(target: sa.Table, names: Sequence[str], application: str, dialect: str) -> sa.Table:
     """Return the table beside the target; its name tells applications and columns apart."""
     columns = [sa.Column(name, _as_text(target.c[name].type)) for name in names]
@@ -463,7 +332,7 @@ def _batch_table(target: sa.Table, names: Sequence[str], application: str, diale
 
 def written(table: sa.Table) -> list[sa.Column[Any]]:
     """Return the columns of a table of a batch that are written into the target."""
-    return [column for column in table.columns if not column.name.startswith(_OURS)]
+    return [column for column in table.columns if not column.name.startswith(OURS)]
 
 
 def before(table: sa.Table) -> list[sa.Column[Any]]:
@@ -474,50 +343,3 @@ def before(table: sa.Table) -> list[sa.Column[Any]]:
 def _as_text(column: Any) -> Any:
     """Return a type that takes Spark's values."""
     return sa.Uuid(as_uuid=False) if isinstance(column, sa.Uuid) else column
-
-
-def marks_of(attempt: Batch, load: str) -> dict[str, Any]:
-    """Return what a row of a table of a batch says of itself."""
-    return {"kt_load": load, "kt_epoch": attempt.epoch, "kt_txid": attempt.txid}
-
-
-def load_rows(
-    connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]
-) -> dict[int, str]:
-    """Insert rows into a table of a batch; return those that the database does not take, by place, with its reason."""
-    insert = _copy if _takes_csv(connection, rows) else _insert
-
-    def load(first: int, last: int) -> None:
-        with savepoint(connection):
-            insert(connection, table, rows.slice(first, last - first), marks)
-
-    return write_in_halves(0, rows.num_rows, load)
-
-
-def _takes_csv(connection: sa.Connection, rows: pa.RecordBatch) -> bool:
-    # Arrow writes bytes into CSV as they are.
-    has_bytes = any(pa.types.is_binary(one) or pa.types.is_large_binary(one) for one in rows.schema.types)
-    return connection.dialect.driver == "psycopg" and not has_bytes
-
-
-def _insert(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]) -> None:
-    connection.execute(table.insert(), [row | marks for row in rows.to_pylist()])
-
-
-def _copy(connection: sa.Connection, table: sa.Table, rows: pa.RecordBatch, marks: dict[str, Any]) -> None:
-    """Insert rows by PostgreSQL's COPY, as psycopg offers it: https://www.psycopg.org/psycopg3/docs/basic/copy.html."""
-    for name, value in marks.items():
-        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
-    buffer = pa.BufferOutputStream()
-    # Null is nothing, and a text that is empty is quoted: as PostgreSQL reads it.
-    write_csv(rows, buffer, WriteOptions(include_header=False, quoting_style="all_valid"))
-    names = map(connection.dialect.identifier_preparer.quote, rows.schema.names)
-    place = connection.dialect.identifier_preparer.format_table(table)
-    statement = f"COPY {place} ({', '.join(names)}) FROM STDIN (FORMAT csv)"
-    cursor: Any = connection.connection.cursor()
-    try:
-        with cursor, cursor.copy(statement) as copy:
-            copy.write(buffer.getvalue().to_pybytes())
-    except connection.dialect.loaded_dbapi.Error as error:
-        # SQLAlchemy does not see it.
-        raise sa.exc.DBAPIError(statement, None, error) from error

@@ -24,8 +24,9 @@ from thorough import cases, examples
 from kinesis_trident import Outcomes, begin_fenced, merge_into
 from kinesis_trident.bolt.errors import SinkError, StaleBatchError
 from kinesis_trident.bolt.sinks.fence import FENCE
+from kinesis_trident.bolt.sinks.merge_loading import load_rows
 from kinesis_trident.bolt.sinks.merge_rows import Merging
-from kinesis_trident.bolt.sinks.merge_tables import load_rows, open_tables
+from kinesis_trident.bolt.sinks.merge_tables import open_tables
 from kinesis_trident.checkpoint.errors import FencedError
 
 ORDERS = "messageId string, order_id string, version int, amount double"
