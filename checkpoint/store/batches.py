@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     SlowCall,
 )
+from kinesis_trident.checkpoint.model.split_nodes import PART_SIZE
 from kinesis_trident.checkpoint.store.fenced_nodes import RACES, StorePart, too_many_races, txid_of
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
@@ -241,12 +242,13 @@ class BatchStore(StorePart):
         for pack in pack_writes(([Write(path, encode(pin))] for path, pin in free.items()), PACK_SIZE):
             self._nodes.commit(pack, epoch)
 
-    def find_deleted(self, txid: int, missing: Sequence[str]) -> str:
-        """Return the path of a pin that somebody has deleted, of shards without one; empty if they never had one.
+    def find_deleted(self, txid: int, missing: Sequence[str], pins: Iterable[Pin]) -> str:
+        """Return the path of a pin that somebody has deleted, of shards without one; empty if none is known to be.
 
-        Until a batch is purged nothing of it is deleted, and ZooKeeper counts what is made and deleted below its plan.
+        Until a batch is purged nothing of it is deleted but parts of large pins that were replaced, and ZooKeeper
+        counts what is made and deleted below its plan. So nothing is known beside such a pin.
         """
-        if not missing:
+        if not missing or any(len(encode(pin)) > PART_SIZE for pin in pins):
             return ""
         (stat,) = self._session.stats([self._layout.batch_of(txid)])
         is_any_gone = stat is not None and stat.cversion > stat.numChildren

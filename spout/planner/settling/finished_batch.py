@@ -278,7 +278,8 @@ class Finished:
             run = batch.epoch
         if judged and (outcome is None or outcome.epoch != run):
             judging = store.judging.get()
-        gone = store.batches.find_deleted(plan.txid, [shard for shard in plan.shards if shard not in found])
+        missing = [shard for shard in plan.shards if shard not in found]
+        gone = store.batches.find_deleted(plan.txid, missing, found.values())
         verdict = Evidence(store.layout, plan, run, origin, pins, outcome, judging, gone).weigh()
         empty = {
             shard: empty_turn(plan, shard, epoch)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from by_hand import Lives, Query, numbers
+from msgspec.structs import replace
 from restarts.restarting import backup, restore
 from thorough import cases
 
@@ -77,6 +78,21 @@ def test_a_pin_that_was_deleted_stops_a_batch_of_which_none_failed(
     query.store.client.delete(pin)
     with pytest.raises(OutcomeMissingError, match=rf"{pin} does not exist, and somebody has deleted a pin"):
         Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+
+
+def test_parts_of_a_large_pin_that_a_newer_run_marks_are_no_deleted_pin(
+    lives: Lives, kinesis: MemoryKinesis
+) -> None:
+    query = lives.begin(kinesis)
+    plan = query.planned()
+    first, _ = query.run.partitions(query.committed, plan)
+    query.task(first)
+    pins = query.store.batches
+    pin = pins.get_pins(plan.txid, [A])[A]
+    pins.replace_pin(A, replace(pin, positions=("x" * 600_000,), epoch=0), query.run.epoch)
+    pins.adopt_pin(plan.txid, A, plan.plan, query.run.epoch)
+    finished = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    assert finished.pins[B].count == 0
 
 
 def test_a_turn_whose_rows_nobody_took_is_read_anew(lives: Lives, kinesis: MemoryKinesis) -> None:
