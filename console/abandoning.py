@@ -121,7 +121,7 @@ def _dead_letter(
     """Settle the shards that were read, with all of their records exhausted: the next batch dead-letters them."""
     # Only here, because it loads numpy, and the other commands must answer at once.
     from kinesis_trident.spout.planner.plan import ShardState
-    from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
+    from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
     from kinesis_trident.spout.planner.shards.lineage import mark_drained
     from kinesis_trident.spout.positions import parse_position
     from kinesis_trident.tracker.retry import RetryPolicy
@@ -143,7 +143,7 @@ def _dead_letter(
             raise ConsoleError(msg)
         settled = settle_shard(
             ShardState(parse_position(plan.positions[shard]), checkpoint, held),
-            FinishedTurn(
+            CommittedTurn(
                 plan, shard, store.layout.source_of(shard), pin, _all_of(plan, shard, pin), now_ms()
             ),
             InflightRules(RetryPolicy(limit=0), random.Random(), max_retrying=1),

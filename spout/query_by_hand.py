@@ -320,7 +320,7 @@ class QueryByHand:
         if batch is None:
             msg = f"batch {plan.txid} is not stored: read its rows before its outcome is published"
             raise AssertionError(msg)
-        self.store.judging.say(
+        self.store.judging.declare(
             batch.epoch,
             lambda: {pin.epoch for pin in self.store.batches.get_pins(plan.txid, plan.shards).values()},
         )

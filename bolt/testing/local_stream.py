@@ -34,7 +34,7 @@ from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
@@ -247,7 +247,7 @@ class LocalStream:
     def _settle(self, plan: Plan, store: LocalStore, deliveries: Sequence[tuple[int, int]], now: int) -> None:
         """Settle the batch as the source does, and note what became of its records."""
         not_done = store.outcome.not_done.get(SHARD, ()) if store.outcome is not None else ()
-        turn = FinishedTurn(plan, SHARD, f"{self._stream}/{SHARD}", store.pin, not_done, now)
+        turn = CommittedTurn(plan, SHARD, f"{self._stream}/{SHARD}", store.pin, not_done, now)
         rules = InflightRules(self._policy, self._rng, max_retrying=len(self._given) + 1)
         settled = settle_shard(self._state, turn, rules)
         waiting, dead = settled.inflight.waiting, settled.inflight.dead

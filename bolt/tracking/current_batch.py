@@ -245,7 +245,7 @@ class CurrentBatch:
         Raises:
             FencedError: a newer run has taken over.
         """
-        plain = self._store.judging.say(
+        plain = self._store.judging.declare(
             self.epoch, lambda: {pin.epoch for pin in self.pins().values() if pin.count}
         )
         if plain:

@@ -105,7 +105,7 @@ def settle_replays(
         if one.outcome == "failed":
             after.append(one)
         else:
-            # What was done is a letter again after somebody has moved the checkpoint back.
+            # Records that were done can be dead-lettered again once somebody has moved the checkpoint back.
             waits = ~again if one.outcome == "done" else waiting.cover(keys) & ~again
             after += _part(one, keys, waits)
             after += _part(msgspec.structs.replace(one, txid=txid, outcome="failed"), keys, again)

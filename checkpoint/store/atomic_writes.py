@@ -185,7 +185,7 @@ class UnitWriter:
                 under_way.append((pack, self._nodes.begin(pack.ops, epoch)))
             finish(0)
         except Refused:
-            # Those behind it are done all the same.
+            # Multis that were sent after the refused one may have been applied: their answers are awaited too.
             while under_way:
                 with suppress(Refused):
                     finish(0)

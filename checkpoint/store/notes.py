@@ -70,10 +70,10 @@ class JudgingNote(Note[JudgingNode]):
     published.
     """
 
-    _said = 0
+    _declared = 0
     _before: Stored[JudgingNode] | None = None
 
-    def say(self, epoch: int, readers: Callable[[], Collection[int]] = tuple) -> list[int]:
+    def declare(self, epoch: int, readers: Callable[[], Collection[int]] = tuple) -> list[int]:
         """Note that the driver of the run of `epoch` judges its records; sends no request once it is noted.
 
         Args:
@@ -86,25 +86,25 @@ class JudgingNote(Note[JudgingNode]):
         Raises:
             FencedError: a newer run has taken over.
         """
-        if self._said == epoch:
+        if self._declared == epoch:
             return []
         before, judged = set(readers()), set[int]()
 
         def note(node: JudgingNode | None) -> JudgingNode:
             nonlocal judged
             judged = {run for run in before if node is not None and node.judged(run)}
-            # Also where it is noted: who has done so may take it back.
+            # The note is written even if it says so already: the run that wrote it may still take it back.
             return JudgingNode(epoch=epoch, earlier=tuple(sorted(judged - {epoch})))
 
         self._before = self._nodes.update(self._path, JudgingNode, note, epoch).before
-        self._said = epoch
+        self._declared = epoch
         return sorted(before - judged - {epoch})
 
     def take_back(self, epoch: int) -> None:
         """Make the note what it was before this process said that the run of `epoch` judges, if it has."""
-        if self._said != epoch:
+        if self._declared != epoch:
             return
-        self._said = 0
+        self._declared = 0
         before = self._before
         with suppress(Refused, FencedError):
             if before is None:

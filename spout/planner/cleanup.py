@@ -11,7 +11,7 @@ from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoolError
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
-from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.tracker.records import Run
@@ -59,7 +59,9 @@ class Purger:
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Note that batches were settled without removing all that they left."""
-        if after.settled > before.settled and not (isinstance(event, Settled) and not event.leaves_nodes):
+        if after.settled > before.settled and not (
+            isinstance(event, BatchSettled) and not event.leaves_nodes
+        ):
             self._untidy_upto = after.settled
 
     def keep_copy(self, now: int) -> None:

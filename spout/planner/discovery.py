@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.looks import Look
@@ -102,7 +102,7 @@ class Listings:
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Note the shards that were read to their end: what comes after them is to be listed."""
-        if isinstance(event, Settled) and not after.childless.isdisjoint(event.ended):
+        if isinstance(event, BatchSettled) and not after.childless.isdisjoint(event.ended):
             self._next = -math.inf
 
     def list_at_once(self) -> None:

@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import add_all_due, make_plan
-from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.alignment import (
@@ -117,7 +117,7 @@ class BatchPlanner:
         self.is_draining = True
         self._made = ""
         self._tip.stop_at_tip(self._listings.find_arrival_bound())
-        # What was split before then has children that hold records of then.
+        # Children of a shard that was split before the drain began hold records from before it.
         self._listings.list_at_once()
 
     def go_on(self) -> None:
@@ -144,7 +144,7 @@ class BatchPlanner:
             for shard in gone:
                 self._ahead.pop(shard, None)
                 self._polled.pop(shard, None)
-        if not isinstance(event, Settled):
+        if not isinstance(event, BatchSettled):
             return
         finished = event.finished
         plan, pins, states = finished.plan, finished.pins, after.states
@@ -340,7 +340,7 @@ class BatchPlanner:
             and look.cursor.iterator is not None
             and look.more
             and str(look.position) == plan.positions[shard]
-            and self._now() - look.noted < FRESH_MS
+            and self._now() - look.answered_at < FRESH_MS
         }
 
     def plan(self, max_records: int | None) -> Plan | None:
@@ -358,7 +358,7 @@ class BatchPlanner:
         timeout, retry = state.shards.next_timeout, state.shards.next_retry
         timed_out = timeout is not None and timeout <= now
         due = options.ack_mode == "explicit" and retry is not None and retry <= now
-        # An ack that came in time must not lose against the news of it.
+        # An ack may be stored although its watch has not fired yet: it is read before time-outs are judged.
         if self._requested or timed_out or due:
             self._requested = False
             state.take_in_requests(now)

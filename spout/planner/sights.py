@@ -38,9 +38,9 @@ def sight_of(state: ShardState, look: Look | None) -> Sight:
     arrival = None
     if here and look.arrival is not None:
         # By the clock of this process, so that it ages evenly whatever the server's clock says.
-        arrival = look.noted - max(0, look.at - look.arrival)
+        arrival = look.answered_at - max(0, look.at - look.arrival)
     decided = look.more is not None or (look.refused is not None and not look.behind_ms)
-    seen = look.noted if here and look.noted and (decided or arrival is not None) else None
+    seen = look.answered_at if here and look.answered_at and (decided or arrival is not None) else None
     # A turn that has moved the position on since that look was answered, so nothing is refused now.
     refused = look.refused if here else None
     return Sight(seen, arrival, refused, look.why if refused else "")

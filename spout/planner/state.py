@@ -20,16 +20,15 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import adopt_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
-from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin
+from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin
 from kinesis_trident.spout.planner.settling.settlement import InflightRules, settle_batch
 from kinesis_trident.spout.planner.settling.shard_events import (
     Adopted,
+    Amended,
     Listed,
     Looked,
-    Requested,
     ShardEvent,
     Tally,
-    TimedOut,
     Watcher,
 )
 from kinesis_trident.spout.planner.shards.filling import fill_state
@@ -150,7 +149,7 @@ class SourceState:
         if settled is not None:
             after = replace(after, settled=settled.txid, settled_plan=settled.plan)
         self._become(Adopted(), after)
-        self._amend(self._amender.unblock(self.shards), lambda *_: Adopted())
+        self._amend(self._amender.unblock(self.shards))
 
     def copy(self) -> BackupNode:
         """Return a copy of the nodes of all shards, as `ChangeStore.keep` stores it."""
@@ -182,7 +181,7 @@ class SourceState:
             after = self._forgetting.forget(after)
         if after != before:
             self._become(Listed(), after)
-        self._amend(self._fill(), lambda *_: Adopted())
+        self._amend(self._fill())
 
     def _fill(self) -> Iterator[Amendment]:
         """Fill stored sequence numbers up as the service writes them: an older release has left its zeros out."""
@@ -213,7 +212,7 @@ class SourceState:
             found = self._store.external.read()
             self._put_aside(found.unreadable)
             try:
-                return self._amend(self._amender.take_in(self.shards, found.asked, now), Requested)
+                return self._amend(self._amender.take_in(self.shards, found.asked, now))
             except Refused as refused:
                 # Somebody has withdrawn a request after we have read it.
                 if not refused.op.path.startswith(f"{self._store.external.folder}/"):
@@ -221,11 +220,9 @@ class SourceState:
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""
-        self._amend(self._amender.time_out(self.shards, now), TimedOut)
+        self._amend(self._amender.time_out(self.shards, now))
 
-    def _amend(
-        self, amendments: Iterable[Amendment], event: Callable[[list[str], Tally], ShardEvent]
-    ) -> None:
+    def _amend(self, amendments: Iterable[Amendment]) -> None:
         """Write changes of shards, one by one; those that are written count, also if another one fails."""
         states: dict[str, ShardState] = {}
         letters, tally = dict(self.shards.dead_letters), Tally()
@@ -251,7 +248,7 @@ class SourceState:
         finally:
             if states:
                 after = replace(self.shards, states={**self.shards.states, **states}, dead_letters=letters)
-                self._become(event(list(states), tally), after)
+                self._become(Amended(list(states), tally), after)
 
     def _put_aside(self, unreadable: Mapping[str, str]) -> None:
         """Move unreadable requests away, path to what is wrong: only their authors can repair them."""
@@ -286,7 +283,7 @@ class SourceState:
         """
         begun = time.monotonic()
         store, before = self._store, self.shards
-        finished = Finished.of(store, plan, self.epoch, origin, judged=self._judged)
+        finished = CommittedBatch.of(store, plan, self.epoch, origin, judged=self._judged)
         self._judged = finished.judged
         event = settle_batch(before, finished, self._rules, self._layout, self._now())
         for what, place in finished.losses(self._layout, self.streams):

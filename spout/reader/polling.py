@@ -74,8 +74,8 @@ class ShardPager(ABC):
         page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
         in_use: another reader has what this one reads from, or had it a moment ago.
-        unasked: what was returned so far a look has left: the turn's own first call is still to be waited for. One that
-            was read ahead may end without a call of its own.
+        unasked: the turn has only the page that the planner's look had fetched, so it still waits for its own first
+            call. One that was prefetched may end without a call of its own.
     """
 
     in_use = False

@@ -13,8 +13,8 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
-from kinesis_trident.spout.planner.settling.shard_events import SettledShard
+from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
@@ -233,7 +233,7 @@ class ShardLife:
         )
         return Turn(pin, segments, gone, buried)
 
-    def settle(self, plan: Plan, turn: Turn | None) -> SettledShard:
+    def settle(self, plan: Plan, turn: Turn | None) -> ShardAfter:
         """The outcome of a turn, for the code and for the model."""
         before = self.state.safe
         pieces: list[NotDone] = []
@@ -244,7 +244,7 @@ class ShardLife:
             pieces += self.pieces(segment, bad, plan.retries.get(SHARD, ()))
         self.r.shuffle(pieces)
         pin = turn.pin if turn else None
-        finished = FinishedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, pieces, self.now)
+        finished = CommittedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, pieces, self.now)
         settled = settle_shard(self.state, finished, InflightRules(self.policy, self.r, self.max_retrying))
         self.state = ShardState(TRIM_HORIZON, settled.checkpoint, settled.inflight)
         if turn:
@@ -304,7 +304,7 @@ class ShardLife:
             last = kept.position
         return last
 
-    def check(self, settled: SettledShard, before: RecordPosition | None) -> None:
+    def check(self, settled: ShardAfter, before: RecordPosition | None) -> None:
         state, safe = self.state, self.safe()
         for name, runs in (("waiting", state.waiting), ("dead", state.dead)):
             named = [kept for run in runs for kept in self.members(run, name == "dead")]

@@ -22,7 +22,7 @@ from kinesis_trident.spout.kinesis import Page, ThrottledError
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
-from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.reader.turn_source import take_up
@@ -110,7 +110,7 @@ class Life:
         pin, failed = self.read(plan)
         settled = settle_shard(
             self.state,
-            FinishedTurn(plan, SHARD, "orders", pin, failed, self.time.milliseconds()),
+            CommittedTurn(plan, SHARD, "orders", pin, failed, self.time.milliseconds()),
             InflightRules(self.policy, self.rng, self.options.max_retrying_records),
         )
         self.state = ShardState(TRIM_HORIZON, settled.checkpoint, settled.inflight)

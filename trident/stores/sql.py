@@ -413,7 +413,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _number(expires: Any) -> float | None:
-    # A time that is none has not come yet.
+    # A row whose expiry is NULL, or no number, never expires.
     return expires if isinstance(expires, int | float) else None
 
 

@@ -223,7 +223,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Finished:
+class CommittedBatch:
     """A finished batch; a missing node never means done.
 
     Attributes:
@@ -253,7 +253,7 @@ class Finished:
         origin: Origin,
         *,
         judged: bool = False,
-    ) -> Finished:
+    ) -> CommittedBatch:
         """Read a batch, and pin the turns that nobody has processed as empty, so that a late task yields no rows.
 
         If a task has pinned a turn in the meantime, that pin is valid.

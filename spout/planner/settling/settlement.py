@@ -28,8 +28,8 @@ from kinesis_trident.checkpoint.model.replays import settle_replays
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
-from kinesis_trident.spout.planner.settling.finished_batch import Finished
-from kinesis_trident.spout.planner.settling.shard_events import Settled, SettledShard
+from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardAfter
 from kinesis_trident.spout.planner.shards.lineage import mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
@@ -114,7 +114,7 @@ class InflightRules:
         return ""
 
 
-class FinishedTurn(msgspec.Struct, frozen=True):
+class CommittedTurn(msgspec.Struct, frozen=True):
     """One shard's part of a batch that Spark has committed.
 
     Attributes:
@@ -135,20 +135,20 @@ class FinishedTurn(msgspec.Struct, frozen=True):
 
 
 def settle_batch(
-    shards: Shards, finished: Finished, rules: InflightRules, layout: Layout, now: int
-) -> Settled:
+    shards: Shards, finished: CommittedBatch, rules: InflightRules, layout: Layout, now: int
+) -> BatchSettled:
     """Settle a batch that Spark has committed, but for the shards that bear its stamp: they were settled before.
 
     Raises:
         CorruptNodeError: an outcome, a pin and the records in flight do not agree with each other.
     """
     plan, pins, not_done = finished.plan, finished.pins, finished.not_done
-    done: dict[str, SettledShard] = {}
+    done: dict[str, ShardAfter] = {}
     for shard in plan.shards:
         before = shards.of(plan, shard)
         if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
             continue
-        turn = FinishedTurn(
+        turn = CommittedTurn(
             plan, shard, layout.source_of(shard), pins.get(shard), not_done.get(shard, ()), now
         )
         try:
@@ -158,7 +158,7 @@ def settle_batch(
     ended = [shard for shard, pin in pins.items() if pin.closed]
     # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
     is_known = plan.txid in shards.turns_in_use or any(plan.txid in result.turns for result in done.values())
-    return Settled(
+    return BatchSettled(
         finished,
         now,
         done,
@@ -171,7 +171,7 @@ def settle_batch(
 
 
 def _letters_after(
-    shards: Shards, txid: int, done: Mapping[str, SettledShard], rules: InflightRules, layout: Layout
+    shards: Shards, txid: int, done: Mapping[str, ShardAfter], rules: InflightRules, layout: Layout
 ) -> Iterator[tuple[str, DeadLettersNode]]:
     """Yield the nodes of dead letters that a batch changes, by shard."""
     for shard, result in done.items():
@@ -185,7 +185,7 @@ def _letters_after(
             yield shard, node
 
 
-def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) -> SettledShard:
+def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -> ShardAfter:
     """Settle one shard of a batch; `state` is the shard before it.
 
     Raises:
@@ -195,12 +195,12 @@ def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) ->
     is_drained = pin is not None and pin.closed
     if pin is not None and pin.last is not None and _leaves_nothing_in_flight(state, turn, rules):
         node = _checkpoint_after(turn, state.checkpoint, RecordPosition.parse(pin.last))
-        return SettledShard(node, InflightNode(txid=plan.txid, waiting=(), counted=True), drained=is_drained)
+        return ShardAfter(node, InflightNode(txid=plan.txid, waiting=(), counted=True), drained=is_drained)
     tracker = rules.tracker_of(state)
     buried = _settle_records(tracker, turn, pin, rules) if pin is not None else ()
     failures = {run.last: run.failures for run in state.dead}
     inflight = rules.inflight_of(tracker, plan.txid)
-    return SettledShard(
+    return ShardAfter(
         checkpoint=_checkpoint_after(turn, state.checkpoint, tracker.checkpoint, inflight.size),
         inflight=inflight,
         dead_lettered=tuple(_letter(one, failures.get(one[0].last, ()), turn) for one in buried),
@@ -210,7 +210,7 @@ def settle_shard(state: ShardState, turn: FinishedTurn, rules: InflightRules) ->
 
 
 def _settle_records(
-    tracker: InflightRecordTracker, turn: FinishedTurn, pin: Pin, rules: InflightRules
+    tracker: InflightRecordTracker, turn: CommittedTurn, pin: Pin, rules: InflightRules
 ) -> Sequence[Buried]:
     """Settle the records of a turn; return the exhausted runs that it has dealt with."""
     # The `ackMode` that the records were read with decides whether they are done with their batch.
@@ -245,7 +245,7 @@ def _settle_records(
     return buried
 
 
-def _leaves_nothing_in_flight(state: ShardState, turn: FinishedTurn, rules: InflightRules) -> bool:
+def _leaves_nothing_in_flight(state: ShardState, turn: CommittedTurn, rules: InflightRules) -> bool:
     """Return whether a turn leaves nothing to track: most do, and shards may be very many."""
     plan, shard, pin = turn.plan, turn.shard, turn.pin
     return (
@@ -257,7 +257,7 @@ def _leaves_nothing_in_flight(state: ShardState, turn: FinishedTurn, rules: Infl
 
 
 def _checkpoint_after(
-    turn: FinishedTurn, before: CheckpointNode | None, done: RecordPosition | None, held: int = 0
+    turn: CommittedTurn, before: CheckpointNode | None, done: RecordPosition | None, held: int = 0
 ) -> CheckpointNode:
     """Return the node of a shard after a batch; `done` is its safe checkpoint, `held` counts its runs in flight."""
     plan, pin = turn.plan, turn.pin
@@ -292,7 +292,7 @@ def _position_after(start: str, pin: Pin | None) -> str:
     return str(ShardEnd(last))
 
 
-def _letter(buried: Buried, failures: Sequence[Noted], turn: FinishedTurn) -> DeadLetterRecord:
+def _letter(buried: Buried, failures: Sequence[Noted], turn: CommittedTurn) -> DeadLetterRecord:
     run, count, reached = buried
     part = run if count == run.count else msgspec.structs.replace(run, last=str(reached), count=count)
     return DeadLetterRecord(

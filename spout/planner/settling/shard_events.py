@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     InflightNode,
 )
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.finished_batch import Finished
+from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.position_keys import Keys
@@ -40,7 +40,7 @@ class Tally(NamedTuple):
         return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class SettledShard(msgspec.Struct, frozen=True):
+class ShardAfter(msgspec.Struct, frozen=True):
     """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
 
     `turns`: the positions of the rows of the batches that `inflight` names, by txid.
@@ -54,7 +54,7 @@ class SettledShard(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class BatchSettled:
     """A batch was settled.
 
     Attributes:
@@ -68,9 +68,9 @@ class Settled:
         seconds: that settling took; `operations` and `written`: of this run with ZooKeeper so far.
     """
 
-    finished: Finished
+    finished: CommittedBatch
     now: int
-    done: Mapping[str, SettledShard]
+    done: Mapping[str, ShardAfter]
     dead_letters: Mapping[str, DeadLettersNode]
     lineage: Lineage
     ended: Sequence[str]
@@ -116,16 +116,8 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
-    """Requests of other processes were taken in, for some shards."""
-
-    shards: Sequence[str]
-    tally: Tally
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    """Records of some shards were not acked in time."""
+class Amended:
+    """Some shards have changed outside of a batch: by requests of other processes, or for want of acks in time."""
 
     shards: Sequence[str]
     tally: Tally
@@ -136,7 +128,7 @@ class Adopted:
     """The shards are as ZooKeeper has them now, or batches up to the settled txid were left out."""
 
 
-ShardEvent = Settled | Listed | Looked | Requested | TimedOut | Adopted
+ShardEvent = BatchSettled | Listed | Looked | Amended | Adopted
 
 Watcher = Callable[[Shards, ShardEvent, Shards], None]
 """Is told of each change: the shards before it, the event, and the shards after it."""

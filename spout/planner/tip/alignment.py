@@ -174,7 +174,7 @@ class Alignment:
             now: the time.
             steady: the steady time.
         """
-        # Their servers do not tell when records arrive, or they would be known: the records were seen.
+        # They have unread records whose arrival the endpoint does not report: they neither wait nor hold others.
         silent = {shard for shard in wanted if oldest.get(shard) is None}
         stuck = {
             shard

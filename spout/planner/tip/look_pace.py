@@ -128,7 +128,7 @@ class LookPace:
         pace.reads = calls.count
         pace.budget.read_by(txid, calls.count, (now - calls.ago_ms) / 1000, calls.busy_ms / 1000)
 
-    def read(self, shard: str, now: int, *, moved: bool) -> None:
+    def note_turn(self, shard: str, now: int, *, moved: bool) -> None:
         """Note a turn that read new records; if it has not `moved` it was refused, and the shard is left alone."""
         pace = self._pace_of(shard)
         if not moved:
@@ -142,7 +142,7 @@ class LookPace:
         pace = self._shards.get(shard)
         if pace is None:
             return now
-        # A look and a read are to fit.
+        # The quota needs room for two calls: this look, and the first read of the turn after it.
         free = _add_seconds(pace.budget.wait_of_all(now / 1000, 2), now)
         return free if pace.looked is None else max(free, pace.looked + max(pace.gap, int(pace.least)))
 

@@ -1,9 +1,10 @@
-"""What a look at a shard asks, what it finds, and the answers that it keeps for the shard's reader. Pure."""
+"""A look at a shard: the question, what it finds, and the answer that it keeps for the shard's reader. Pure."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -15,7 +16,6 @@ from kinesis_trident.spout.positions import Position
 LONG_MS, BREAK_MS = 5_000, 30_000
 """Milliseconds. Looks that were refused for so long, and are refused again after a break that is shorter than that and
 than this, were refused all the time: between other readers a look succeeds now and then. Single refusals are normal."""
-
 
 _CARRIED = 4 * 2**20
 """Bytes of all answers that looks keep for the readers, in this process and in what Spark sends to its tasks."""
@@ -48,6 +48,14 @@ class Question:
     budget: ShardBudget = field(default_factory=lambda: ShardBudget(0.0, math.inf))
 
 
+class RefusalSpell(NamedTuple):
+    """Looks that were refused until one was answered: since when, for how long all of them were, and when it was."""
+
+    refused_at: int
+    lasted_ms: int
+    answered_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """The result of one look at a shard.
@@ -59,13 +67,13 @@ class Look:
         behind_ms: the lag; 0 at the tip.
         at: the time in epoch milliseconds, by the server's clock if the server reports it.
         arrival: of the oldest unread record in epoch milliseconds, if one was seen.
-        noted: the time in epoch milliseconds by this process's clock, of the last look that was answered.
+        answered_at: the time in epoch milliseconds by this process's clock, of the last look that was answered.
         refused: since when looks at the shard are refused, by the same clock; None if the last one was answered.
-        anew: since when each of them was.
-        before: `refused` of those before, how long each of them was refused, and when one was answered.
+        refused_again_at: since when each of them was.
+        before: the spell of refusals before.
         why: it was refused: `throttled`, `unavailable`, `unreadable` or `unusableKey`; `said`: the text of it.
         alike: since when each of them was for this reason.
-        following: behind the last record of that answer.
+        next_cursor: behind the last record of that answer.
     """
 
     cursor: ShardCursor
@@ -73,14 +81,14 @@ class Look:
     behind_ms: int = 0
     at: int = 0
     arrival: int | None = None
-    noted: int = 0
+    answered_at: int = 0
     refused: int | None = None
-    anew: int = 0
-    before: tuple[int, int, int] | None = None
+    refused_again_at: int = 0
+    before: RefusalSpell | None = None
     why: str = ""
     said: str = ""
     alike: int = 0
-    following: ShardCursor | None = None
+    next_cursor: ShardCursor | None = None
 
     @property
     def position(self) -> Position:
@@ -96,27 +104,27 @@ class Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
         if self.position == position:
             return self
-        cursor = self.following
+        cursor = self.next_cursor
         # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
         if cursor is None or cursor.position != position:
             cursor = ShardCursor(position)
         return Look(cursor, before=self.ease(now))
 
-    def ease(self, now: int) -> tuple[int, int, int] | None:
+    def ease(self, now: int) -> RefusalSpell | None:
         """Return `before` of a look that is answered now, or of one at a position that somebody has moved on to."""
-        return self.before if self.refused is None else (self.refused, now - self.anew, now)
+        if self.refused is None:
+            return self.before
+        return RefusalSpell(self.refused, now - self.refused_again_at, now)
 
     def refuse(self, why: str, now: int, said: str = "") -> Look:
         """Return this look, which is refused now."""
         if self.refused is not None:
             alike = self.alike if why == self.why else now
             return replace(self, more=None, why=why, said=said, alike=alike)
-        since = now
-        if self.before is not None:
-            first, lasted, answered = self.before
-            if lasted >= LONG_MS and now - answered < min(lasted, BREAK_MS):
-                since = first
-        return replace(self, more=None, refused=since, anew=now, why=why, said=said, alike=now)
+        spell, since = self.before, now
+        if spell and spell.lasted_ms >= LONG_MS and now - spell.answered_at < min(spell.lasted_ms, BREAK_MS):
+            since = spell.refused_at
+        return replace(self, more=None, refused=since, refused_again_at=now, why=why, said=said, alike=now)
 
 
 def forget_request(page: Page, limit: int) -> Page:

@@ -181,20 +181,20 @@ class TipProbe:
 
     def _read_on(self, question: Question, held: Look, page: Page) -> _Looking:
         """Return a look with the next answer joined to the one it holds."""
-        following = held.following
+        following = held.next_cursor
         if following is None or following.iterator is None:
             return held
         further = yield from self._get(question, following.iterator)
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             cursor = replace(held.cursor, page=replace(page, behind_ms=None))
-            return replace(held, cursor=cursor, following=None)
+            return replace(held, cursor=cursor, next_cursor=None)
         last = _end_of(further.records) if further.records.num_rows else following.position
         return replace(
             self._note_answer(held, held.cursor.iterator, True, further),
             arrival=held.arrival,
             cursor=replace(held.cursor, page=join_answers(page, forget_request(further, question.limit))),
-            following=ShardCursor(last, further.next_iterator),
+            next_cursor=ShardCursor(last, further.next_iterator),
         )
 
     def _finish(self, looks: Sequence[_Looking]) -> list[Look]:
@@ -276,7 +276,7 @@ class TipProbe:
                 return replace(
                     found,
                     cursor=replace(found.cursor, page=answer),
-                    following=ShardCursor(_end_of(new), page.next_iterator),
+                    next_cursor=ShardCursor(_end_of(new), page.next_iterator),
                 )
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
@@ -329,7 +329,7 @@ class TipProbe:
             more,
             page.behind_ms or 0,
             page.server_time or now,
-            noted=now,
+            answered_at=now,
             before=look.ease(now),
         )
 

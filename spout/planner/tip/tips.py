@@ -130,7 +130,7 @@ class TipWatch:
                 moved = node.position != plan.positions[shard]
                 if moved:
                     self._found.pop(shard, None)
-                self._pace.read(shard, now, moved=moved)
+                self._pace.note_turn(shard, now, moved=moved)
                 early = self._draining and node.seen is not None and node.seen < self._until
                 self._note(shard, node.seen is None if moved and not early else None, now)
 

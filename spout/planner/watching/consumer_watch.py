@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.nodes import Subscribing
-from kinesis_trident.spout.planner.settling.shard_events import Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ConsumerWatch:
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """See what has happened to the shards."""
-        if isinstance(event, Settled):
+        if isinstance(event, BatchSettled):
             turns = {shard: pin.subscribing for shard, pin in event.finished.pins.items() if pin.subscribing}
             self.note_batch(turns, event.now)
 

@@ -6,13 +6,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.shard_events import (
-    Requested,
-    Settled,
-    ShardEvent,
-    Tally,
-    TimedOut,
-)
+from kinesis_trident.spout.planner.settling.shard_events import Amended, BatchSettled, ShardEvent, Tally
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.failure import OTHER, Kind, error_class
 from kinesis_trident.tracker.few_failures import MAX_REASONS
@@ -35,15 +29,15 @@ class RunCounter:
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Count what has happened to the shards."""
         match event:
-            case Settled():
+            case BatchSettled():
                 self._settle(before, event)
-            case Requested(shards, tally) | TimedOut(shards, tally):
+            case Amended(shards, tally):
                 self.tally = self.tally.add(tally)
                 for shard in shards:
                     gone = _count_dead(after.states[shard]) - _count_dead(before.states[shard])
                     self._counts.exhausted += max(0, gone)
 
-    def _settle(self, before: Shards, event: Settled) -> None:
+    def _settle(self, before: Shards, event: BatchSettled) -> None:
         counts, finished = self._counts, event.finished
         counts.batches += 1
         for shard, after in event.done.items():

@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
-from kinesis_trident.spout.planner.settling.shard_events import Listed, Settled, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.tip.looks import Look
 
@@ -66,7 +66,7 @@ class LifeLog:
             case Listed():
                 new = after.lineage.keys() - before.states.keys()
                 self.log_resharded({shard: after.lineage[shard] for shard in new})
-            case Settled(finished=finished, done=done):
+            case BatchSettled(finished=finished, done=done):
                 self.log_settled(
                     finished.plan.txid,
                     finished.failures.values(),

@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, Segment, TurnRows
 from kinesis_trident.tracker.failure import Failure
@@ -262,7 +262,7 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
     settled = {
         shard: settle_shard(
             before[shard],
-            FinishedTurn(plan(), shard, f"orders/{shard}", pins[shard], published.not_done[shard], NOW),
+            CommittedTurn(plan(), shard, f"orders/{shard}", pins[shard], published.not_done[shard], NOW),
             InflightRules(RetryPolicy(), random.Random(1), 1000),
         )
         for shard in (A, B)

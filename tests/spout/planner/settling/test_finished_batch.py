@@ -23,7 +23,7 @@ from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError, SettledBatchError
 from kinesis_trident.spout.planner.run import SourceRun
-from kinesis_trident.spout.planner.settling.finished_batch import Finished, Origin, Verdict
+from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin, Verdict
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -52,7 +52,7 @@ def test_a_turn_that_nobody_has_pinned_is_settled_as_empty_and_gives_no_rows_lat
     first, second = query.run.partitions(query.committed, plan)
     assert numbers(query.task(first)) == [0, 2, 4, 6, 8]
     # As with `limit`: Spark has enough, and commits.
-    finished = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    finished = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert {shard: pin.count for shard, pin in finished.pins.items()} == {A: 5, B: 0}
     # The batch is not settled yet, and a task that was cancelled wakes up.
     assert query.task(second) == []
@@ -126,7 +126,7 @@ def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: 
         return seen
 
     query.store.batches.read_finished = read_finished  # type: ignore[method-assign]
-    settled = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    settled = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert {shard: pin.count for shard, pin in settled.pins.items()} == {A: 5, B: 5}
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_pinned_of_a_plan_that_was_never_stored(lives: Lives, kinesis
     query = lives.begin(kinesis)
     plan = query.planned()
     # Spark has left the scan out: it never asks for the partitions.
-    assert Finished.of(query.store, plan, query.run.epoch, Origin(ours=True)).pins == {}
+    assert CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True)).pins == {}
     query.commit()
     assert numbers(query.batch()) == list(range(10))
 
@@ -241,7 +241,7 @@ def test_a_batch_of_a_judging_run_without_an_outcome_stops_it(lives: Lives, kine
     query.rows()
     query.commit()
     with pytest.raises(OutcomeMissingError, match="none counts as done"):
-        Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+        CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
     with pytest.raises(CheckpointMismatchError):
         query.plan()
     assert query.run.settled == 1
@@ -325,7 +325,7 @@ def test_failures_are_counted_by_shard_and_reason_and_what_bolts_hold_has_not_fa
         "b": (NotDone("1", "1", 1, "HELD_ANEW (bolt join)"),),
     }
     plan = Plan(txid=1, plan="p", streams={}, positions={})
-    assert Finished(plan, {}, pieces, Verdict(pieces), True, (), {}).failures == {
+    assert CommittedBatch(plan, {}, pieces, Verdict(pieces), True, (), {}).failures == {
         "a": Counter({"no": 4}),
         "b": Counter(),
     }

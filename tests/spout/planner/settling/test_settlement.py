@@ -14,8 +14,8 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
-from kinesis_trident.spout.planner.settling.settlement import FinishedTurn, InflightRules, settle_shard
-from kinesis_trident.spout.planner.settling.shard_events import SettledShard
+from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
+from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
@@ -91,7 +91,7 @@ class Batches:
         self.state = ShardState(TRIM_HORIZON)
         self.txid = 0
         self.now = NOW
-        self.last: SettledShard | None = None
+        self.last: ShardAfter | None = None
 
     def plan(self, *, read: bool = True) -> Plan:
         plan = make_plan(
@@ -107,8 +107,8 @@ class Batches:
         self.txid += 1
         return plan
 
-    def settle(self, plan: Plan, pin: Pin | None, *failed: NotDone) -> SettledShard:
-        turn = FinishedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, failed, self.now)
+    def settle(self, plan: Plan, pin: Pin | None, *failed: NotDone) -> ShardAfter:
+        turn = CommittedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, failed, self.now)
         settled = settle_shard(
             self.state, turn, InflightRules(self.policy, random.Random(1), self.max_retrying)
         )
@@ -349,7 +349,7 @@ def test_an_empty_turn_leaves_a_shard_as_no_turn_at_all_does(
     none, empty = (
         settle_shard(
             batches.state,
-            FinishedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, (), batches.now),
+            CommittedTurn(plan, SHARD, f"{STREAM}/{SHARD}", pin, (), batches.now),
             InflightRules(batches.policy, random.Random(1), 1000, *((1_000, 100) if explicit else ())),
         )
         for pin in (None, empty_turn(plan, SHARD, 1))

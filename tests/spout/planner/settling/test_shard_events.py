@@ -11,11 +11,10 @@ from by_hand import Lives
 from kinesis_trident.checkpoint.errors import ZooKeeperUnavailableError
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.spout.planner.settling.shard_events import (
+    Amended,
+    BatchSettled,
     Listed,
-    Requested,
-    Settled,
     ShardEvent,
-    TimedOut,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
@@ -37,7 +36,7 @@ def test_who_watches_sees_each_change_go_on_from_the_one_before(lives: Lives) ->
     assert seen[0][0] is began
     assert seen[-1][2] is state.shards
     assert all(one[2] is other[0] for one, other in pairwise(seen))
-    settled = [(before, event, after) for before, event, after in seen if isinstance(event, Settled)]
+    settled = [(before, event, after) for before, event, after in seen if isinstance(event, BatchSettled)]
     assert [(before.settled, after.settled) for before, _, after in settled] == [
         (txid, txid + 1) for txid in range(len(settled))
     ]
@@ -74,7 +73,7 @@ def test_what_is_written_counts_though_the_next_shard_cannot_be_written(
         patch.setattr(query.run._store.shards, "amend", fail_at_b)
         with pytest.raises(ZooKeeperUnavailableError):
             state.time_out(time.milliseconds())
-    assert [(type(event), event.shards, event.tally.timed_out) for event in told] == [(TimedOut, [A], 1)]
+    assert [(type(event), event.shards, event.tally.timed_out) for event in told] == [(Amended, [A], 1)]
     assert state.shards.states[A].inflight == query.store.shards.inflight()[A]
     state.time_out(time.milliseconds())
     assert state.shards.unacked == 0
@@ -115,7 +114,7 @@ def test_what_is_taken_in_counts_once_though_a_request_of_the_next_shard_is_with
     monkeypatch.setattr(query.run._store.shards, "amend", withdraw_before)
     state.take_in_requests(time.milliseconds())
     assert tries == [(A, 2), (B, 2), (B, 1)]
-    assert [(type(event), event.shards) for event in told] == [(Requested, [A]), (Requested, [B])]
+    assert [(type(event), event.shards) for event in told] == [(Amended, [A]), (Amended, [B])]
     assert state.shards.unacked == 1
     assert state.counter.tally.acked == 3
     for shard in (A, B):

@@ -50,7 +50,7 @@ def look(pace: LookPace, now: int, *, found: bool) -> int:
 def turn(pace: LookPace, now: int, calls: int = 1, txid: int = 1) -> int:
     """Settle a turn that came to the tip; return the time of the next look."""
     pace.note_calls("a", now, TurnCalls(calls), txid)
-    pace.read("a", now, moved=True)
+    pace.note_turn("a", now, moved=True)
     return pace.next_look("a", now)
 
 
@@ -88,7 +88,7 @@ def test_a_turn_brings_looks_that_were_refused_no_closer(moved: bool) -> None:
         looked = pace.next_look("a", looked)
         pace.note_look("a", looked, found=None)
     pace.note_calls("a", looked + turned, TurnCalls(1), 1)
-    pace.read("a", looked + turned, moved=moved)
+    pace.note_turn("a", looked + turned, moved=moved)
     # A turn that was refused counts as a look.
     assert pace.next_look("a", looked + turned) == looked + REFUSED_MS + (0 if moved else turned)
 
@@ -191,7 +191,7 @@ def test_a_refused_turn_leaves_the_shard_alone() -> None:
     pace = LookPace(period=LIMITED)
     look(pace, NOW, found=True)
     pace.note_calls("a", NOW + 50, TurnCalls(1), 1)
-    pace.read("a", NOW + 50, moved=False)
+    pace.note_turn("a", NOW + 50, moved=False)
     assert pace.next_look("a", NOW + 50) == NOW + 50 + IDLE_MS
 
 
@@ -255,7 +255,7 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
         busy = math.ceil(budget.wait_of_all(now / 1000) * 1000)
         now += settles
         pace.note_calls("a", now, TurnCalls(1 + more, busy, settles), number + 1)
-        pace.read("a", now, moved=True)
+        pace.note_turn("a", now, moved=True)
     most = 10 if period == 0.1 else 5
     for first, later in zip(calls, calls[most:], strict=False):
         assert later - first >= 999

@@ -147,7 +147,7 @@ def test_a_key_that_stays_unusable_is_raised_after_its_time_alone(kinesis: Memor
     kinesis.fail(A, ThrottledError("slow"), *[KeyAwayError("disabled")] * 3)
     for refusal in ("throttled", "unusableKey", "unusableKey"):
         assert look(probe, {A: TRIM_HORIZON}) == {A: None}
-        assert (probe.looks[A].why, probe.looks[A].refused) == (refusal, probe.looks[A].anew)
+        assert (probe.looks[A].why, probe.looks[A].refused) == (refusal, probe.looks[A].refused_again_at)
         clock.sleep(59 if refusal == "throttled" else 30)
     with pytest.raises(KeyUnusableError, match=f"shard {A}, position TRIM_HORIZON: disabled") as caught:
         look(probe, {A: TRIM_HORIZON})
@@ -286,8 +286,8 @@ def test_answers_that_follow_each_other_are_one(probe: TipProbe, kinesis: Memory
     assert (found.cursor.page.records.num_rows, found.cursor.page.behind_ms) == (5, 0)
     probe.looks[A] = found
     before = kinesis.calls["iterator", A]
-    assert found.following is not None
-    assert look(probe, {A: found.following.position}) == {A: False}
+    assert found.next_cursor is not None
+    assert look(probe, {A: found.next_cursor.position}) == {A: False}
     assert kinesis.calls["iterator", A] == before
 
 
