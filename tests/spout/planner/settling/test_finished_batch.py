@@ -77,7 +77,7 @@ def test_a_pin_that_was_deleted_stops_a_batch_of_which_none_failed(
     pin = query.store.layout.pin_of(plan.txid, A)
     query.store.client.delete(pin)
     with pytest.raises(OutcomeMissingError, match=rf"{pin} does not exist, and somebody has deleted a pin"):
-        Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+        CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
 
 
 def test_parts_of_a_large_pin_that_a_newer_run_marks_are_no_deleted_pin(
@@ -91,7 +91,7 @@ def test_parts_of_a_large_pin_that_a_newer_run_marks_are_no_deleted_pin(
     pin = pins.get_pins(plan.txid, [A])[A]
     pins.replace_pin(A, replace(pin, positions=("x" * 600_000,), epoch=0), query.run.epoch)
     pins.adopt_pin(plan.txid, A, plan.plan, query.run.epoch)
-    finished = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    finished = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert finished.pins[B].count == 0
 
 
@@ -109,7 +109,7 @@ def test_a_turn_whose_rows_nobody_took_is_read_anew(lives: Lives, kinesis: Memor
     kinesis.put(A, b"10")
     assert numbers(query.task(first)) == [0, 2, 4, 6, 8, 10]
     release()
-    finished = Finished.of(query.store, plan, query.run.epoch, Origin(ours=True))
+    finished = CommittedBatch.of(query.store, plan, query.run.epoch, Origin(ours=True))
     assert {shard: pin.count for shard, pin in finished.pins.items()} == {A: 0, B: 0}
 
 
