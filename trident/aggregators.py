@@ -151,13 +151,19 @@ def aggregate_group(
         OperationError: a method returned what nobody reads or runs.
     """
     collector = TridentCollector(operation, names)
-    value = value_of(operation, "init", aggregator.init(batch_id, collector))
+    value = aggregator.init(batch_id, collector)
+    # Groups can be as many as tuples, so what is nearly never wrong costs no call.
+    if type(value) is CoroutineType:
+        value_of(operation, "init", value)
     for tup in tuples:
         changed = aggregator.aggregate(value, tup, collector)
-        value = value if changed is None else changed
-    value_of(operation, "aggregate", value)
+        if changed is not None:
+            value = changed
+    if type(value) is CoroutineType:
+        value_of(operation, "aggregate", value)
     returned: object = aggregator.complete(value, collector)  # type: ignore[func-returns-value]
-    refuse_returned(f"{operation}: complete()", returned, OperationError)
+    if returned is not None:
+        refuse_returned(f"{operation}: complete()", returned, OperationError)
     return collector.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -168,18 +169,24 @@ class GroupAggregation:
     def _read_all(
         self, aggregator: ReducerAggregator | Aggregator, batches: Iterable[pa.RecordBatch]
     ) -> list[tuple[Any, ...]]:
-        names = self.schema.names[len(self.keys) :]
+        of_group: Callable[[Sequence[TridentTuple]], Iterable[tuple[Any, ...]]]
+        if isinstance(aggregator, Aggregator):
+            names = self.schema.names[len(self.keys) :]
+            of_group = partial(aggregate_group, self.operation, aggregator, names, self.txid)
+        else:
+            of_group = partial(_reduced, aggregator)
         rows: list[tuple[Any, ...]] = []
         for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
             try:
-                if isinstance(aggregator, Aggregator):
-                    emitted = aggregate_group(self.operation, aggregator, names, self.txid, tuples)
-                    rows += [(*key, *values) for values in emitted]
-                else:
-                    value = aggregator.init()
-                    for tup in tuples:
-                        value = aggregator.reduce(value, tup)
-                    rows.append((*key, value))
+                for values in of_group(tuples):
+                    rows.append((*key, *values))
             except BaseException as error:
                 raise_named(error, self.operation, key)
         return rows
+
+
+def _reduced(aggregator: ReducerAggregator, tuples: Sequence[TridentTuple]) -> list[tuple[Any, ...]]:
+    value = aggregator.init()
+    for tup in tuples:
+        value = aggregator.reduce(value, tup)
+    return [(value,)]
