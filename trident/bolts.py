@@ -27,7 +27,7 @@ from kinesis_trident.trident.build.fields import choose_fields
 from kinesis_trident.trident.maps.task_keys import TaskKeys, key_of, own_key
 from kinesis_trident.trident.maps.window_shape import Shape
 from kinesis_trident.trident.state import ATTEMPT, Key, MapState, RemovableMapState, StateFactory, StateType
-from kinesis_trident.trident.steps.replay import convert_replay_requests
+from kinesis_trident.trident.steps.replay import call_whole, convert_replay_requests
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.ownership import Owner
 from kinesis_trident.trident.stores.task import TASK, StateTask
@@ -94,7 +94,8 @@ class _OnState(Bolt):
         self._state: MapState[Any] = state
         with convert_replay_requests(f"bolt {context.component!r}"):
             # Outside of a transaction there is no fence, which only an attempt may raise.
-            state.begin_commit(None if facts.isolating else context.txid)
+            txid = None if facts.isolating else context.txid
+            call_whole(f"bolt {context.component!r}: begin_commit()", state.begin_commit, txid)
             if is_first:
                 # Spark can run a task again in one attempt, if it has kept its tuples for several bolts and lost them:
                 # by its mark it knows that the values of this batch may be its own.
@@ -121,10 +122,11 @@ class _OnState(Bolt):
         """Return the shape of what the state keeps, which it holds beside its marks."""
 
     def _end(self) -> None:
-        with convert_replay_requests(f"bolt {self._context.component!r}"):
+        named = f"bolt {self._context.component!r}"
+        with convert_replay_requests(named):
             self._write()
             if not self._context.facts.isolating:
-                self._state.commit(self._context.txid)
+                call_whole(f"{named}: commit()", self._state.commit, self._context.txid)
 
     def _write(self) -> None:
         """Write what is not written yet."""

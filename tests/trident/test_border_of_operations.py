@@ -29,11 +29,14 @@ from kinesis_trident.trident import (
     Count,
     Filter,
     Function,
+    MapState,
     MemoryMapState,
     Negate,
     OperationError,
     QueryFunction,
     ReducerAggregator,
+    StateFactory,
+    StateType,
     StateUpdater,
     Stream,
     Sum,
@@ -114,6 +117,43 @@ def _with(base: type, method: str, function: Callable[..., Any]) -> Any:
     return type("Given", (base,), {**plain, method: function})()
 
 
+def _factory_of(make_state: Callable[..., Any]) -> Any:
+    methods = {"make_state": make_state, "kind": StateType.OPAQUE, "driver_local": True}
+    return type("Given", (StateFactory,), methods)()
+
+
+class Kept(MapState[int]):
+    """A state of the user's own, of which one method is no plain one."""
+
+    def __init__(self, method: str, function: Callable[..., Any]) -> None:
+        setattr(self, method, function)
+
+    def begin_commit(self, txid: int | None) -> None:
+        return None
+
+    def commit(self, txid: int | None) -> None:
+        return None
+
+    def multi_get(self, keys: Sequence[Any]) -> list[Any]:
+        return [None for _ in keys]
+
+    def multi_update(self, keys: Sequence[Any], updaters: Sequence[Any]) -> list[Any]:
+        return [updater.update(None) for updater in updaters]
+
+    def multi_put(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        return None
+
+
+@pytest.mark.parametrize("function", [_async, _yields])
+@pytest.mark.parametrize("method", ["begin_commit", "commit"])
+def test_a_state_that_nobody_would_commit_stops_with_words(method: str, function: Callable[..., Any]) -> None:
+    topology, stream = texts()
+    factory = _factory_of(lambda self, *given: Kept(method, function))
+    stream.group_by(["text"]).persistent_aggregate(factory, Count(), ["n"])
+    with pytest.raises(OperationError, match=rf"\(Count\): {method}\(\) returned \w+, which nobody runs"):
+        run_topology(topology, {"texts": Batches(["x"])})
+
+
 ENTRANCES: dict[str, Callable[[TridentTopology, Stream, Any], object]] = {
     "Function.execute": lambda t, s, f: s.each(["text"], _with(Function, "execute", f), ["n int"]),
     "Function.prepare": lambda t, s, f: s.each(["text"], _with(Function, "prepare", f), ["n int"]),
@@ -135,6 +175,7 @@ ENTRANCES: dict[str, Callable[[TridentTopology, Stream, Any], object]] = {
         ["m int"],
     ),
     "min": lambda t, s, f: s.min(f),
+    "make_state": lambda t, s, f: s.persistent_aggregate(_factory_of(f), Sum(), ["n"], ["subSequenceNumber"]),
 }
 
 

@@ -25,6 +25,7 @@ from kinesis_trident.trident.build.nodes import (
     TopologyNode,
     UpdateNode,
 )
+from kinesis_trident.trident.build.user_code import check_operation
 from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.steps.tuple_steps import FiniteStep
 from kinesis_trident.trident.stores.factory import MapStateFactory
@@ -155,7 +156,7 @@ def check_factory(factory: object, operation: str) -> None:
     """Check that an argument makes states and declares a valid kind.
 
     Raises:
-        TopologyError: it is not a factory, or its kind is not valid.
+        TopologyError: it is not a factory, its kind is not valid, or `make_state` cannot be called as tasks do.
     """
     check_given(
         factory,
@@ -168,6 +169,7 @@ def check_factory(factory: object, operation: str) -> None:
         names = ", ".join(f"StateType.{one.name}" for one in StateType)
         msg = f"{operation}: {type(factory).__name__} has kind = {kind!r}. Set it to one of {names}, or None"
         raise TopologyError(msg)
+    check_operation(operation, factory, travels=False)
 
 
 EXACTLY_ONCE = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import getattr_static
 from typing import Any
 
 from kinesis_trident.bolt.calls import check_call, check_pickled, check_runs
@@ -17,7 +18,7 @@ from kinesis_trident.trident.aggregators import (
 )
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
-from kinesis_trident.trident.state import QueryFunction, StateUpdater
+from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
 
 _PREPARED = {"prepare": ("conf",), "cleanup": ()}
 
@@ -43,6 +44,7 @@ _METHODS: dict[type, dict[str, tuple[str, ...]]] = {
         "execute": ("value", "stream", "tup", "collector"),
         "complete": ("value", "collector"),
     },
+    StateFactory: {"make_state": ("conf", "partition_index", "num_partitions")},
     StateUpdater: {**_PREPARED, "update_state": ("state", "tuples", "collector")},
     QueryFunction: {
         **_PREPARED,
@@ -75,7 +77,7 @@ def check_operation(operation: str, given: object, *, travels: bool = True) -> N
     kind = type(given)
     for base in _METHODS.keys() & set(kind.__mro__):
         for method, arguments in _METHODS[base].items():
-            if getattr(given, camel(method), None) is not None and camel(method) != method:
+            if getattr_static(given, camel(method), None) is not None and camel(method) != method:
                 msg = f"{operation}: {kind.__name__}.{camel(method)}() of Storm is never called here. Name it {method}"
                 raise TopologyError(msg)
             is_own = method in getattr(given, "__dict__", {})

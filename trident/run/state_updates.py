@@ -257,9 +257,9 @@ class StateUpdate:
             return None
         with measure() as metrics, convert_replay_requests(self.operation), named_errors(self.operation):
             state: State = self.factory.make_state(self.conf, partition, StateTask.of(self.conf).partitions)
-            state.begin_commit(self.txid)
+            call_whole(f"{self.operation}: begin_commit()", state.begin_commit, self.txid)
             emitted = iter(self.work(state, held))
-            state.commit(self.txid)
+            call_whole(f"{self.operation}: commit()", state.commit, self.txid)
         if self.metrics is not None:
             self.metrics.add(metrics)
         return emitted
