@@ -111,7 +111,7 @@ def _find_untold(
         there = inflight[shard].size if shard in inflight else 0
         # A release that counts nothing may have written it last.
         if there < node.held and (shard not in inflight or inflight[shard].counted):
-            has = f"names {count_noun(there, 'run')}" if shard in inflight else "does not exist"
+            has = f"names {count_noun(there, 'group')}" if shard in inflight else "does not exist"
             groups = count_noun(node.held, "group of neighbouring records", "groups of neighbouring records")
             return (
                 f"{layout.inflight_of(shard)} {has}, but {layout.checkpoint_of(shard)} counts {groups} of the shard "

@@ -195,5 +195,6 @@ def _told(result: Any) -> Any:
     if isinstance(result, tuple) and len(result) == 2:
         return result[0], _told(result[1])
     if hasattr(result, "czxid"):
-        return result.version, bool(result.ephemeralOwner), result.dataLength, result.numChildren
+        shown = (result.version, bool(result.ephemeralOwner), result.dataLength)
+        return *shown, result.numChildren, result.cversion
     return result

@@ -33,7 +33,10 @@ _OP_OVERHEAD = 60
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node as it stands; `owner` is the session that an ephemeral one ends with."""
+    """A node as it stands; `owner` is the session that an ephemeral one ends with.
+
+    `moves`: how many children were made, and how many were deleted.
+    """
 
     data: bytes
     created: int = 0
@@ -43,13 +46,16 @@ class Node(msgspec.Struct, frozen=True):
     version: int = 0
     owner: int = 0
     children: frozenset[str] = frozenset()
+    moves: int = 0
 
     @property
     def stat(self) -> ZnodeStat:
         """Return what kazoo calls it; the fields that nobody here reads are 0."""
         # In the order of its fields: names take twice as long, and there is one for each read.
         dated = (self.created, self.modified, self.created_at, self.modified_at)
-        return ZnodeStat(*dated, self.version, 0, 0, self.owner, len(self.data), len(self.children), 0)
+        return ZnodeStat(
+            *dated, self.version, self.moves, 0, self.owner, len(self.data), len(self.children), 0
+        )
 
 
 Nodes = dict[str, Node]
@@ -204,7 +210,7 @@ class _Attempt:
         above, name = parent_of(path), frozenset({path.rpartition("/")[2]})
         node = self.nodes[above]
         children = node.children | name if exists else node.children - name
-        self.nodes[above] = replace(node, children=children)
+        self.nodes[above] = replace(node, children=children, moves=node.moves + 1)
         self.changed.add(path)
 
 

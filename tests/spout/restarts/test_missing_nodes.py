@@ -140,7 +140,7 @@ def test_nodes_that_were_put_back_as_they_were_two_batches_ago_stop_a_start(
         assert not chosen
         for shard in (A, B):
             client.set(layout.inflight_of(shard), b'{"v":1,"txid":1,"waiting":[],"counted":true}')
-    with pytest.raises(StateMissingError, match=r"older copy|names 0 runs"):
+    with pytest.raises(StateMissingError, match=r"older copy|names 0 groups"):
         lives.begin(kinesis, query.checkpoint)
     # As the operator accepts it.
     store = SourceStore(client, layout)
