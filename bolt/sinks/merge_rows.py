@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -71,9 +71,9 @@ class Merging:
 
     def _merge_newest(self, loads: Sequence[str]) -> dict[str | None, str]:
         """Merge the newest row of each key, and the one after it where the table refuses that one."""
-        refused: dict[str | None, str] = {}
+        refused: dict[int, tuple[str | None, str]] = {}
         removed: list[int] = []
-        older: dict[int, list[int]] | None = None
+        older: dict[int, _Older] | None = None
         selected, last = [self._newest_of(loads)], 0
         while selected:
             for rows in selected:
@@ -82,16 +82,16 @@ class Merging:
             reasons = write_in_halves(first, last + 1, self._write)
             removed += reasons
             found = self._loaded_as(list(reasons))
-            refused.update((name, reasons[row]) for row, _, name in found)
-            sources = [source for _, source, _ in found]
+            refused |= {source: (name, reasons[row]) for row, source, name, _ in found}
+            deletions = {source: bool(is_deletion) for _, source, _, is_deletion in found}
             if older is None:
-                older = self._older_than(sources, loads) if found else {}
+                older = self._older_than(deletions, loads) if found else {}
             # What the table refuses is no row before a deletion.
-            self._remove(sources)
-            selected = [self._named(part) for part in _chunks(_next(older, sources))]
+            self._remove([source for source, is_deletion in deletions.items() if not is_deletion])
+            selected = [self._named(part) for part in _chunks(_next(older, deletions, refused))]
         # At last: SQLite would give their numbers again.
         self._remove(removed)
-        return refused
+        return dict(refused.values())
 
     def _remove(self, numbers: Sequence[int]) -> None:
         batch = self.tables.batch
@@ -211,18 +211,19 @@ class Merging:
     def _where(self) -> str:
         return f"table {self.tables.target.fullname} of {describe(self.connection.engine)}"
 
-    def _loaded_as(self, numbers: Sequence[int]) -> list[tuple[int, int, str | None]]:
-        """Return of each selected row its number, that of the row that was loaded, and its `messageId`."""
-        batch = self.tables.batch
+    def _loaded_as(self, numbers: Sequence[int]) -> list[tuple[int, int, str | None, bool]]:
+        """Return of each selected row its number, that of the row that was loaded, its `messageId`, if it deletes."""
+        batch, deleted = self.tables.batch, self.tables.deleted
         loaded = batch.alias()
-        found: list[tuple[int, int, str | None]] = []
+        found: list[tuple[int, int, str | None, bool]] = []
+        is_deletion = sa.literal(value=False) if deleted is None else loaded.c[deleted]
         for part in _chunks(numbers):
-            asked = sa.select(batch.c.kt_row, loaded.c.kt_row, loaded.c.kt_id)
+            asked = sa.select(batch.c.kt_row, loaded.c.kt_row, loaded.c.kt_id, is_deletion)
             mine = asked.where(batch.c.kt_row.in_(part), loaded.c.kt_row == batch.c.kt_from)
             found += map(tuple, self.connection.execute(mine))
         return found
 
-    def _older_than(self, sources: Iterable[int], loads: Sequence[str]) -> dict[int, list[int]]:
+    def _older_than(self, sources: Iterable[int], loads: Sequence[str]) -> dict[int, _Older]:
         """Return, by the newest row of a key, all further rows of the key that were loaded, from the newest one on."""
         rows = self.tables.batch.c
         newest = self._over_key(sa.func.first_value(rows.kt_row))
@@ -233,10 +234,10 @@ class Merging:
             .subquery()
         )
         others = sa.select(placed.c.newest, placed.c.kt_row).where(placed.c.kt_place > 1)
-        found: dict[int, list[int]] = {source: [] for source in sources}
+        found = {source: _Older() for source in sources}
         for first, number in self.connection.execute(others.order_by(placed.c.newest, placed.c.kt_place)):
             if first in found:
-                found[first].append(number)
+                found[first].left.append(number)
         return found
 
     def _as_before(self) -> Iterator[sa.ColumnElement[bool]]:
@@ -310,12 +311,33 @@ class Merging:
         return sa.and_(*(self.tables.target.c[name] == rows.c[name] for name in self.tables.key))
 
 
-def _next(older: dict[int, list[int]], sources: Iterable[int]) -> list[int]:
-    """Return the row after each of these, of those keys that have one, and let it take its place in `older`."""
+@dataclass(slots=True)
+class _Older:
+    """The rows of a key that are left, from the newest one on, and the deletions that were refused before."""
+
+    left: list[int] = field(default_factory=list)
+    deletions: list[int] = field(default_factory=list)
+
+
+def _next(older: dict[int, _Older], sources: Mapping[int, bool], refused: dict[int, Any]) -> list[int]:
+    """Return the row after each of these, of those keys that have one, and let it take its place in `older`.
+
+    `sources`: the rows that were refused now, with True if they delete; `refused`: all, less those that come again.
+    """
     found = []
-    for source in sources:
-        if rest := older.pop(source, None):
-            found.append(rest.pop(0))
+    for source, is_deletion in sources.items():
+        rest = older.pop(source, None)
+        if rest is None:
+            continue
+        if is_deletion:
+            rest.deletions.append(source)
+        else:
+            # They would have kept its values: without it they keep others.
+            for one in rest.deletions:
+                refused.pop(one, None)
+            rest.left, rest.deletions = [*rest.deletions, *rest.left], []
+        if rest.left:
+            found.append(rest.left.pop(0))
             older[found[-1]] = rest
     return found
 

@@ -169,6 +169,37 @@ def test_what_the_table_refuses_is_no_row_that_a_deletion_keeps(engine: sa.Engin
     assert table_of(engine) == {"a": (2, 1.0, True)}
 
 
+@settings(max_examples=examples(40), deadline=None)
+@given(batches=st.lists(ROWS, min_size=1, max_size=4), bad=st.sets(st.integers(1, 6)), not_null=st.booleans())
+@example(
+    batches=[[("a", 1, 10.0, False)], [("a", 2, 20.0, False), ("a", 3, None, True)]], bad={2}, not_null=True
+)
+@example(
+    batches=[[("a", n, 10.0 * n, False) for n in (1, 2)] + [("a", n, None, True) for n in (3, 4)]],
+    bad={2},
+    not_null=True,
+)
+def test_a_row_that_the_table_refuses_takes_no_deletion_after_it_along(
+    batches: list[list[Row]], bad: set[int], not_null: bool
+) -> None:
+    amounts = [10 * version + own for version in bad for own in (0, 1)]
+    check = f" CHECK (amount NOT IN ({', '.join(map(str, amounts or [0]))}))"
+    with TemporaryDirectory() as folder:
+        database = f"sqlite:///{Path(folder)}/orders.db"
+        engine = sa.create_engine(database)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(CREATE.format((" NOT NULL" if not_null else "") + check))
+        expected: Table = {}
+        for txid, rows in enumerate(batches, 1):
+            good = [row for row in rows if row[3] or row[1] not in bad]
+            failed = merge(database, txid, *rows)
+            names = {f"m{place}" for place, row in enumerate(rows) if row in good}
+            expected, refused = expect(expected, good, not_null=not_null)
+            assert table_of(engine) == expected
+            assert len(failed.keys() & names) == len(refused)
+        engine.dispose()
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("given", "said"),
