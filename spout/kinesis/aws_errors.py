@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from botocore import exceptions
 from botocore.eventstream import ParserError
@@ -30,6 +32,7 @@ _TOO_MANY_CALLS = (
     "the service limits calls of this kind: run fewer queries at a time with these credentials, or list the shards "
     "less often (describeShardInterval)"
 )
+_INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
 _THROTTLES = {
     "KMSThrottlingException": (
         "AWS KMS limits calls for the stream's key: request a higher KMS quota, read less often (minFetchPeriod), or "
@@ -229,3 +232,23 @@ def _classify(code: str, status: int) -> tuple[type[KinesisError], str]:
     if code in _PASSING or status >= 500 or status == HTTPStatus.REQUEST_TIMEOUT:
         return Unavailable, _PASSING.get(code) or f"HTTP {status}"
     return _REFUSALS.get(code, (KinesisError, f"HTTP {status}"))
+
+
+def code_of(error: KinesisError) -> str:
+    """Return the error code of Kinesis; empty if Kinesis did not refuse the call."""
+    return str(_refusal_of(error).get("Error", {}).get("Code", ""))
+
+
+def status_of(error: KinesisError) -> int:
+    """Return the HTTP status with which Kinesis, or a proxy before it, refused a call; 0 if it did not."""
+    return int(_refusal_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _refusal_of(error: KinesisError) -> Mapping[str, Any]:
+    cause = error.__cause__
+    return cause.response if isinstance(cause, exceptions.ClientError) else {}
+
+
+def is_invalid(error: KinesisError) -> bool:
+    """Return whether Kinesis refused a call as invalid."""
+    return code_of(error) in _INVALID

@@ -17,7 +17,6 @@ from botocore.parsers import ResponseParserError
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
-    AfterShard,
     AskIterator,
     AskRecords,
     ConsumerMissingError,
@@ -43,7 +42,8 @@ from kinesis_trident.spout.kinesis.answers import (
     shards_of,
     stream_of,
 )
-from kinesis_trident.spout.kinesis.aws_errors import translate_error
+from kinesis_trident.spout.kinesis.api_positions import FROM_NOW, filter_of, start_of, subscription_start_of
+from kinesis_trident.spout.kinesis.aws_errors import code_of, is_invalid, status_of, translate_error
 from kinesis_trident.spout.kinesis.aws_session import create_calls, find_fixed_keys, open_session
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.event_stream import EventStream, of_consumer
@@ -56,23 +56,13 @@ from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
 from kinesis_trident.spout.kinesis.wire.http_answers import HttpAnswer
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.options.connection import ConnectionOptions
-from kinesis_trident.spout.positions import (
-    After,
-    At,
-    AtTimestamp,
-    Position,
-    ShardEnd,
-    TrimHorizon,
-    parse_position,
-)
+from kinesis_trident.spout.positions import AtTimestamp, parse_position
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 _seldom = Seldom(600.0)
-
-_FROM_NOW = {"ShardIteratorType": "LATEST"}
 
 _OF = "|"
 """Separates a stream from its iterator when there are several ARNs: only the ARN reaches another account."""
@@ -87,7 +77,6 @@ _READS = {"GetRecords", "GetShardIterator", "SubscribeToShard"}
 """The calls that are not repeated here."""
 
 _EXPIRED_TOKEN = "ExpiredNextTokenException"
-_INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
 
 
 class _Access(NamedTuple):
@@ -183,7 +172,7 @@ class BotoKinesis:
         """See `Kinesis.list_shards`."""
         return [
             shard_of(found)
-            for found in self._list_shards(stream, _filter(since) if since is not None else None)
+            for found in self._list_shards(stream, filter_of(since) if since is not None else None)
         ]
 
     def open_shards(self, stream: str) -> list[tuple[int, str]]:
@@ -197,7 +186,7 @@ class BotoKinesis:
                 return self._list_patiently(stream, {"ShardFilter": wanted})
             except KinesisError as error:
                 # AWS refuses a time before the trim horizon, and other servers may refuse any filter.
-                if not _is_invalid(error):
+                if not is_invalid(error):
                     raise
         return self._list_patiently(stream, {})
 
@@ -206,7 +195,7 @@ class BotoKinesis:
             try:
                 return self._list_once(stream, which)
             except Unavailable as error:
-                if _code(error) != _EXPIRED_TOKEN:
+                if code_of(error) != _EXPIRED_TOKEN:
                     raise
                 expired = error
         raise expired
@@ -291,7 +280,7 @@ class BotoKinesis:
                 {
                     **self._stream(stream),
                     "ShardId": shard,
-                    **(_FROM_NOW if from_now else _start(parse_position(position))),
+                    **(FROM_NOW if from_now else start_of(parse_position(position))),
                 },
                 (lambda body, _: f"{stream}{_OF}{iterator_of(body)}")
                 if several
@@ -350,7 +339,7 @@ class BotoKinesis:
             return self._attempt(what, lambda calls: calls.open("SubscribeToShard", asked))
 
         try:
-            answer = open_at(_starting_position(parse_position(position)))
+            answer = open_at(subscription_start_of(parse_position(position)))
         except (AccessDeniedError, StreamMissingError) as error:
             raise of_consumer(error) from error
         except KinesisError as error:
@@ -401,8 +390,8 @@ class BotoKinesis:
             from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
 
             # The error texts of servers differ: a smaller request shows whether it was the size.
-            too_large = _is_invalid(error) and entries.size > SMALLER_REQUEST_BYTES
-            if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            too_large = is_invalid(error) and entries.size > SMALLER_REQUEST_BYTES
+            if too_large or status_of(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise
 
@@ -428,7 +417,7 @@ class BotoKinesis:
             except (ThrottledError, Unavailable) as error:
                 failures += 1
                 # A token that has expired, and a consumer that exists, stay so.
-                is_lasting = isinstance(error, InUseError) or _code(error) == _EXPIRED_TOKEN
+                is_lasting = isinstance(error, InUseError) or code_of(error) == _EXPIRED_TOKEN
                 if failures > retries or is_lasting:
                     raise
                 self._sleep(full_jitter(failures, self._rng, base=1.0))
@@ -471,25 +460,10 @@ def _name_stream(page: Page, prefix: str) -> Page:
     return page if following is None else replace(page, next_iterator=f"{prefix}{following}")
 
 
-def _filter(since: Since) -> dict[str, Any]:
-    match since:
-        case TrimHorizon():
-            return {"Type": "FROM_TRIM_HORIZON"}
-        case AtTimestamp(time):
-            return {"Type": "FROM_TIMESTAMP", "Timestamp": time / 1000}
-        case AfterShard(shard):
-            return {"Type": "AFTER_SHARD_ID", "ShardId": shard}
-
-
-def _is_invalid(error: KinesisError) -> bool:
-    """Return whether Kinesis refused a call as invalid."""
-    return _code(error) in _INVALID
-
-
 def _is_ahead(asked: AskIterator, answer: Any) -> bool:
     """Return whether Kinesis has refused a start because it is a time ahead of its clock, and log by how much."""
     position = parse_position(asked.position)
-    if not (isinstance(position, AtTimestamp) and isinstance(answer, KinesisError) and _is_invalid(answer)):
+    if not (isinstance(position, AtTimestamp) and isinstance(answer, KinesisError) and is_invalid(answer)):
         return False
     assert isinstance(answer.__cause__, ClientError)
     now = server_time(answer.__cause__.response["ResponseMetadata"].get("HTTPHeaders", {}))
@@ -504,44 +478,6 @@ def _is_ahead(asked: AskIterator, answer: Any) -> bool:
             (position.time - now) / 1000,
         )
     return True
-
-
-def _code(error: KinesisError) -> str:
-    """Return the error code of Kinesis; empty if Kinesis did not refuse the call."""
-    cause = error.__cause__
-    return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, ClientError) else ""
-
-
-def _status(error: KinesisError) -> int:
-    """Return the HTTP status with which Kinesis, or a proxy before it, refused a call; 0 if it did not."""
-    cause = error.__cause__
-    return int(cause.response["ResponseMetadata"]["HTTPStatusCode"]) if isinstance(cause, ClientError) else 0
-
-
-def _start(position: Position) -> dict[str, Any]:
-    match position:
-        case TrimHorizon():
-            return {"ShardIteratorType": "TRIM_HORIZON"}
-        case AtTimestamp(time):
-            return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": time / 1000}
-        case After(record):
-            kind = "AFTER_SEQUENCE_NUMBER" if record.sub < 0 else "AT_SEQUENCE_NUMBER"
-            return {"ShardIteratorType": kind, "StartingSequenceNumber": record.sequence}
-        case At(record):
-            return {
-                "ShardIteratorType": "AT_SEQUENCE_NUMBER",
-                "StartingSequenceNumber": record.sequence,
-            }
-        case ShardEnd():
-            msg = "a shard that is read to its end has no iterator"
-            raise KinesisError(msg)
-
-
-def _starting_position(position: Position) -> dict[str, Any]:
-    """Return a position as SubscribeToShard expects it: as GetShardIterator does, under other names."""
-    found = _start(position)
-    names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}
-    return {names.get(name, name): value for name, value in found.items()}
 
 
 _CLIENTS = 8
