@@ -18,8 +18,10 @@ import numpy.typing as npt
 
 from benchmarks.report import Section, best, publish
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.records import NotDone, RecordPosition
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
+from kinesis_trident.tracker.settling import TurnFacts, settle
 
 RECORDS = 1_000_000
 WINDOW = 10_000
@@ -137,11 +139,11 @@ def one_by_one(tracker: Tracker, positions: Sequence[Hashable], order: Sequence[
 
 
 def turn(failed: Sequence[NotDone]) -> None:
-    tracker, rng = InflightRecordTracker(RetryPolicy(3, Backoff(0, 0, 1))), random.Random(1)
-    tracker.turns.deliver(RecordPosition(TURN), TURN, failed, 0, rng)
-    for run in tracker.waiting:
-        tracker.turns.redeliver(run, run.count, None, (), 0, rng)
-    assert tracker.checkpoint == RecordPosition(TURN)
+    fates = Fates(RetryPolicy(3, Backoff(0, 0, 1)), 0, random.Random(1))
+    shard, _ = settle(OpenShard(), TurnFacts(failed=failed, fresh=(str(TURN), TURN)), fates)
+    due = [(run, False) for run in shard.waiting]
+    shard, _ = settle(shard, TurnFacts(due, [run.count for run in shard.waiting]), fates)
+    assert shard.safe == RecordPosition(TURN)
 
 
 def in_flight(hold: Callable[[], object], records: int) -> float:

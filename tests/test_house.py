@@ -26,8 +26,10 @@ FLOORS = {
     "tracker": [
         "errors failure spread",
         "records",
-        "few_failures ids packing position_keys retry",
-        "acker inflight",
+        "few_failures ids packing position_keys retry runs",
+        "held_turns",
+        "open_shard",
+        "acker inflight settling",
     ],
     "checkpoint": ["errors", "embedded model zookeeper", "store"],
     "spout": [

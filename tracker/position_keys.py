@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import RecordPosition, are_comparable
+from kinesis_trident.tracker.records import RecordPosition
 
 _SUB = 10
 _MOST_IN_A_PART = 20_000
@@ -76,8 +76,8 @@ def keys_of(sequences: Sequence[str] | npt.NDArray[np.generic], subs: npt.ArrayL
 
 def keys_of_texts(positions: Sequence[str]) -> Keys:
     """Return the keys of positions in the text form of `RecordPosition`."""
-    if positions and are_comparable(positions):
-        # Those of one shard nearly always are, and there may be very many.
+    if len({*map(len, positions)}) == 1 and positions[0] and ":" not in "".join(positions):
+        # Those of one shard nearly always are numbers of as many digits, and there may be very many.
         width = len(positions[0])
         keys = np.full((len(positions), width + _SUB), ord("0"), np.uint8)
         keys[:, :width] = np.frombuffer("".join(positions).encode(), np.uint8).reshape(-1, width)

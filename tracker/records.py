@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, NewType, TypeVar
 
 import msgspec
 
 from kinesis_trident.tracker.failure import Failure, is_held, parse, shown
 
 T = TypeVar("T")
+
+Order = NewType("Order", str)
+"""A text that compares as a position does, in memory only: see `RecordPosition`."""
 
 SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
 """A position in text form, as a regular expression."""
@@ -102,13 +105,16 @@ class RecordPosition(tuple[str, _Width]):
         Raises:
             ValueError: a text is not of that form.
         """
-        count = len(texts[0]) if texts else 0
-        joined = "".join(texts).encode()
-        # Numbers of as many digits without leading zeros, which those of one shard nearly always are.
-        if {*map(len, texts)} != {count} or min(texts) < "1" or not joined.isdigit() or count not in _WIDTHS:
+        count = _count_digits(texts)
+        if not count:
             return list(map(cls.parse, texts))
         orders = map(_COUNTS[count].__add__, texts)
         return list(map(_new, repeat(cls), zip(orders, repeat(_WIDTHS[count]))))
+
+    @property
+    def order(self) -> Order:
+        """A text that compares as the position does."""
+        return Order(self[0])
 
     @property
     def sequence(self) -> str:
@@ -229,23 +235,28 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return parse(self.text)
 
 
-Place: TypeAlias = Any
-"""A position in a form that compares as positions do: a text among others, see `are_comparable`, or parsed."""
+def orders_of(texts: Sequence[str]) -> list[Order]:
+    """Return the orders of positions in text form, many at a time.
 
-Places = Callable[[Sequence[str]], list[Place]]
-"""Brings positions in text form into such a form."""
-
-PARSED: Places = RecordPosition.parse_all
-
-
-def are_comparable(texts: Sequence[str]) -> bool:
-    """Return whether positions compare as their texts do: numbers of as many digits, without sub-sequences.
-
-    Those of one shard nearly always are, and need not be parsed.
+    Raises:
+        ValueError: a position is none.
     """
-    if not texts:
-        return True
-    return bool(texts[0]) and len(set(map(len, texts))) == 1 and ":" not in "".join(texts)
+    count = _count_digits(texts)
+    if count:
+        return list(map(_COUNTS[count].__add__, texts))  # type: ignore[arg-type]
+    return [RecordPosition.parse(text).order for text in texts]
+
+
+def _count_digits(texts: Sequence[str]) -> int:
+    """Return the digits of each of these texts if all are numbers of as many, without leading zeros; else 0.
+
+    Those of one shard nearly always are.
+    """
+    count = len(texts[0]) if texts else 0
+    joined = "".join(texts).encode()
+    if {*map(len, texts)} != {count} or min(texts) < "1" or not joined.isdigit() or count not in _WIDTHS:
+        return 0
+    return count
 
 
 def sort_in_shard_order(items: Sequence[T], last_of: Callable[[T], str] = attrgetter("last")) -> list[T]:
@@ -254,6 +265,5 @@ def sort_in_shard_order(items: Sequence[T], last_of: Callable[[T], str] = attrge
     Raises:
         ValueError: a position is none.
     """
-    lasts = list(map(last_of, items))
-    ends: Sequence[Any] = lasts if are_comparable(lasts) else RecordPosition.parse_all(lasts)
+    ends = orders_of(list(map(last_of, items)))
     return [items[index] for index in sorted(range(len(ends)), key=ends.__getitem__)]

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from kinesis_trident.tracker.errors import BackoffError
-from kinesis_trident.tracker.failure import Failure, Kind, is_held, text_of
+from kinesis_trident.tracker.failure import Failure, Kind, is_held, parse, text_of
 from kinesis_trident.tracker.records import Noted, RecordPosition
 
 DUE_GRAIN_MS = 1_000
@@ -155,21 +155,6 @@ class Fate(NamedTuple):
     failures: tuple[Noted, ...]
 
 
-class Dice:
-    """Draws once for an attempt what comes again: neighbours stay one run, and one range of the shard serves them."""
-
-    def __init__(self, policy: RetryPolicy, now_ms: int) -> None:
-        self._policy, self.now_ms = policy, now_ms
-        self._dues: dict[int, int | None] = {}
-
-    def draw(self, attempt: int, rng: random.Random) -> int | None:
-        """Return when records come again whose delivery number `attempt` has failed; None if they do not."""
-        if attempt not in self._dues:
-            policy = self._policy
-            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, self.now_ms, rng)
-        return self._dues[attempt]
-
-
 def decide(
     failure: Failure,
     attempt: int,
@@ -205,6 +190,37 @@ def decide(
 
 def _note(before: tuple[Noted, ...], at: int, failure: Failure) -> tuple[Noted, ...]:
     return (*before, Noted(at, text_of(failure)))[-KEPT_FAILURES:]
+
+
+class Fates:
+    """Decides what becomes of the records of a shard that fail at one time.
+
+    It draws once for an attempt what comes again: neighbours stay one run, and one range of the shard serves them.
+    """
+
+    def __init__(self, policy: RetryPolicy, now_ms: int, rng: random.Random) -> None:
+        self._policy, self._now_ms, self._rng = policy, now_ms, rng
+        self._dues: dict[int, int | None] = {}
+        self._known: dict[tuple[int, int, str], tuple[tuple[Noted, ...], Fate]] = {}
+
+    def _draw(self, attempt: int) -> int | None:
+        if attempt not in self._dues:
+            policy, now = self._policy, self._now_ms
+            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, now, self._rng)
+        return self._dues[attempt]
+
+    def decide(self, failure: Failure, attempt: int, before: tuple[Noted, ...]) -> Fate:
+        """Return the fate of records whose delivery number `attempt` has failed."""
+        return decide(failure, attempt, before, self._policy, self._now_ms, self._draw)
+
+    def decide_text(self, text: str, attempt: int, before: tuple[Noted, ...]) -> Fate:
+        """Return the fate of records that failed for a stored text: those that fail together share theirs."""
+        # Their failures are mostly the same object. It is kept, so that no other one gets its id.
+        key = attempt, id(before), text
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = before, self.decide(parse(text), attempt, before)
+        return known[1]
 
 
 class RetryHandler(Protocol):

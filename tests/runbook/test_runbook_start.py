@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,10 +47,11 @@ from kinesis_trident.console.moving.storm import StormPaths, read_storm
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OffsetError, StreamChangedError
 from kinesis_trident.spout.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.tracker.errors import BackoffError, OrderError, UnknownRunError
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import unpack
 from kinesis_trident.tracker.records import Run
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
+from kinesis_trident.tracker.settling import TurnFacts, settle
 
 A = "shardId-000000000000"
 ROOT = Path(__file__).parents[2]
@@ -372,6 +374,6 @@ def test_positions_that_cannot_be_read(night: Night) -> None:
 
 @entry("UnknownRunError")
 def test_a_run_that_the_tracker_does_not_know(night: Night) -> None:
-    tracker = InflightRecordTracker(RetryPolicy())
+    facts = TurnFacts(due=[(Run("10", "12", 3, "9"), True)], served=[3])
     with night.raises(UnknownRunError):
-        tracker.turns.dead_letter(Run("10", "12", 3, "9"), 3, None)
+        settle(OpenShard(), facts, Fates(RetryPolicy(), NOW, random.Random(1)))

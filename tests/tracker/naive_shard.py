@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
@@ -125,9 +124,9 @@ class NaiveShard:
         return found
 
 
-def due(tracker: InflightRecordTracker, now: int) -> tuple[Run, ...]:
-    """The runs that wait and are due, in shard order, as a plan takes them up."""
-    return tuple(run for run in tracker.waiting if run.due <= now)
+def due(waiting: Sequence[Run], now: int) -> tuple[Run, ...]:
+    """The runs that are due, in shard order, as a plan takes them up."""
+    return tuple(run for run in waiting if run.due <= now)
 
 
 def shard_positions(rng: random.Random) -> Iterator[RecordPosition]:

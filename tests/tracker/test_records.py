@@ -7,12 +7,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.tracker.records import (
-    NotDone,
-    RecordPosition,
-    are_comparable,
-    sort_in_shard_order,
-)
+from kinesis_trident.tracker.records import NotDone, RecordPosition, orders_of, sort_in_shard_order
 
 TEXTS = st.lists(
     st.from_regex(r"[0-9]{1,3}", fullmatch=True) | st.from_regex(r"[1-9][0-9]{0,2}(:[0-9])?", fullmatch=True)
@@ -20,24 +15,20 @@ TEXTS = st.lists(
 
 
 @given(TEXTS | st.lists(st.integers(10**55, 10**56 - 1).map(str)))
-def test_places_are_ordered_and_equal_as_the_positions_are(texts: list[str]) -> None:
-    positions = RecordPosition.parse_all(texts)
-    places = texts if are_comparable(texts) else positions
-    for place, position in zip(places, positions, strict=True):
-        assert [place < other for other in places] == [position < other for other in positions]
-        assert [place == other for other in places] == [position == other for other in positions]
+def test_orders_compare_as_the_positions_do(texts: list[str]) -> None:
+    positions, orders = RecordPosition.parse_all(texts), orders_of(texts)
+    for order, position in zip(orders, positions, strict=True):
+        assert order == position.order
+        assert [order < other for other in orders] == [position < other for other in positions]
+        assert [order == other for other in orders] == [position == other for other in positions]
     pieces = [NotDone(text, text, 1, "A") for text in texts]
     assert [piece.last for piece in sort_in_shard_order(pieces)] == sorted(texts, key=RecordPosition.parse)
 
 
-def test_the_numbers_of_kinesis_are_compared_without_parsing_them() -> None:
-    numbers = [str(10**55 + 7**at) for at in range(60)]
-    assert are_comparable(numbers)
-    assert are_comparable([])
-    assert are_comparable([*numbers, f"0{numbers[0][1:]}"])
-    assert not are_comparable([""])
-    for other in ("9", f"{numbers[0][:-2]}:0", ""):
-        assert not are_comparable([*numbers, other])
+def test_what_is_no_position_has_no_order() -> None:
+    for texts in ([""], ["1", ""], ["12", "1x"], ["12", "-1"]):
+        with pytest.raises(ValueError, match="is not a sequence number"):
+            orders_of(texts)
 
 
 NUMBERS = st.integers(0, 12) | st.integers(0, 10**6) | st.integers(0, 10**56) | st.integers(0, 10**129 - 1)

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from kinesis_trident.tracker.acker.arrays import Int64s, Runs, combine_roots, int64s
+from kinesis_trident.tracker.acker.arrays import Int64s, Roots, combine_roots, int64s
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import to_signed
 
@@ -282,7 +282,7 @@ class _TreeBlock:
     __slots__ = ("is_over", "roots", "values")
 
     def __init__(self, roots: Int64s, values: Int64s) -> None:
-        self.roots = Runs(roots)
+        self.roots = Roots(roots)
         self.values = values.copy()
         self.is_over = False
 

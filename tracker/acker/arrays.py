@@ -13,7 +13,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _GROUP_BITS = 6
-"""Runs are counted from the first of 2**6 slots, so that a count fits into a byte."""
+"""Roots are counted from the first of 2**6 slots, so that a count fits into a byte."""
 
 _CROWD = 32
 """With more runs in one slot than this, a binary search is faster."""
@@ -22,7 +22,7 @@ _DIGIT_BITS = 16
 """Numbers of so many bits numpy sorts by counting, some times as fast as larger ones by comparing."""
 
 
-class Runs:
+class Roots:
     """Ascending, distinct int64 numbers, at least one. A place is a number's index among them, from 0.
 
     Consecutive numbers are one run. A directory cuts the span of the runs into as many equal slots as there are runs,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
-from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -18,10 +17,9 @@ import numpy.typing as npt
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import xor_of
-from kinesis_trident.tracker.inflight.entries import Entry, Rows
-from kinesis_trident.tracker.inflight.runs import OpenRuns
+from kinesis_trident.tracker.inflight.entries import Entry, OpenEntries, Rows
 from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.tracker.retry import Dice, State, decide
+from kinesis_trident.tracker.retry import Fates, State
 
 OrdinalArray = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
@@ -41,7 +39,7 @@ _FEW = 4
 class BulkTracking:
     """The records of a shard that came in arrays, by ordinal: an ordinal counts all of them here, from 0."""
 
-    def __init__(self, runs: OpenRuns) -> None:
+    def __init__(self, runs: OpenEntries) -> None:
         self._runs = runs
         self._next = 0
         self._chunks: list[Entry] = []
@@ -52,88 +50,44 @@ class BulkTracking:
         self._next += count
         return self._next - count
 
-    def emit(self, rows: Rows, start: int, until: int, *, due: int = 0, ids: Ids | None = None) -> None:
-        """Track new neighbours: the rows from `start` until `until`.
+    def emit(self, rows: Rows, until: int, ids: Ids | None = None) -> None:
+        """Track new neighbours: the first `until` rows.
 
         Raises:
             OrderError: they do not come after all that was emitted before.
         """
         runs = self._runs
-        runs.parse()
-        if start < until and runs.high is not None and (first := rows.position(start)) <= runs.high:
-            msg = f"{until - start} records from {first} on: expected them after {runs.high}"
+        if until and runs.high is not None and (first := rows.position(0)) <= runs.high:
+            msg = f"{until} records from {first} on: expected them after {runs.high}"
             raise OrderError(msg)
-        for at in range(start, until, CHUNK):
+        for at in range(0, until, CHUNK):
             end = min(at + CHUNK, until)
-            value = None if ids is None else xor_of(ids[at - start : end - start])
-            entry = Entry(
-                rows.position(end - 1),
-                rows.position(at),
-                end - at,
-                runs.high,
-                due=due,
-                value=value,
-                rows=rows,
-                start=at,
-            )
+            value = None if ids is None else xor_of(ids[at:end])
+            last, first = rows.position(end - 1), rows.position(at)
+            entry = Entry(last, first, end - at, runs.high, value=value, rows=rows, start=at)
             runs.append(entry)
-            self.register(entry)
-
-    def register(self, entry: Entry) -> None:
-        """Find an entry by its ordinals from now on, where it has any."""
-        if entry.rows is not None:
             insort(self._chunks, entry, key=_BASE)
 
-    def ack(
-        self, ordinals: OrdinalArray, ids: Ids | None = None, attempt: int | None = None
-    ) -> tuple[int, int]:
-        """Records are done, or, with `ids`, tuples of their trees: see `InflightRecordTracker.ack_many`.
-
-        With an `attempt`, here and below: only those that are pending in this attempt. Returns how many records were
-        pending, and how many waited or were dead, if each ordinal comes once.
-        """
-        pending = others = 0
+    def ack(self, ordinals: OrdinalArray, ids: Ids | None = None) -> None:
+        """Records are done, or, with `ids`, tuples of their trees: see `InflightRecordTracker.ack_many`."""
         for entry, offsets, which in self._groups(ordinals):
             if ids is not None:
                 if entry.value is not None:
                     entry.value ^= xor_of(ids[which])
                     if entry.value == 0:
                         self._runs.mark_done(entry)
-            elif entry.state is State.PENDING and attempt in (None, entry.attempt):
-                pending += self._ack(entry, offsets)
-            elif attempt is None:
-                done = np.unique(offsets)
-                others += len(done)
-                self.split(entry, runs_of(done), None)
-        return pending, others
+            elif entry.state is State.PENDING:
+                self._ack(entry, offsets)
+            else:
+                self.split(entry, runs_of(np.unique(offsets)), None)
 
-    def fail(
-        self,
-        ordinals: OrdinalArray,
-        now_ms: int,
-        failure: Failure,
-        rng: random.Random,
-        attempt: int | None = None,
-    ) -> int:
-        """Records failed: see `InflightRecordTracker.fail_many`. Returns how many of them were pending."""
-        policy = self._runs.policy
-        dice = partial(Dice(policy, now_ms).draw, rng=rng)
-        count = 0
-        for entry, failed in self._pending(ordinals, attempt):
+    def fail(self, ordinals: OrdinalArray, now_ms: int, failure: Failure, rng: random.Random) -> None:
+        """Records failed: see `InflightRecordTracker.fail_many`."""
+        fates = Fates(self._runs.policy, now_ms, rng)
+        for entry, failed in self._pending(ordinals):
             fate = Entry(entry.last)
-            fate.become(*decide(failure, entry.attempt, entry.failures, policy, now_ms, dice))
-            count += len(failed)
+            fate.become(*fates.decide(failure, entry.attempt, entry.failures))
             self.split(entry, runs_of(failed), fate if fate.state is not State.ACKED else None)
-        return count
-
-    def postpone(self, ordinals: OrdinalArray, due: int, attempt: int | None = None) -> int:
-        """Pending records have until `due`. Returns how many these are."""
-        count = 0
-        for entry, offsets in self._pending(ordinals, attempt):
-            fate = Entry(entry.last, attempt=entry.attempt, due=due, failures=entry.failures)
-            count += len(offsets)
-            self.split(entry, runs_of(offsets), fate)
-        return count
 
     def take_due(self, now_ms: int) -> OrdinalArray:
         """Deliver again what is due: see `InflightRecordTracker.retry_many`."""
@@ -163,26 +117,15 @@ class BulkTracking:
         else:
             self._runs.mark_done(entry)
 
-    def part_open(self) -> None:
-        """Let no entry have records that are done."""
-        for entry in list(self._runs):
-            done = np.flatnonzero(~entry.is_open()) if entry.bits is not None else ()
-            if len(done):
-                self.split(entry, runs_of(np.asarray(done)), None)
-
     def ordinal_of(self, position: RecordPosition) -> int | None:
         """Return the ordinal of a record while its run is not done; else None."""
         if not self._chunks:
             return None
-        entries, index = self._runs.find_from(position)
-        for at in range(index, len(entries)):
-            entry = entries[at]
-            if entry.state is not State.ACKED:
-                if entry.rows is None or not entry.covers(position):
-                    return None
-                offset = bisect_left(range(entry.count), position, key=entry.position)
-                return entry.base + offset if entry.position(offset) == position else None
-        return None
+        entry = self._runs.find_from(position)
+        if entry is None or entry.rows is None or not entry.covers(position):
+            return None
+        offset = bisect_left(range(entry.count), position, key=entry.position)
+        return entry.base + offset if entry.position(offset) == position else None
 
     def is_open(self, ordinal: int) -> bool:
         """Return whether a record is not done."""
@@ -192,10 +135,10 @@ class BulkTracking:
             return False
         return entry.bits is None or not entry.bits[ordinal - entry.base]
 
-    def _pending(self, ordinals: OrdinalArray, attempt: int | None) -> Iterator[tuple[Entry, OrdinalArray]]:
+    def _pending(self, ordinals: OrdinalArray) -> Iterator[tuple[Entry, OrdinalArray]]:
         """Yield the entries in which some of the records are pending, with the offsets of these, ascending."""
         for entry, offsets, _ in self._groups(ordinals):
-            if entry.state is State.PENDING and attempt in (None, entry.attempt):
+            if entry.state is State.PENDING:
                 each = np.unique(offsets)
                 still_open = each if entry.bits is None else each[entry.is_open()[each]]
                 if len(still_open):
@@ -205,7 +148,6 @@ class BulkTracking:
         """Ordinals by the entry that they belong to: the entry, offsets in it, and indexes."""
         if not len(ordinals):
             return
-        self._runs.tidy()
         chunks = self._chunks
         low = bisect_right(chunks, int(ordinals.min()), key=_BASE) - 1
         high = bisect_right(chunks, int(ordinals.max()), key=_BASE) - 1
@@ -239,22 +181,19 @@ class BulkTracking:
             self._chunks = [entry for entry in self._chunks if entry.state is not State.ACKED]
             self._forget_at = 2 * len(self._chunks) + 64
 
-    def _ack(self, entry: Entry, offsets: OrdinalArray) -> int:
-        """Mark pending records as done; return how many of them were not."""
+    def _ack(self, entry: Entry, offsets: OrdinalArray) -> None:
+        """Mark pending records as done."""
         if entry.bits is None:
             entry.bits = bytearray(entry.count)
         view = np.frombuffer(entry.bits, np.uint8)
-        before = np.count_nonzero(view)
         view[offsets] = 1
         left = entry.count - int(np.count_nonzero(view))
-        newly = entry.count - left - int(before)
         if not left:
             self._runs.mark_done(entry)
         elif left * _SPARSE <= entry.count:
             self.split(entry, runs_of(np.flatnonzero(~entry.is_open())), None)
         else:
             self._runs.advance()
-        return newly
 
 
 def runs_of(offsets: OrdinalArray) -> list[tuple[int, int]]:

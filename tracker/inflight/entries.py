@@ -1,32 +1,33 @@
-"""Runs of records that are not done, each with one fate: as they are tracked, and as they are stored."""
+"""OpenEntries of records that are not done, in a list, and the safe checkpoint below them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kinesis_trident.tracker.position_keys import NO_KEYS, Keys
-from kinesis_trident.tracker.records import Noted, Place, Places, RecordPosition, Run
-from kinesis_trident.tracker.retry import Fate, State
+from kinesis_trident.tracker.records import Noted, RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue, State
 
 Positions = Sequence[RecordPosition] | Sequence[str]
 """Positions by ordinal, looked up only where runs begin or end: a list, an Arrow or numpy array of texts."""
 
+_LAST = attrgetter("last")
+
+_LINGERING = 64
+"""Done entries that stay in the list although few are open."""
+
 
 class Rows(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Records that were delivered as an array: `positions[i]` is that of row i, whose ordinal is `base + i`.
-
-    `txid`: of the batch that delivered them, and `keys` the same positions as keys, where they are acked by key.
-    """
+    """Records that were delivered as an array: `positions[i]` is that of row i, whose ordinal is `base + i`."""
 
     positions: Positions
     base: int
-    txid: int = 0
-    keys: Keys = NO_KEYS
 
     def position(self, row: int) -> RecordPosition:
         """Return the position of a row."""
@@ -38,32 +39,24 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """One record, or a run of neighbours that share their fate.
 
     `first` is None where only the record before the run is known; `prev` is that record, where known. `attempt`
-    counts the deliveries made. `stored` is the entry as it is stored, while it is that. `value` is the XOR of the ids
-    outstanding in the entry, None when it is not kept.
+    counts the deliveries made. `value` is the XOR of the ids outstanding in the entry, None when it is not kept.
 
-    Entries emitted as arrays know their records one by one: `rows` has them, from row `start` on; `bits[i]` is 1 once
+    Those emitted as arrays know their records one by one: `rows` has them, from row `start` on; `bits[i]` is 1 once
     record i is done.
-
-    `floor`: everything between the open run before and this record is done, where more is known than by `prev`.
-    `touched`: the round in which the entry got its fate. `parts`: of an acked entry, those that are not.
     """
 
-    last: Place
-    first: Place | None = None
+    last: RecordPosition
+    first: RecordPosition | None = None
     count: int = 1
-    prev: Place | None = None
+    prev: RecordPosition | None = None
     state: State = State.PENDING
     attempt: int = 1
     due: int = 0
     failures: tuple[Noted, ...] = ()
-    stored: Run | None = None
     value: int | None = 0
     rows: Rows | None = None
     start: int = 0
     bits: bytearray | None = None
-    floor: Place | None = None
-    touched: int = 0
-    parts: Sequence[Entry] = ()
 
     @property
     def base(self) -> int:
@@ -73,22 +66,15 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 
     def run(self) -> Run:
         """Return the entry as it is stored."""
-        if self.stored is None:
-            first, last, prev = self.first, str(self.last), self.prev
-            self.stored = Run(
-                "" if first is None else last if first is self.last else str(first),
-                last,
-                self.count,
-                None if prev is None else str(prev),
-                self.attempt,
-                self.due,
-                self.failures,
-            )
-        return self.stored
+        first, prev = (
+            ("" if self.first is None else str(self.first)),
+            (None if self.prev is None else str(self.prev)),
+        )
+        return Run(first, str(self.last), self.count, prev, self.attempt, self.due, self.failures)
 
     def become(self, state: State, attempt: int, due: int, failures: tuple[Noted, ...]) -> None:
         """Give all records another fate."""
-        self.state, self.attempt, self.due, self.failures, self.stored = state, attempt, due, failures, None
+        self.state, self.attempt, self.due, self.failures = state, attempt, due, failures
 
     def position(self, index: int) -> RecordPosition:
         """Return the position of record `index` of an entry with rows."""
@@ -105,16 +91,16 @@ class Entry(msgspec.Struct, eq=False, gc=False):
         """Leave out the first records, as far as they are done."""
         if self.bits is not None and (done := self.bits.find(0)) > 0:
             self.first, self.prev = self.position(done), self.position(done - 1)
-            self.start, self.count, self.stored = self.start + done, self.count - done, None
+            self.start, self.count = self.start + done, self.count - done
             self.bits = self.bits[done:]
 
-    def covers(self, position: Place) -> bool:
+    def covers(self, position: RecordPosition) -> bool:
         """Return whether a position lies within the run, as far as its ends are known."""
         if position > self.last:
             return False
         if self.first is not None:
-            return bool(position >= self.first)
-        return bool(position == self.last or (self.prev is not None and position > self.prev))
+            return position >= self.first
+        return position == self.last or (self.prev is not None and position > self.prev)
 
     def part(self, start: int, until: int, fate: Entry) -> Entry:
         """Return the records from `start` until `until` of an entry with rows, with the fate of another."""
@@ -131,8 +117,106 @@ class Entry(msgspec.Struct, eq=False, gc=False):
             rows=self.rows,
             start=self.start + start,
             bits=self.bits[start:until] if fate is self and self.bits is not None else None,
-            floor=None if start else self.floor,
         )
+
+
+class OpenEntries:
+    """The entries of one shard that are not done. Its checkpoint is the last record of the done prefix.
+
+    Attributes:
+        policy: how failed records are retried.
+        high: the last record delivered or known to be done; None before the first.
+        queue: of what waits for a retry; None until somebody asks for records one at a time, and after other changes.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        checkpoint: RecordPosition | None,
+        entries: Sequence[Entry] = (),
+        high: RecordPosition | None = None,
+    ) -> None:
+        self.policy = policy
+        self.checkpoint = checkpoint
+        self.queue: RetryQueue | None = None
+        # In shard order. Done ones stay in it until the next `tidy`.
+        self._entries = sorted(entries, key=_LAST)
+        self._by_last: dict[RecordPosition, Entry] | None = None
+        self._done = 0
+        # Those before were asked for again: they do not hold the checkpoint.
+        self._head = self._above()
+        self.high = high or checkpoint
+        self.advance()
+
+    def _above(self) -> int:
+        checkpoint = self.checkpoint
+        return 0 if checkpoint is None else bisect_right(self._entries, checkpoint, key=_LAST)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Return all entries that are not done, in shard order."""
+        return (entry for entry in self._entries if entry.state is not State.ACKED)
+
+    def runs(self, state: State) -> tuple[Run, ...]:
+        """Return the entries in a state, in shard order, as they are stored."""
+        return tuple([entry.run() for entry in self._entries if entry.state is state])
+
+    def find(self, last: RecordPosition) -> Entry | None:
+        """Return the entry that ends with this record, and is not done."""
+        if self._by_last is None:
+            self._by_last = {entry.last: entry for entry in self}
+        return self._by_last.get(last)
+
+    def find_from(self, position: RecordPosition) -> Entry | None:
+        """Return the first entry that is not done and does not end before a record."""
+        start = bisect_left(self._entries, position, key=_LAST)
+        rest = islice(self._entries, start, None)
+        return next((entry for entry in rest if entry.state is not State.ACKED), None)
+
+    def append(self, entry: Entry) -> None:
+        """Take in an entry after all others."""
+        self._entries.append(entry)
+        self.high = entry.last
+        if self._by_last is not None and entry.state is not State.ACKED:
+            self._by_last[entry.last] = entry
+
+    def splice(self, entry: Entry, parts: Sequence[Entry]) -> None:
+        """Mark an entry as done but for these parts, which stand in its place."""
+        at = bisect_left(self._entries, entry.last, key=_LAST)
+        while self._entries[at] is not entry:
+            at += 1
+        self._drop(entry)
+        self._entries[at : at + 1] = parts
+        if self._by_last is not None:
+            self._by_last.update([(part.last, part) for part in parts if part.state is not State.ACKED])
+        self.queue = None
+        self.advance()
+
+    def mark_done(self, entry: Entry) -> None:
+        """Mark all records of an entry as done."""
+        self._drop(entry)
+        entry.bits = None
+        self._done += 1
+        self.advance()
+        if 2 * self._done > _LINGERING + len(self._entries):
+            self._entries = list(self)
+            self._head, self._done = self._above(), 0
+            self.queue, self._by_last = None, None
+
+    def _drop(self, entry: Entry) -> None:
+        entry.state = State.ACKED
+        if self._by_last is not None:
+            del self._by_last[entry.last]
+
+    def advance(self) -> None:
+        """Move the checkpoint to the first record that is not done."""
+        entries, known = self._entries, [self.checkpoint]
+        while self._head < len(entries) and (entry := entries[self._head]).state is State.ACKED:
+            known.append(entry.last)
+            self._head += 1
+        if self._head < len(entries):
+            entries[self._head].drop_done()
+        known.append(entries[self._head].prev if self._head < len(entries) else self.high)
+        self.checkpoint = max(filter(None, known), default=None)
 
 
 def as_position(value: object) -> RecordPosition:
@@ -144,44 +228,18 @@ def as_position(value: object) -> RecordPosition:
     return RecordPosition.parse(value.decode() if isinstance(value, bytes) else str(value))
 
 
-def load_entries(runs: Sequence[Run], state: State, places: Places) -> list[Entry]:
+def load_entries(runs: Sequence[Run], state: State) -> list[Entry]:
     """Return the entries of stored runs."""
-    lasts = places([run.last for run in runs])
-    befores = iter(places([run.prev for run in runs if run.prev is not None]))
     return [
         Entry(
-            last,
-            last if run.first == run.last else places([run.first])[0] if run.first else None,
+            run.last_position,
+            RecordPosition.parse(run.first) if run.first else None,
             run.count,
-            None if run.prev is None else next(befores),
+            None if run.prev is None else RecordPosition.parse(run.prev),
             state,
             run.attempt,
             run.due,
             run.failures,
-            run,
         )
-        for run, last in zip(runs, lasts, strict=True)
+        for run in runs
     ]
-
-
-def as_entry(run: Any) -> Any:
-    """Return the entry of a stored run that waits, whose positions are held as texts."""
-    if not isinstance(run, Run):
-        return run
-    first = run.last if run.first == run.last else run.first or None
-    return Entry(run.last, first, run.count, run.prev, State.WAITING, run.attempt, run.due, run.failures, run)
-
-
-def make_failed_run(
-    first: str, last: str, count: int, prev: str | None, fate: Fate, this_round: int
-) -> Entry | Run:
-    """Return a run that has failed: it is stored as it stands if it waits."""
-    state, attempt, due, failures = fate
-    if state is State.WAITING:
-        return Run(first, last, count, prev, attempt, due, failures)
-    return Entry(last, first or None, count, prev, state, attempt, due, failures, touched=this_round)
-
-
-def parse_place(place: Place | None) -> RecordPosition | None:
-    """Return a position as such."""
-    return RecordPosition.parse(place) if isinstance(place, str) else place

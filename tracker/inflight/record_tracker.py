@@ -9,7 +9,7 @@ sub-sequence.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,36 +17,21 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import to_signed
 from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
-from kinesis_trident.tracker.inflight.entries import (
-    Entry,
-    Positions,
-    Rows,
-    load_entries,
-    parse_place,
-)
-from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
-from kinesis_trident.tracker.inflight.runs import OpenRuns
-from kinesis_trident.tracker.inflight.turns import TurnOutcomes
-from kinesis_trident.tracker.position_keys import Keys
-from kinesis_trident.tracker.records import PARSED, PendingRun, RecordPosition, Run, are_comparable
+from kinesis_trident.tracker.inflight.entries import Entry, OpenEntries, Positions, Rows, load_entries
+from kinesis_trident.tracker.open_shard import OpenShard
+from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue, State, decide
 
 
 class InflightRecordTracker:
     """The records of one shard that are delivered and not done, and the safe checkpoint below them.
 
-    Records come and are acked or failed one at a time (`emit`, `ack`, `fail`: by position), in arrays (`emit_many`,
-    `ack_many`, `fail_many`: by ordinal), by batches that judge their records (`turns`), and by batches whose records
-    are acked later (`explicit`: by key). All work on the same entries. A stored run, which shares one fate, is
-    addressed by the position of its last record. `handler` decides on the retries of single records; by default it is
-    a `RetryQueue` driven by `policy`. Not thread-safe.
+    Records come and are acked or failed one at a time (`emit`, `ack`, `fail`: by position), or in arrays (`emit_many`,
+    `ack_many`, `fail_many`: by ordinal). Both work on the same entries. `handler` decides on the retries of single
+    records; by default it is a `RetryQueue` driven by `policy`. Not thread-safe.
 
     Each entry has an ack value as an `Acker` has one for each root: the XOR of the ids outstanding. Acks XOR into it,
     and zero means done, unless a record failed.
-
-    Attributes:
-        turns: what batches say that judge their records.
-        explicit: records that stay in flight after their batch.
     """
 
     def __init__(
@@ -55,14 +40,12 @@ class InflightRecordTracker:
         checkpoint: RecordPosition | None = None,
         handler: RetryHandler | None = None,
     ) -> None:
-        self._build(OpenRuns(policy or RetryPolicy(), checkpoint), handler)
-
-    def _build(self, runs: OpenRuns, handler: RetryHandler | None = None) -> None:
-        self._runs = runs
-        self._bulk = BulkTracking(runs)
         self._handler = handler
-        self.turns = TurnOutcomes(runs, self._bulk)
-        self.explicit = ExplicitAcks(runs, self._bulk)
+        self._hold(OpenEntries(policy or RetryPolicy(), checkpoint))
+
+    def _hold(self, entries: OpenEntries) -> None:
+        self._runs = entries
+        self._bulk = BulkTracking(entries)
 
     @classmethod
     def restore(
@@ -72,52 +55,31 @@ class InflightRecordTracker:
         dead: Sequence[Run],
         policy: RetryPolicy | None = None,
         *,
-        pending: Sequence[PendingRun] = (),
-        turns: Mapping[int, Keys] | None = None,
         through: RecordPosition | None = None,
     ) -> InflightRecordTracker:
         """Return the tracker of a shard from what is stored of it.
 
         Between the checkpoint and the last position known, everything but the runs is done. `through` is the
         last record that was ever delivered, where that is known: the checkpoint can then reach it again.
-        `turns` are the keys of the rows of past batches, by txid: of all that `pending` names. What waits can be
-        acked one by one as far as they hold it, otherwise as whole runs only.
 
         Raises:
-            OrderError: runs overlap each other or the checkpoint, one has no beginning, or a pending one is of none
-                of the turns.
+            OrderError: runs overlap each other or the checkpoint, or one has no beginning.
         """
-        tracker = cls.__new__(cls)
-        ends = [None if end is None else str(end) for end in (checkpoint, through)]
-        texts = [end for end in ends if end is not None]
-        for runs in (waiting, dead):
-            if runs:
-                texts += [run.last for run in runs]
-                texts += [run.first for run in runs if run.first and run.first != run.last]
-                texts += [run.prev for run in runs if run.prev is not None]
-        are_texts = not (turns or pending) and are_comparable(texts)
-        low, high = ends if are_texts else (checkpoint, through)
-        tracker._build(OpenRuns(policy or RetryPolicy(), low, list if are_texts else PARSED))
-        buried = load_entries(dead, State.DEAD, tracker._runs.places) if dead else []
-        if are_texts:
-            tracker._runs.load([*waiting, *buried], high)
-            return tracker
-        failed = load_entries(waiting, State.WAITING, PARSED) + buried
-        entries = failed + tracker.explicit.read(failed, pending, turns or {})
-        tracker._runs.load([*entries], high)
-        for entry in entries if turns else ():
-            tracker._bulk.register(entry)
+        shard = OpenShard.read(checkpoint, waiting, dead, through=through)
+        entries = load_entries(shard.waiting, State.WAITING) + load_entries(shard.dead, State.DEAD)
+        tracker = cls(policy, checkpoint)
+        tracker._hold(OpenEntries(tracker._runs.policy, shard.safe, entries, shard.high))
         return tracker
 
     @property
     def checkpoint(self) -> RecordPosition | None:
         """Everything up to this record is done; None before the first."""
-        return parse_place(self._runs.checkpoint)
+        return self._runs.checkpoint
 
     @property
     def high(self) -> RecordPosition | None:
         """The last record delivered or known to be done; None before the first."""
-        return parse_place(self._runs.high)
+        return self._runs.high
 
     @property
     def waiting(self) -> tuple[Run, ...]:
@@ -158,7 +120,6 @@ class InflightRecordTracker:
             OrderError: a new record does not come after all emitted before, and is not behind the checkpoint.
         """
         runs = self._runs
-        runs.parse()
         if retry:
             entry = self._find(position)
             if entry is None or entry.state is not State.WAITING:
@@ -254,7 +215,7 @@ class InflightRecordTracker:
         Raises:
             OrderError: they do not come after all that was emitted before.
         """
-        self._bulk.emit(Rows(positions, self._bulk.number(0)), 0, count, ids=ids)
+        self._bulk.emit(Rows(positions, self._bulk.number(0)), count, ids)
         first = self._bulk.number(count)
         return range(first, first + count)
 
@@ -283,7 +244,6 @@ class InflightRecordTracker:
         if self._handler is not None:
             return self._handler
         runs = self._runs
-        runs.tidy()
         if runs.queue is None:
             runs.queue = RetryQueue(runs.policy)
             for entry in runs:

@@ -23,7 +23,7 @@ from kinesis_trident.spout.planner.settling.settlement import InflightRules
 from kinesis_trident.spout.planner.settling.shard_events import Tally
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import (
     NO_KEYS,
     KeyPositions,
@@ -89,9 +89,9 @@ class Amender:
                 taken = some if self._rules.buries else _leave_out_burials(shard, some)
                 with name_in_errors(self._layout.deadletters_of(shard)):
                     taken, anew = sift_replays(shard, taken, state, letters)
-                tracker = self._tracker(shard, state)
-                tally, unreadable = apply_requests(shard, tracker, taken, now, self._rules)
-                state = self._state_after(state, tracker)
+                before = self._open_shard(shard, state)
+                after, tally, unreadable = apply_requests(shard, before, taken, now, self._rules)
+                state = self._state_after(state, after)
                 cancelled = [keys_of_texts(node.records) for node in taken.values() if node.op == "cancel"]
                 changed = letters_after(letters, state, anew, now, merge_keys(cancelled))
                 consumed = [name for name in some if name not in unreadable]
@@ -113,28 +113,27 @@ class Amender:
         for shard, state in shards.active.items():
             if not any(run.due <= now for run in state.pending):
                 continue
-            tracker = self._tracker(shard, state)
-            late = tracker.explicit.time_out(now, self._rules.rng)
+            open_shard, late = self._open_shard(shard, state).time_out(now, self._rules.fates(now))
             log.warning("shard %s: %d records were not acked in time and fail (TIMEOUT)", shard, late)
-            after = self._state_after(state, tracker)
+            after = self._state_after(state, open_shard)
             changed = letters_after(shards.dead_letters.get(shard), after)
             yield Amendment(shard, after, changed, Tally(timed_out=late))
 
-    def _tracker(self, shard: str, state: ShardState) -> InflightRecordTracker:
+    def _open_shard(self, shard: str, state: ShardState) -> OpenShard:
         with name_in_errors(self._layout.inflight_of(shard)):
-            return self._rules.tracker_of(state)
+            return self._rules.open_shard_of(state)
 
-    def _state_after(self, state: ShardState, tracker: InflightRecordTracker) -> ShardState:
-        """Return what the tracker has made of a shard; the stamps of its nodes stay the same."""
+    def _state_after(self, state: ShardState, after: OpenShard) -> ShardState:
+        """Return a shard once its open records are these; the stamps of its nodes stay the same."""
         assert state.checkpoint is not None, "a shard that was read has a checkpoint"
-        safe, inflight = tracker.checkpoint, self._rules.inflight_of(tracker, state.checkpoint.txid)
+        safe, inflight = after.safe, self._rules.inflight_of(after, state.checkpoint.txid)
         checkpoint = msgspec.structs.replace(
             state.checkpoint,
             checkpoint=safe.sequence if safe else None,
             sub=safe.sub if safe else -1,
             held=inflight.size,
         )
-        return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
+        return ShardState(state.start, checkpoint, inflight, after.turns_in_use)
 
 
 def letters_after(
@@ -204,31 +203,32 @@ def _leave_out_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[st
 
 def apply_requests(
     shard: str,
-    tracker: InflightRecordTracker,
+    before: OpenShard,
     asked: Mapping[str, ExternalNode],
     now: int,
     rules: InflightRules,
-) -> tuple[Tally, dict[str, str]]:
+) -> tuple[OpenShard, Tally, dict[str, str]]:
     """Apply requests in order. `now` is in epoch milliseconds; a reset makes a record wait for its timeout again.
 
     Returns:
-        The counts of records, and the errors of unreadable requests by name. Those were not applied.
+        The shard after them, the counts of records, and the errors of unreadable requests by name. Those were not
+        applied.
     """
-    tally = Tally()
+    after, tally = before, Tally()
     unreadable: dict[str, str] = {}
     for name, node in asked.items():
         if node.op == "replay":
-            refused = tracker.turns.replay([RecordPosition.parse(text) for text in node.records], now)
+            after, refused = after.replay([RecordPosition.parse(text) for text in node.records], now)
             if refused:
                 log.warning(
                     "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
                 )
             continue
         if node.op == "cancel":
-            tracker.turns.take_back([RecordPosition.parse(text) for text in node.records])
+            after = after.take_back([RecordPosition.parse(text) for text in node.records])
             continue
         if node.op == "bury":
-            refused = tracker.turns.bury([RecordPosition.parse(text) for text in node.records])
+            after, refused = after.bury([RecordPosition.parse(text) for text in node.records])
             if refused:
                 log.warning("shard %s: no run that waits ends with %s", shard, ", ".join(map(str, refused)))
             continue
@@ -238,13 +238,13 @@ def apply_requests(
             unreadable[name] = str(error)
             continue
         if node.op == "ack":
-            counts = tracker.explicit.ack(keys, node.attempt)
+            after, counts = after.ack(keys, node.attempt)
             tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
         elif node.op == "reset":
-            counts = tracker.explicit.reset(keys, now + (rules.timeout or 0), node.attempt)
+            after, counts = after.reset(keys, now + (rules.timeout or 0), node.attempt)
             tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))
         else:
-            counts = tracker.explicit.fail(keys, now, node.reason, rules.rng, node.attempt)
+            after, counts = after.fail(keys, node.reason, rules.fates(now), node.attempt)
             tally = tally.add(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
         if counts.unknown:
             log.warning(
@@ -252,6 +252,6 @@ def apply_requests(
                 shard,
                 counts.unknown,
                 node.op,
-                tracker.high,
+                after.high,
             )
-    return tally, unreadable
+    return after, tally, unreadable

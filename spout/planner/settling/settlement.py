@@ -34,12 +34,11 @@ from kinesis_trident.spout.planner.shards.lineage import mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.few_failures import Few
-from kinesis_trident.tracker.inflight.entries import Entry
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.turns import Buried
-from kinesis_trident.tracker.position_keys import NO_KEYS, unpack
-from kinesis_trident.tracker.records import Noted, Place, RecordPosition
-from kinesis_trident.tracker.retry import RetryPolicy
+from kinesis_trident.tracker.open_shard import OpenShard
+from kinesis_trident.tracker.position_keys import unpack
+from kinesis_trident.tracker.records import Noted, RecordPosition
+from kinesis_trident.tracker.retry import Fates, RetryPolicy
+from kinesis_trident.tracker.settling import Buried, GivenTurn, TurnFacts, settle
 
 _FEW_SHARDS = 500
 """The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
@@ -67,33 +66,36 @@ class InflightRules:
     buries: bool = True
     target: str = "skip"
 
-    def tracker_of(self, state: ShardState) -> InflightRecordTracker:
-        """Build the tracker of a shard from its nodes."""
+    def fates(self, now: int) -> Fates:
+        """Return what decides on records that fail at one time."""
+        return Fates(self.policy, now, self.rng)
+
+    def open_shard_of(self, state: ShardState) -> OpenShard:
+        """Read the open records of a shard from its nodes."""
         position = state.position
-        return InflightRecordTracker.restore(
+        return OpenShard.read(
             state.safe,
             state.waiting,
             state.dead,
-            self.policy,
             pending=state.pending,
             turns=state.turns,
             # The last record that was ever delivered, where that is known.
             through=position.record if isinstance(position, After | ShardEnd) else None,
         )
 
-    def inflight_of(self, tracker: InflightRecordTracker, txid: int) -> InflightNode:
-        """Return the unfinished records as they are stored, and whether the shard may read on."""
+    def inflight_of(self, shard: OpenShard, txid: int) -> InflightNode:
+        """Return the open records as they are stored, and whether the shard may read on."""
         # Exhausted runs are about to be written for people to read.
         few = Few("shard")
-        dead, waiting = few.limit(tracker.dead), few.limit(tracker.waiting)
-        held = tracker.held if self.max_inflight is not None else 0
+        dead, waiting = few.limit(shard.dead), few.limit(shard.waiting)
+        held = shard.count if self.max_inflight is not None else 0
         return InflightNode(
             txid=txid,
             dead=dead,
             waiting=waiting,
             blocked=self.explain_block(len(dead) + len(waiting), held),
-            pending=tracker.explicit.pending,
-            turns=tuple(sorted(tracker.explicit.turns_in_use)),
+            pending=shard.pending,
+            turns=tuple(sorted(shard.turns_in_use)),
             counted=True,
         )
 
@@ -196,53 +198,36 @@ def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -
     if pin is not None and pin.last is not None and _leaves_nothing_in_flight(state, turn, rules):
         node = _checkpoint_after(turn, state.checkpoint, RecordPosition.parse(pin.last))
         return ShardAfter(node, InflightNode(txid=plan.txid, waiting=(), counted=True), drained=is_drained)
-    tracker = rules.tracker_of(state)
-    buried = _settle_records(tracker, turn, pin, rules) if pin is not None else ()
+    open_shard, buried = rules.open_shard_of(state), list[Buried]()
+    if pin is not None:
+        open_shard, buried = settle(open_shard, _facts_of(turn, pin, rules), rules.fates(turn.now))
     failures = {run.last: run.failures for run in state.dead}
-    inflight = rules.inflight_of(tracker, plan.txid)
+    inflight = rules.inflight_of(open_shard, plan.txid)
     return ShardAfter(
-        checkpoint=_checkpoint_after(turn, state.checkpoint, tracker.checkpoint, inflight.size),
+        checkpoint=_checkpoint_after(turn, state.checkpoint, open_shard.safe, inflight.size),
         inflight=inflight,
-        dead_lettered=tuple(_letter(one, failures.get(one[0].last, ()), turn) for one in buried),
+        dead_lettered=tuple(_letter(one, failures.get(one.run.last, ()), turn) for one in buried),
         drained=is_drained,
-        turns=tracker.explicit.turns_in_use,
+        turns=open_shard.turns_in_use,
     )
 
 
-def _settle_records(
-    tracker: InflightRecordTracker, turn: CommittedTurn, pin: Pin, rules: InflightRules
-) -> Sequence[Buried]:
-    """Settle the records of a turn; return the exhausted runs that it has dealt with."""
+def _facts_of(turn: CommittedTurn, pin: Pin, rules: InflightRules) -> TurnFacts:
+    """Return what a turn has delivered, and what of it failed."""
     # The `ackMode` that the records were read with decides whether they are done with their batch.
     is_given = rules.timeout is not None and bool(pin.positions)
-    keys = unpack(*pin.positions) if is_given else NO_KEYS
-    deadline, row = turn.now + (rules.timeout or 0), 0
-
-    def give(entry: Entry, served: int, through: Place) -> None:
-        """Give the rows of a run that came again."""
-        nonlocal row
-        tracker.explicit.hand_over(
-            entry, served, through, txid=pin.txid, keys=keys, start=row, deadline=deadline
-        )
-        row += served
-
-    buried = tracker.turns.settle(
-        turn.plan.due(turn.shard),
-        pin.served,
-        turn.not_done,
-        turn.now,
-        rules.rng,
+    return TurnFacts(
+        due=turn.plan.due(turn.shard),
+        served=pin.served,
+        failed=turn.not_done,
         through=pin.through,
         missing=pin.missing,
         invalid=pin.invalid,
         fresh=None if is_given else _find_new_records(pin),
-        given=give if is_given else None,
+        given=GivenTurn(pin.txid, unpack(*pin.positions), turn.now + (rules.timeout or 0))
+        if is_given
+        else None,
     )
-    if is_given:
-        tracker.explicit.give(pin.txid, keys, row, deadline)
-        # The records that a replay no longer found cannot come again.
-        tracker.explicit.fail_given(pin.txid, turn.not_done, turn.now, rules.rng)
-    return buried
 
 
 def _leaves_nothing_in_flight(state: ShardState, turn: CommittedTurn, rules: InflightRules) -> bool:
@@ -293,8 +278,8 @@ def _position_after(start: str, pin: Pin | None) -> str:
 
 
 def _letter(buried: Buried, failures: Sequence[Noted], turn: CommittedTurn) -> DeadLetterRecord:
-    run, count, reached = buried
-    part = run if count == run.count else msgspec.structs.replace(run, last=str(reached), count=count)
+    run, count = buried.run, buried.count
+    part = run if count == run.count else msgspec.structs.replace(run, last=buried.last, count=count)
     return DeadLetterRecord(
         message_id=str(MessageId.of_run(turn.source, part)),
         attempts=run.attempt,

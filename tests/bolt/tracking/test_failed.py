@@ -15,11 +15,12 @@ from twins.old_failures import FailedRun, Fates, few_reasons, merge_runs
 
 from kinesis_trident.bolt.tracking.failed import NONE, Failed, failures_in, unite
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.tracker import retry
 from kinesis_trident.tracker.failure import Failure, Kind, join, parse, text_of
 from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.ids import roots
 from kinesis_trident.tracker.records import Noted
-from kinesis_trident.tracker.retry import Backoff, Dice, RetryPolicy, decide
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy, decide
 
 FAILURES = st.sampled_from(
     [
@@ -215,13 +216,11 @@ def test_each_record_has_the_fate_that_it_had(
     now = 1_700_000_000_000
     for more, texts in lives:
         now += more + 1
-        dice = Dice(policy, now)
+        fates = retry.Fates(policy, now, new_dice)
         for record, text in enumerate(text for text in texts if text != "EXPIRED"):
             attempt, failures = states.get(record, (0, ()))
             old = before.decide(attempt + 1, failures, text, now, old_dice)
-            new = decide(
-                parse(text), attempt + 1, failures, policy, now, lambda n, d=dice: d.draw(n, new_dice)
-            )
+            new = fates.decide(parse(text), attempt + 1, failures)
             assert tuple(new) == old
             states[record] = new.attempt, new.failures
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.tracker.acker.arrays import Runs, order_of, sums_of
+from kinesis_trident.tracker.acker.arrays import Roots, order_of, sums_of
 
 LOW, HIGH = -(2**63), 2**63 - 1
 ENDS = st.sampled_from([LOW, LOW + 1, -1, 0, 1, HIGH - 1, HIGH])
@@ -26,7 +26,7 @@ def scattered(draw: st.DrawFn) -> list[int]:
     scattered(), st.lists(ENDS | st.integers(LOW, HIGH) | st.integers(-310, 310), max_size=40), st.randoms()
 )
 def test_every_number_is_found_and_no_other(numbers: list[int], others: list[int], order) -> None:  # type: ignore[no-untyped-def]
-    runs = Runs(np.array(numbers, dtype=np.int64))
+    runs = Roots(np.array(numbers, dtype=np.int64))
     wanted = {number: place for place, number in enumerate(numbers)}
     asked = [*numbers, *others]
     order.shuffle(asked)
@@ -48,7 +48,7 @@ def test_many_numbers_in_any_order(spread: str) -> None:
         # All but one in the first slot of a directory.
         "crowded": np.append(np.arange(count) * 2, HIGH),
     }[spread]
-    runs = Runs(numbers)
+    runs = Roots(numbers)
     order = rng.permutation(len(numbers))
     places, inside = runs.find(numbers[order])
     assert inside.all()

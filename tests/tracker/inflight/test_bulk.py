@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from naive_shard import due, shard_positions
-from test_turns import invariants
+from naive_shard import shard_positions
+from test_record_tracker import invariants
 from thorough import examples
 from traced import traced
 
@@ -211,20 +211,6 @@ def test_fail_wins_over_a_value_of_zero() -> None:
     bulk.ack_many(np.array([0, 1, 3, 4]))
     assert bulk.checkpoint == positions(5)[1]
     assert [run.last for run in bulk.waiting] == [str(positions(5)[2])]
-
-
-def test_failed_records_of_arrays_can_be_settled_by_turns() -> None:
-    bulk, places = InflightRecordTracker(RetryPolicy(3, Backoff(0, 0, 1))), positions(9)
-    bulk.emit_many(9, places)
-    bulk.fail_many(np.array([3, 4, 6]), 0, "boom", random.Random(1))
-    bulk.ack_many(np.array([0, 1, 2, 5, 7, 8]))
-    first, second = due(bulk, 0)
-    assert (first.count, first.prev, second.prev) == (2, str(places[2]), str(places[5]))
-    bulk.turns.redeliver(first, 2, None, (), 0, random.Random(1))
-    assert bulk.checkpoint == places[5]
-    bulk.ack_many(np.array([3]))
-    bulk.turns.redeliver(second, 1, None, (), 0, random.Random(1))
-    assert (bulk.checkpoint, len(bulk)) == (places[8], 0)
 
 
 def test_records_behind_what_was_emitted_are_refused() -> None:

@@ -6,7 +6,6 @@ import random
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from test_turns import invariants
 from thorough import examples
 from traced import traced
 
@@ -14,11 +13,24 @@ from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State
 
 AT_ONCE = Backoff(0, 0, 1)
 SKIP = RetryPolicy(3, AT_ONCE, dead_letter=False)
 """As the original: three retries without a delay, then the record counts as done."""
+
+
+def invariants(tracker: InflightRecordTracker) -> None:
+    """What is open is in order and above the checkpoint, which stands right before it where that is known."""
+    entries = list(tracker.entries())
+    assert all(entry.state is not State.ACKED for entry in entries)
+    lasts = [entry.last for entry in entries]
+    assert lasts == sorted(set(lasts))
+    assert all(tracker.checkpoint is None or last > tracker.checkpoint for last in lasts)
+    if not entries:
+        assert tracker.checkpoint == tracker.high
+    elif entries[0].prev is not None:
+        assert tracker.checkpoint == entries[0].prev
 
 
 class Shard:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from driven_shard import DrivenShard
 from hypothesis import given, settings, strategies as st
 from naive_shard import due, shard_positions
 from thorough import examples
@@ -15,12 +16,11 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.entries import Entry
-from kinesis_trident.tracker.inflight.explicit import AckCounts
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.open_shard import AckCounts
 from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
-from kinesis_trident.tracker.records import NotDone, PendingRun, Place, RecordPosition, Run
+from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.settling import GivenTurn
 
 NOW = 1_700_000_000_000
 AT_ONCE = Backoff(0, 0, 1)
@@ -53,7 +53,7 @@ class Life:
 
     def __init__(self, r: random.Random, policy: RetryPolicy) -> None:
         self.r, self.policy = r, policy
-        self.tracker = InflightRecordTracker(policy)
+        self.tracker = DrivenShard(policy)
         self.records: list[Held] = []
         self.numbers: Iterator[RecordPosition] = shard_positions(r)
         self.now, self.txid = NOW, 0
@@ -103,7 +103,7 @@ class Life:
         """Dead runs are dead-lettered, due ones come again, new ones besides; some fail in the batch."""
         self.txid += 1
         deadline = self.now + self.r.choice([0, 5_000, 30_000])
-        taken = due(self.tracker, self.now)[: None if self.serves_all else 5]
+        taken = due(self.tracker.waiting, self.now)[: None if self.serves_all else 5]
         dead = [(run, True) for run in self.tracker.dead]
         runs = sorted([*((run, False) for run in taken), *dead], key=lambda one: one[0].last_position)
         served, missing, rows, expired, buried = (
@@ -138,20 +138,16 @@ class Life:
         keys = made([each.position for each in (*rows, *fresh)])
         failed = [each for each in (*rows, *fresh) if self.r.random() < 0.2]
         pieces = [NotDone(str(each.position), str(each.position), 1, "bad") for each in failed]
-        start = 0
-
-        def give(entry: Entry, count: int, last: Place) -> None:
-            nonlocal start
-            self.tracker.explicit.hand_over(
-                entry, count, last, txid=self.txid, keys=keys, start=start, deadline=deadline
-            )
-            start += count
-
-        through = str(rows[-1].position) if rows else None
-        self.tracker.turns.settle(
-            runs, served, pieces, self.now, self.r, through=through, missing=missing, given=give
+        self.tracker.settle(
+            runs,
+            served,
+            pieces,
+            self.now,
+            self.r,
+            through=str(rows[-1].position) if rows else None,
+            missing=missing,
+            given=GivenTurn(self.txid, keys, deadline),
         )
-        self.tracker.explicit.give(self.txid, keys, start, deadline)
         self.records += fresh
         for each in buried:
             each.state = "done"
@@ -160,8 +156,6 @@ class Life:
             each.reasons.append("EXPIRED")
         for each in (*rows, *fresh):
             each.state, each.attempt, each.due = "pending", each.attempt + 1, deadline
-        if len(keys):
-            assert self.tracker.explicit.fail_given(self.txid, pieces, self.now, self.r) == 0
         self.failed(failed, "bad")
 
     def failed(self, records: Sequence[Held], reason: str) -> None:
@@ -183,7 +177,7 @@ class Life:
     def ack(self) -> None:
         named, beyond = self.told()
         attempt = self.attempt()
-        told = self.tracker.explicit.ack(made(self.shuffled(named, beyond)), attempt)
+        told = self.tracker.ack(made(self.shuffled(named, beyond)), attempt)
         if attempt is not None:
             done = [each for each in named if (each.state, each.attempt) == ("pending", attempt)]
             assert told == AckCounts(len(done), 0, len(named) - len(done), len(beyond))
@@ -200,7 +194,7 @@ class Life:
         named, beyond = self.told()
         attempt = self.attempt()
         keys = made(self.shuffled(named, beyond))
-        told = self.tracker.explicit.fail(keys, self.now, "refused", self.r, attempt)
+        told = self.tracker.fail(keys, self.now, "refused", self.r, attempt)
         pending = [each for each in named if each.state == "pending" and attempt in (None, each.attempt)]
         assert told == AckCounts(len(pending), 0, len(named) - len(pending), len(beyond))
         self.failed(pending, "refused")
@@ -210,7 +204,7 @@ class Life:
         named, beyond = self.told()
         deadline = self.now + self.r.choice([1, 5_000, 60_000])
         attempt = self.attempt()
-        told = self.tracker.explicit.reset(made(self.shuffled(named, beyond)), deadline, attempt)
+        told = self.tracker.reset(made(self.shuffled(named, beyond)), deadline, attempt)
         pending = [each for each in named if each.state == "pending" and attempt in (None, each.attempt)]
         assert told == AckCounts(len(pending), 0, len(named) - len(pending), len(beyond))
         for each in pending:
@@ -225,13 +219,13 @@ class Life:
 
     def time_out(self) -> None:
         late = [each for each in self.records if each.state == "pending" and each.due <= self.now]
-        assert self.tracker.explicit.time_out(self.now, self.r) == len(late)
+        assert self.tracker.time_out(self.now, self.r) == len(late)
         self.failed(late, "TIMEOUT")
 
     def replay(self) -> None:
         """Somebody asks for records again that are done."""
         asked = [each for each in self.some("done") if not each.gone and self.r.random() < 0.3]
-        assert not self.tracker.turns.replay([each.position for each in asked], self.now)
+        assert not self.tracker.replay([each.position for each in asked], self.now)
         for each in asked:
             each.beside = self.tracker.checkpoint is not None and each.position <= self.tracker.checkpoint
             each.state, each.attempt, each.due, each.reasons = "waiting", 0, self.now // 1000 * 1000, []
@@ -242,14 +236,12 @@ class Life:
             txid=self.txid,
             waiting=self.tracker.waiting,
             dead=self.tracker.dead,
-            pending=self.tracker.explicit.pending,
-            turns=tuple(self.tracker.explicit.turns_in_use),
+            pending=self.tracker.pending,
+            turns=tuple(self.tracker.shard.turns_in_use),
         )
         read = decode("/inflight", encode(node), InflightNode)
-        turns = {
-            txid: unpack(*pack_in_parts(keys)) for txid, keys in self.tracker.explicit.turns_in_use.items()
-        }
-        self.tracker = InflightRecordTracker.restore(
+        turns = {txid: unpack(*pack_in_parts(keys)) for txid, keys in self.tracker.shard.turns_in_use.items()}
+        self.tracker = DrivenShard.restore(
             self.tracker.checkpoint,
             read.waiting,
             read.dead,
@@ -261,9 +253,9 @@ class Life:
 
     def check(self) -> None:
         pending = {each.position: each for each in self.records if each.state == "pending"}
-        turns = self.tracker.explicit.turns_in_use
+        turns = self.tracker.shard.turns_in_use
         found = {}
-        for run in self.tracker.explicit.pending:
+        for run in self.tracker.pending:
             positions = [
                 position
                 for start, until in zip(run.open[::2], run.open[1::2], strict=True)
@@ -286,8 +278,8 @@ class Life:
                 if each.state == state
             }
         others = [each for each in self.records if each.state in ("waiting", "dead")]
-        assert self.tracker.held == len(pending) + len(others)
-        runs = self.tracker.explicit.pending
+        assert self.tracker.shard.count == len(pending) + len(others)
+        runs = self.tracker.pending
         assert sum(run.count for run in runs) == len(pending)
         assert min((run.due for run in runs), default=None) == min(
             (each.due for each in pending.values()), default=None
@@ -314,15 +306,15 @@ class Life:
         for _ in range(self.policy.limit + 2):
             self.now += 60_000
             self.batch()
-            self.tracker.explicit.time_out(NEVER, self.r)
+            self.tracker.time_out(NEVER, self.r)
             self.failed([each for each in self.records if each.state == "pending"], "TIMEOUT")
         self.restart()
         left = [each.position for each in self.records if each.state != "done"]
-        self.tracker.explicit.ack(made(left))
+        self.tracker.ack(made(left))
         for each in self.records:
             each.state = "done"
         self.check()
-        assert self.tracker.held == 0
+        assert self.tracker.shard.count == 0
         assert self.tracker.checkpoint == (self.records[-1].position if self.records else None)
 
 
@@ -346,43 +338,43 @@ def numbered(count: int, first: int = 10**55) -> list[RecordPosition]:
 def test_many_records_are_acked_in_bulk_and_stored_in_little() -> None:
     count = 200_000
     keys = keys_of(np.arange(10**12, 10**12 + count).astype("S13"))
-    tracker = InflightRecordTracker()
-    tracker.explicit.give(1, keys, 0, NOW)
+    tracker = DrivenShard()
+    tracker.give(1, keys, NOW)
     odd = np.random.default_rng(7).permutation(np.arange(count // 2) * 2 + 1)
-    assert tracker.explicit.ack(keys[odd]).changed == count // 2
-    assert tracker.explicit.ack(keys[: count // 2]).changed == count // 4
+    assert tracker.ack(keys[odd]).changed == count // 2
+    assert tracker.ack(keys[: count // 2]).changed == count // 4
     assert str(tracker.checkpoint) == str(10**12 + count // 2 - 1)
-    assert tracker.explicit.ack(keys).changed == count // 4
-    assert not len(tracker)
+    assert tracker.ack(keys).changed == count // 4
+    assert not tracker.shard.count
 
 
 def test_pending_records_of_a_turn_that_is_gone_are_an_error() -> None:
     run = PendingRun(txid=3, open=(0, 2), due=NOW)
     with pytest.raises(OrderError, match=r"txid 3, whose turn has unknown rows"):
-        InflightRecordTracker.restore(None, (), (), pending=(run,))
+        DrivenShard.restore(None, (), (), pending=(run,))
     with pytest.raises(OrderError, match="whose turn has 1 rows"):
-        InflightRecordTracker.restore(None, (), (), pending=(run,), turns={3: made(numbered(1))})
+        DrivenShard.restore(None, (), (), pending=(run,), turns={3: made(numbered(1))})
 
 
 def test_rows_that_are_not_the_runs_are_an_error() -> None:
     a, b, c = numbered(3)
-    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
-    tracker.explicit.give(1, made([a, b, c]), 0, NOW)
-    tracker.explicit.fail(made([b]), NOW, "no", random.Random(7))
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, b, c]), NOW)
+    tracker.fail(made([b]), NOW, "no", random.Random(7))
     (run,) = tracker.waiting
     with pytest.raises(OrderError, match="whose rows there end with"):
-        tracker.explicit.give_again(run, 1, None, txid=2, keys=made([c]), start=0, deadline=NOW)
+        tracker.give(2, made([c]), NOW, run, 1)
     with pytest.raises(OrderError, match="expected them after"):
-        tracker.explicit.give(3, made([c]), 0, NOW)
+        tracker.give(3, made([c]), NOW)
 
 
 @pytest.mark.parametrize("text", ["HELD", "HELD_ANEW (bolt a)", "said: HELD"])
 def test_what_an_earlier_release_was_told_from_outside_has_failed(text: str) -> None:
     """It has stored the words as they were said."""
     positions = numbered(1)
-    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
-    tracker.explicit.give(1, made(positions), 0, NOW)
-    tracker.explicit.fail(made(positions), NOW, text, random.Random(7))
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made(positions), NOW)
+    tracker.fail(made(positions), NOW, text, random.Random(7))
     (run,) = tracker.waiting
     assert (run.is_held, run.attempt, run.failures[0].reason) == (False, 1, text.removeprefix("said: "))
 
@@ -390,17 +382,15 @@ def test_what_an_earlier_release_was_told_from_outside_has_failed(text: str) -> 
 def test_a_run_that_comes_again_in_part_waits_on_with_its_rest() -> None:
     """As a run that is read from ZooKeeper, of whose records only the ends are known."""
     a, b, c = numbered(3)
-    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
-    tracker.explicit.give(1, made([a, b, c]), 0, NOW)
-    assert tracker.explicit.time_out(NOW, random.Random(7)) == 3
-    tracker = InflightRecordTracker.restore(None, tracker.waiting, (), policy=RetryPolicy(3, AT_ONCE))
-    tracker.explicit.give_again(
-        tracker.waiting[0], 2, b, txid=2, keys=made([a, b]), start=0, deadline=NOW + 9
-    )
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, b, c]), NOW)
+    assert tracker.time_out(NOW, random.Random(7)) == 3
+    tracker = DrivenShard.restore(None, tracker.waiting, (), policy=RetryPolicy(3, AT_ONCE))
+    tracker.give(2, made([a, b]), NOW + 9, tracker.waiting[0], 2, b)
     assert [(run.first, run.last, run.count, run.prev) for run in tracker.waiting] == [
         ("", str(c), 1, str(b))
     ]
-    assert tracker.explicit.ack(made([a, b])) == AckCounts(changed=2)
+    assert tracker.ack(made([a, b])) == AckCounts(changed=2)
     assert tracker.checkpoint == b
 
 
@@ -408,24 +398,22 @@ def test_what_no_turn_is_kept_of_is_acked_one_by_one_and_all_else_is_counted() -
     """As a shard that is read from ZooKeeper, with runs of a person's replay only."""
     a, b, c = numbered(3)
     run = Run(str(b), str(b), 1, str(a), 0, NOW)
-    tracker = InflightRecordTracker.restore(a, (run,), (), RetryPolicy(3, AT_ONCE), through=b)
-    assert tracker.explicit.reset(made([a, b, c]), NOW + 9) == AckCounts(known=2, unknown=1)
-    assert tracker.explicit.fail(made([b]), NOW, "no", random.Random(7)) == AckCounts(known=1)
-    assert tracker.explicit.time_out(NEVER, random.Random(7)) == 0
-    assert tracker.explicit.ack(made([a, b, c])) == AckCounts(late=1, known=1, unknown=1)
+    tracker = DrivenShard.restore(a, (run,), (), RetryPolicy(3, AT_ONCE), through=b)
+    assert tracker.reset(made([a, b, c]), NOW + 9) == AckCounts(known=2, unknown=1)
+    assert tracker.fail(made([b]), NOW, "no", random.Random(7)) == AckCounts(known=1)
+    assert tracker.time_out(NEVER, random.Random(7)) == 0
+    assert tracker.ack(made([a, b, c])) == AckCounts(late=1, known=1, unknown=1)
     assert (tracker.checkpoint, tracker.waiting) == (b, ())
 
 
 def test_an_ack_of_what_waits_holds_until_it_is_delivered_again() -> None:
     a, b = numbered(2)
-    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
-    tracker.explicit.give(1, made([a, b]), 0, NOW)
-    assert tracker.explicit.time_out(NOW, random.Random(7)) == 2
-    assert tracker.explicit.ack(made([b])) == AckCounts(late=1)
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, b]), NOW)
+    assert tracker.time_out(NOW, random.Random(7)) == 2
+    assert tracker.ack(made([b])) == AckCounts(late=1)
     assert [(run.first, run.last) for run in tracker.waiting] == [(str(a), str(a))]
-    tracker.explicit.give_again(
-        tracker.waiting[0], 1, None, txid=2, keys=made([a]), start=0, deadline=NOW + 9
-    )
+    tracker.give(2, made([a]), NOW + 9, tracker.waiting[0], 1)
     assert tracker.checkpoint is None
-    assert tracker.explicit.ack(made([a])) == AckCounts(changed=1)
+    assert tracker.ack(made([a])) == AckCounts(changed=1)
     assert tracker.checkpoint == b

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from twins.old_tracker.bulk import BulkTracking, OrdinalArray, runs_of
+from twins.old_tracker.entries import Entry, Rows
+from twins.old_tracker.runs import OpenRuns
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure, Kind, parse
-from kinesis_trident.tracker.inflight.bulk import BulkTracking, OrdinalArray, runs_of
-from kinesis_trident.tracker.inflight.entries import Entry, Rows
-from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.position_keys import (
     KeyPositions,
     Keys,

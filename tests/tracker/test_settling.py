@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from driven_shard import DrivenShard
 from hypothesis import given, settings, strategies as st
 from naive_shard import NaiveShard, Record, due, shard_positions
 from thorough import examples
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.inflight.runs import OpenRuns
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.runs import Runs
 
 POLICIES = st.builds(
     RetryPolicy,
@@ -32,17 +33,16 @@ def rng() -> random.Random:
     return random.Random(7)
 
 
-def invariants(tracker: InflightRecordTracker) -> None:
+def invariants(tracker: DrivenShard) -> None:
     """What is open is in order and above the checkpoint, which stands right before it where that is known."""
-    entries = list(tracker.entries())
-    assert all(entry.state is not State.ACKED for entry in entries)
-    lasts = [entry.last for entry in entries]
+    runs = sorted([*tracker.waiting, *tracker.dead], key=lambda run: run.last_position)
+    lasts = [run.last_position for run in runs]
     assert lasts == sorted(set(lasts))
-    assert all(tracker.checkpoint is None or last > tracker.checkpoint for last in lasts)
-    if not entries:
+    above = [run for run in runs if tracker.checkpoint is None or run.last_position > tracker.checkpoint]
+    if not above:
         assert tracker.checkpoint == tracker.high
-    elif entries[0].prev is not None:
-        assert tracker.checkpoint == entries[0].prev
+    elif above[0].prev is not None:
+        assert str(tracker.checkpoint) == above[0].prev
 
 
 class Life:
@@ -53,7 +53,7 @@ class Life:
         self.exact = tell_prev
         # Replays above the checkpoint and partly expired runs leave the record before a run unknown.
         self.calm = r.random() < 0.5
-        self.tracker = InflightRecordTracker(policy)
+        self.tracker = DrivenShard(policy)
         self.model = NaiveShard(policy)
         self.positions = shard_positions(r)
         self.now = 1_700_000_000_000
@@ -77,27 +77,26 @@ class Life:
         records = self.model.deliver([next(self.positions) for _ in range(self.r.randint(1, 9))])
         reasons = self.reasons(len(records))
         failed = self.model.pieces(records, reasons, rng=self.r, tell_prev=self.tell_prev)
-        self.tracker.turns.deliver(
-            records[-1].position, len(records), failed, self.now, random.Random(self.seed)
-        )
+        self.tracker.deliver(records[-1].position, len(records), failed, self.now, random.Random(self.seed))
         self.model.settle(records, reasons, self.now, self.seed)
 
     def retry(self) -> None:
         waiting = self.tracker.waiting
         assert list(waiting) == sorted(waiting, key=lambda run: run.last_position)
-        for run in due(self.tracker, self.now)[:3]:
+        for run in due(self.tracker.waiting, self.now)[:3]:
             records = self.model.of(run)
             fate = self.r.choice(["all", "all", "part", "none", "expired", "partly expired"])
             if fate == "expired" or (fate == "partly expired" and (run.count == 1 or self.calm)):
-                assert self.tracker.turns.expire(run, 0, self.now) is None
+                self.tracker.expire(run, 0, self.now)
                 self.model.expire(records, self.now)
             elif fate == "partly expired":
-                served = self.r.randint(1, run.count - 1)
-                rest = self.tracker.turns.expire(run, served, self.now)
-                assert rest is not None
-                self.model.expire(records[:-served], self.now)
+                left = records[-self.r.randint(1, run.count - 1) :]
+                self.model.expire(records[: -len(left)], self.now)
                 self.exact = False
-                self.redeliver(rest, records[-served:], self.r.randint(0, served))
+                reasons = self.reasons(len(left))
+                failed = self.model.pieces(left, reasons, rng=self.r, tell_prev=self.tell_prev)
+                self.tracker.expire(run, len(left), self.now, failed, random.Random(self.seed))
+                self.model.settle(left, reasons, self.now, self.seed)
             else:
                 served = {"all": run.count, "none": 0}.get(fate, self.r.randint(0, run.count))
                 self.redeliver(run, records, served)
@@ -107,7 +106,7 @@ class Life:
         reasons = self.reasons(served)
         failed = self.model.pieces(shown, reasons, rng=self.r, tell_prev=self.tell_prev)
         through = shown[-1].position if shown else None
-        self.tracker.turns.redeliver(run, served, through, failed, self.now, random.Random(self.seed))
+        self.tracker.redeliver(run, served, through, failed, self.now, random.Random(self.seed))
         if shown:
             self.model.settle(shown, reasons, self.now, self.seed)
 
@@ -116,7 +115,7 @@ class Life:
             records = self.model.of(run)
             whole = run.failures[-1].reason == "EXPIRED" or self.r.random() < 0.5
             served = run.count if whole else self.r.randint(0, run.count)
-            self.tracker.turns.dead_letter(run, served, records[served - 1].position if served else None)
+            self.tracker.dead_letter(run, served, records[served - 1].position if served else None)
             for record in records[:served]:
                 record.done()
 
@@ -136,7 +135,7 @@ class Life:
             if self.model.records
             else RecordPosition(9)
         )
-        refused = self.tracker.turns.replay([record.position for record in asked] + [beyond], self.now)
+        refused = self.tracker.replay([record.position for record in asked] + [beyond], self.now)
         assert refused == (beyond,)
         for record in asked:
             if record.state == "done" and (checkpoint is None or record.position > checkpoint):
@@ -145,7 +144,7 @@ class Life:
 
     def restore(self) -> None:
         old = self.tracker
-        self.tracker = InflightRecordTracker.restore(
+        self.tracker = DrivenShard.restore(
             old.checkpoint, old.waiting, old.dead, self.policy, through=old.high
         )
         assert (self.tracker.checkpoint, self.tracker.waiting, self.tracker.dead) == (
@@ -179,7 +178,7 @@ class Life:
                 seen += [record.position for record in records]
         lost = [record.position for record in self.model.records if record.state != "done"]
         assert sorted(seen) == lost
-        assert self.tracker.retrying == len(self.tracker.waiting) + len(self.tracker.dead)
+        assert self.tracker.shard.count == len(seen)
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -194,10 +193,10 @@ def test_random_turns_agree_with_every_record_held_by_itself(
         life.step()
 
 
-def delivered(policy: RetryPolicy, count: int, *failed: NotDone) -> InflightRecordTracker:
+def delivered(policy: RetryPolicy, count: int, *failed: NotDone) -> DrivenShard:
     """A tracker after one turn, at time 0, of the records 1 to `count`."""
-    tracker = InflightRecordTracker(policy)
-    tracker.turns.deliver(RecordPosition(count), count, failed, 0, rng())
+    tracker = DrivenShard(policy)
+    tracker.deliver(RecordPosition(count), count, failed, 0, rng())
     return tracker
 
 
@@ -206,7 +205,7 @@ AT_ONCE = RetryPolicy(3, Backoff(0, 0, 1))
 
 def test_all_done_moves_the_checkpoint_to_the_end_and_keeps_nothing() -> None:
     tracker = delivered(AT_ONCE, 1_000_000)
-    assert (tracker.checkpoint, len(tracker), tracker.waiting) == (RecordPosition(1_000_000), 0, ())
+    assert (tracker.checkpoint, tracker.shard.count, tracker.waiting) == (RecordPosition(1_000_000), 0, ())
 
 
 @pytest.mark.parametrize(("prev", "checkpoint"), [("4", RecordPosition(4)), (None, None)])
@@ -216,15 +215,13 @@ def test_the_checkpoint_is_exact_where_the_record_before_is_known(
     tracker = delivered(AT_ONCE, 9, NotDone("5", "6", 2, "boom", prev))
     assert tracker.checkpoint == checkpoint
     assert tracker.waiting == (Run("5", "6", 2, prev, 1, 0, (Noted(0, "boom"),)),)
-    tracker.turns.redeliver(tracker.waiting[0], 2, None, (), 0, rng())
+    tracker.redeliver(tracker.waiting[0], 2, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(9)
 
 
 def test_when_all_failed_each_stands_right_after_the_one_before() -> None:
     tracker = delivered(AT_ONCE, 3)
-    tracker.turns.deliver(
-        RecordPosition(9), 3, [NotDone("8", "9", 2, "B"), NotDone("5", "5", 1, "A")], 0, rng()
-    )
+    tracker.deliver(RecordPosition(9), 3, [NotDone("8", "9", 2, "B"), NotDone("5", "5", 1, "A")], 0, rng())
     assert tracker.checkpoint == RecordPosition(3)
     assert [(run.first, run.prev) for run in tracker.waiting] == [("5", "3"), ("8", "5")]
 
@@ -236,29 +233,29 @@ def test_neighbours_with_one_fate_become_one_run() -> None:
         ("2", "4", 3, "1"),
         ("6", "6", 1, "5"),
     ]
-    assert tracker.retrying == 2
+    assert len((*tracker.waiting, *tracker.dead)) == 2
 
 
 def test_what_was_not_reached_waits_on_unchanged() -> None:
     tracker = delivered(RetryPolicy(3, Backoff.parse("1s..9s x2")), 9, NotDone("2", "8", 7, "boom", "1"))
     (run,) = tracker.waiting
-    tracker.turns.redeliver(run, 3, RecordPosition(4), [NotDone("3", "3", 1, "again", "2")], 50_000, rng())
+    tracker.redeliver(run, 3, RecordPosition(4), [NotDone("3", "3", 1, "again", "2")], 50_000, rng())
     again, rest = tracker.waiting
     assert (again.first, again.last, again.attempt, again.prev) == ("3", "3", 2, "2")
     assert [failure.reason for failure in again.failures] == ["boom", "again"]
     assert rest == Run("", "8", 4, "4", 1, run.due, run.failures)
     assert tracker.checkpoint == RecordPosition(2)
-    tracker.turns.redeliver(rest, 0, None, (), 60_000, rng())
+    tracker.redeliver(rest, 0, None, (), 60_000, rng())
     assert tracker.waiting == (again, rest)
 
 
 HELD = "HELD (bolt join)"
 
 
-def held_again(tracker: InflightRecordTracker, reason: str, now_ms: int) -> Run:
+def held_again(tracker: DrivenShard, reason: str, now_ms: int) -> Run:
     """The one run that waits, after another delivery in which it was not done."""
     (before,) = tracker.waiting
-    tracker.turns.redeliver(before, 1, None, [NotDone("2", "2", 1, reason, "1")], now_ms, rng())
+    tracker.redeliver(before, 1, None, [NotDone("2", "2", 1, reason, "1")], now_ms, rng())
     (after,) = tracker.waiting
     return after
 
@@ -270,7 +267,7 @@ def test_what_is_held_comes_with_the_next_second_and_uses_up_no_attempt() -> Non
     assert tracker.checkpoint == RecordPosition(1)
     again = held_again(tracker, HELD, 29_999)
     assert (again.attempt, again.due, again.failures) == (0, 30_000, (Noted(0, HELD),))
-    tracker.turns.redeliver(again, 1, None, (), 29_999, rng())
+    tracker.redeliver(again, 1, None, (), 29_999, rng())
     assert tracker.checkpoint == RecordPosition(3)
 
 
@@ -281,7 +278,7 @@ def test_what_is_held_for_too_long_fails_as_anything_else() -> None:
     # The next delivery may be held as long again.
     held = held_again(tracker, HELD, 6_000)
     assert (held.attempt, held.failures) == (1, (*failed.failures, Noted(6_000, HELD)))
-    tracker.turns.redeliver(held, 1, None, [NotDone("2", "2", 1, HELD, "1")], 11_000, rng())
+    tracker.redeliver(held, 1, None, [NotDone("2", "2", 1, HELD, "1")], 11_000, rng())
     (dead,) = tracker.dead
     assert [failure.reason for failure in dead.failures] == ["TIMEOUT (bolt join)"] * 2
 
@@ -302,45 +299,44 @@ def test_a_failure_takes_the_place_of_a_hold() -> None:
 def test_four_deliveries_then_dead_then_done() -> None:
     tracker = delivered(AT_ONCE, 3, NotDone("2", "2", 1, "boom", "1"))
     for attempt in (1, 2, 3):
-        (run,) = due(tracker, 0)
+        (run,) = due(tracker.waiting, 0)
         assert run.attempt == attempt
-        tracker.turns.redeliver(run, 1, None, [NotDone("2", "2", 1, "boom")], 0, rng())
+        tracker.redeliver(run, 1, None, [NotDone("2", "2", 1, "boom")], 0, rng())
     assert tracker.waiting == ()
     (dead,) = tracker.dead
-    assert (dead.attempt, len(dead.failures), tracker.retrying) == (4, 4, 1)
+    assert (dead.attempt, len(dead.failures), len((*tracker.waiting, *tracker.dead))) == (4, 4, 1)
     assert tracker.checkpoint == RecordPosition(1)
-    tracker.turns.dead_letter(dead, 1, None)
-    assert (tracker.checkpoint, tracker.dead, len(tracker)) == (RecordPosition(3), (), 0)
+    tracker.dead_letter(dead, 1, None)
+    assert (tracker.checkpoint, tracker.dead, tracker.shard.count) == (RecordPosition(3), (), 0)
 
 
 def test_a_limit_of_zero_is_dead_at_once() -> None:
     tracker = delivered(RetryPolicy(0), 3, NotDone("2", "2", 1, "boom", "1"))
     assert (tracker.waiting, [run.last for run in tracker.dead]) == ((), ["2"])
     tracker = delivered(RetryPolicy(0, dead_letter=False), 3, NotDone("2", "2", 1, "boom", "1"))
-    assert (tracker.checkpoint, len(tracker)) == (RecordPosition(3), 0)
+    assert (tracker.checkpoint, tracker.shard.count) == (RecordPosition(3), 0)
 
 
 def test_expired_records_are_dead_and_the_served_ones_go_on() -> None:
     tracker = delivered(AT_ONCE, 9, NotDone("2", "8", 7, "boom", "1"))
-    rest = tracker.turns.expire(tracker.waiting[0], 3, 5_000)
-    assert rest is not None
-    assert (rest.count, rest.last, rest.attempt, rest.first, rest.prev) == (3, "8", 1, "", "2")
-    assert tracker.waiting == (rest,)
-    (dead,) = tracker.dead
-    assert (dead.first, dead.count, dead.failures[-1]) == ("2", 4, Noted(5_000, "EXPIRED"))
-    tracker.turns.redeliver(rest, 3, None, (), 5_000, rng())
+    tracker.expire(tracker.waiting[0], 3, 5_000, [NotDone("7", "7", 1, "again", "6")])
+    (dead,), (again,) = tracker.dead, tracker.waiting
+    assert (dead.first, dead.last, dead.count, dead.failures[-1]) == ("2", "2", 4, Noted(5_000, "EXPIRED"))
+    assert (again.first, again.count, again.prev, again.attempt) == ("7", 1, "6", 2)
     assert tracker.checkpoint == RecordPosition(1)
-    tracker.turns.dead_letter(dead, 4, None)
+    tracker.dead_letter(dead, 4, None)
+    assert tracker.checkpoint == RecordPosition(6)
+    tracker.redeliver(again, 1, None, (), 5_000, rng())
     assert tracker.checkpoint == RecordPosition(9)
 
 
 def test_a_replay_below_the_checkpoint_leaves_it_alone() -> None:
     tracker = delivered(AT_ONCE, 9)
-    assert tracker.turns.replay(at(3, 4, 12), 5_999) == (RecordPosition(12),)
-    first, second = due(tracker, 5_999)
+    assert tracker.replay(at(3, 4, 12), 5_999) == (RecordPosition(12),)
+    first, second = due(tracker.waiting, 5_999)
     assert first == Run("3", "3", 1, None, 0, 5_000)
-    tracker.turns.redeliver(first, 1, None, [NotDone("3", "3", 1, "boom", "2")], 6_000, rng())
-    tracker.turns.redeliver(second, 1, None, (), 6_000, rng())
+    tracker.redeliver(first, 1, None, [NotDone("3", "3", 1, "boom", "2")], 6_000, rng())
+    tracker.redeliver(second, 1, None, (), 6_000, rng())
     assert [(run.last, run.attempt) for run in tracker.waiting] == [("3", 1)]
     assert tracker.checkpoint == RecordPosition(9)
 
@@ -348,54 +344,54 @@ def test_a_replay_below_the_checkpoint_leaves_it_alone() -> None:
 def test_very_many_replays_are_asked_for_and_taken_back_in_few_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    joined: list[int] = []
-    join = OpenRuns._join
+    passes: list[int] = []
+    change = Runs.change
 
-    def count(runs: OpenRuns, entries: Sequence[object]) -> list[object]:
-        joined.append(len(entries))
-        return join(runs, entries)
+    def count(runs: Runs, *given: Any, **others: Any) -> Runs:
+        passes.append(len(runs))
+        return change(runs, *given, **others)
 
-    monkeypatch.setattr(OpenRuns, "_join", count)
+    monkeypatch.setattr(Runs, "change", count)
     tracker = delivered(AT_ONCE, 2_000)
     asked = at(*range(1, 2_001, 2))
-    assert tracker.turns.replay(asked, 0) == ()
+    assert tracker.replay(asked, 0) == ()
     assert [run.last_position for run in tracker.waiting] == asked
-    assert sum(joined) < 10_000
-    joined.clear()
-    tracker.turns.take_back(asked)
+    assert len(passes) < 10
+    passes.clear()
+    tracker.shard = tracker.shard.take_back(asked)
     assert tracker.waiting == ()
-    assert sum(joined) < 10_000
+    assert len(passes) < 10
 
 
 def test_a_replay_of_an_exhausted_record_takes_its_run_along() -> None:
     tracker = delivered(RetryPolicy(0), 9, NotDone("4", "6", 3, "boom", "3"))
-    assert tracker.turns.replay(at(5), 0) == ()
+    assert tracker.replay(at(5), 0) == ()
     assert tracker.dead == ()
     assert tracker.waiting == (Run("4", "6", 3, "3", 0, 0),)
 
 
 def test_a_replay_above_the_checkpoint_holds_it_until_done() -> None:
     tracker = delivered(AT_ONCE, 9, NotDone("2", "2", 1, "boom", "1"))
-    assert tracker.turns.replay(at(5, 9), 0) == ()
-    tracker.turns.redeliver(tracker.waiting[0], 1, None, (), 0, rng())
+    assert tracker.replay(at(5, 9), 0) == ()
+    tracker.redeliver(tracker.waiting[0], 1, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(2)
     for run in tracker.waiting:
-        tracker.turns.redeliver(run, 1, None, (), 0, rng())
+        tracker.redeliver(run, 1, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(9)
 
 
 def test_a_replay_of_what_is_no_record_is_refused() -> None:
     tracker = delivered(AT_ONCE, 9, NotDone("4", "4", 1, "boom", "2"))
-    assert tracker.turns.replay(at(3), 0) == tuple(at(3))
-    assert tracker.retrying == 1
+    assert tracker.replay(at(3), 0) == tuple(at(3))
+    assert len((*tracker.waiting, *tracker.dead)) == 1
 
 
 def test_restored_without_the_last_record_the_next_turn_catches_up() -> None:
     old = delivered(AT_ONCE, 9, NotDone("2", "2", 1, "boom", "1"))
-    tracker = InflightRecordTracker.restore(old.checkpoint, old.waiting, old.dead, AT_ONCE)
-    tracker.turns.redeliver(tracker.waiting[0], 1, None, (), 0, rng())
+    tracker = DrivenShard.restore(old.checkpoint, old.waiting, old.dead, AT_ONCE)
+    tracker.redeliver(tracker.waiting[0], 1, None, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(2)
-    tracker.turns.deliver(RecordPosition(12), 3, (), 0, rng())
+    tracker.deliver(RecordPosition(12), 3, (), 0, rng())
     assert tracker.checkpoint == RecordPosition(12)
 
 
@@ -406,58 +402,58 @@ RUN = Run("4", "6", 3, "3", 1, 0, (Noted(0, "boom"),))
     ("call", "error", "says"),
     [
         (
-            lambda t: t.turns.deliver(RecordPosition(9), 1, (), 0, rng()),
+            lambda t: t.deliver(RecordPosition(9), 1, (), 0, rng()),
             OrderError,
             "up to 9: expected some, after 9",
         ),
-        (lambda t: t.turns.deliver(RecordPosition(12), 0, (), 0, rng()), OrderError, "0 new records"),
+        (lambda t: t.deliver(RecordPosition(12), 0, (), 0, rng()), OrderError, "0 new records"),
         (
-            lambda t: t.turns.deliver(RecordPosition(12), 1, [NotDone("11", "12", 2, "x")], 0, rng()),
+            lambda t: t.deliver(RecordPosition(12), 1, [NotDone("11", "12", 2, "x")], 0, rng()),
             OrderError,
             "2 records",
         ),
         (
-            lambda t: t.turns.deliver(RecordPosition(12), 3, [NotDone("9", "11", 2, "x")], 0, rng()),
+            lambda t: t.deliver(RecordPosition(12), 3, [NotDone("9", "11", 2, "x")], 0, rng()),
             OrderError,
             "9 to 11",
         ),
         (
-            lambda t: t.turns.deliver(RecordPosition(12), 3, [NotDone("11", "13", 2, "x")], 0, rng()),
+            lambda t: t.deliver(RecordPosition(12), 3, [NotDone("11", "13", 2, "x")], 0, rng()),
             OrderError,
             "11 to 13",
         ),
         (
-            lambda t: t.turns.redeliver(
+            lambda t: t.redeliver(
                 RUN, 3, None, [NotDone("4", "5", 2, "x"), NotDone("5", "5", 1, "x")], 0, rng()
             ),
             OrderError,
             "5 to 5",
         ),
-        (lambda t: t.turns.redeliver(RUN, 2, None, (), 0, rng()), OrderError, "the last one is None"),
+        (lambda t: t.redeliver(RUN, 2, None, (), 0, rng()), OrderError, "the last one is None"),
         (
-            lambda t: t.turns.redeliver(RUN, 2, RecordPosition(6), (), 0, rng()),
+            lambda t: t.redeliver(RUN, 2, RecordPosition(6), (), 0, rng()),
             OrderError,
             "the last one is 6",
         ),
         (
-            lambda t: t.turns.redeliver(RUN, 2, RecordPosition(3), (), 0, rng()),
+            lambda t: t.redeliver(RUN, 2, RecordPosition(3), (), 0, rng()),
             OrderError,
             "the last one is 3",
         ),
-        (lambda t: t.turns.redeliver(RUN, 4, None, (), 0, rng()), OrderError, "4 records served"),
+        (lambda t: t.redeliver(RUN, 4, None, (), 0, rng()), OrderError, "4 records served"),
         (
-            lambda t: t.turns.redeliver(RUN, 0, None, [NotDone("4", "4", 1, "x")], 0, rng()),
+            lambda t: t.redeliver(RUN, 0, None, [NotDone("4", "4", 1, "x")], 0, rng()),
             OrderError,
             "0 records served",
         ),
-        (lambda t: t.turns.redeliver(Run("7", "7"), 1, None, (), 0, rng()), UnknownRunError, "up to 7"),
+        (lambda t: t.redeliver(Run("7", "7"), 1, None, (), 0, rng()), UnknownRunError, "up to 7"),
         (
-            lambda t: t.turns.redeliver(Run("4", "6", 3, "3", 2), 3, None, (), 0, rng()),
+            lambda t: t.redeliver(Run("4", "6", 3, "3", 2), 3, None, (), 0, rng()),
             UnknownRunError,
             "delivery 2",
         ),
-        (lambda t: t.turns.dead_letter(RUN, 3, None), UnknownRunError, "no dead run"),
-        (lambda t: t.turns.expire(RUN, 3, 0), OrderError, "none are gone"),
+        (lambda t: t.dead_letter(RUN, 3, None), UnknownRunError, "no dead run"),
+        (lambda t: t.expire(RUN, 3, 0), OrderError, "none are gone"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(call, error, says) -> None:  # type: ignore[no-untyped-def]
@@ -482,13 +478,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(call, error, says) -> Non
 )
 def test_stored_runs_that_overlap_or_have_no_beginning_are_refused(runs: tuple[Run, ...]) -> None:
     with pytest.raises(OrderError, match="stored run"):
-        InflightRecordTracker.restore(RecordPosition(3), runs, ())
+        DrivenShard.restore(RecordPosition(3), runs, ())
 
 
 def test_reasons_and_failures_are_bounded() -> None:
     tracker = delivered(RetryPolicy(100, Backoff(0, 0, 1)), 1, NotDone("1", "1", 1, "x" * 1_000))
     for _ in range(50):
-        tracker.turns.redeliver(tracker.waiting[0], 1, None, [NotDone("1", "1", 1, "y" * 1_000)], 0, rng())
+        tracker.redeliver(tracker.waiting[0], 1, None, [NotDone("1", "1", 1, "y" * 1_000)], 0, rng())
     (run,) = tracker.waiting
     assert run.attempt == 51
     assert (len(run.failures), {len(failure.reason) for failure in run.failures}) == (16, {256})
@@ -496,14 +492,14 @@ def test_reasons_and_failures_are_bounded() -> None:
 
 def test_what_fails_together_again_comes_again_together() -> None:
     """Single records that wait, of which each drew its own time, would take one read of the shard each."""
-    tracker = InflightRecordTracker(RetryPolicy(limit=9, backoff=Backoff(60_000, 3_600_000, 2.0)))
+    tracker = DrivenShard(RetryPolicy(limit=9, backoff=Backoff(60_000, 3_600_000, 2.0)))
     failed = [NotDone(str(n), str(n), 1, "boom") for n in range(2, 200, 2)]
-    tracker.turns.deliver(RecordPosition(200), 200, failed, 0, rng())
+    tracker.deliver(RecordPosition(200), 200, failed, 0, rng())
     (first_due,) = {run.due for run in tracker.waiting}
     randomness = rng()
-    for run in tracker.waiting[:50]:
-        piece = NotDone(run.first, run.last, 1, "boom")
-        tracker.turns.redeliver(run, 1, run.last_position, [piece], first_due, randomness)
+    runs = tracker.waiting[:50]
+    pieces = [NotDone(run.first, run.last, 1, "boom") for run in runs]
+    tracker.settle([(run, False) for run in runs], [1] * 50, pieces, first_due, randomness)
     again = [run for run in tracker.waiting if run.attempt == 2]
     assert len(again) == 50
     assert len({run.due for run in again}) == 1
@@ -511,5 +507,5 @@ def test_what_fails_together_again_comes_again_together() -> None:
     # In a later batch they draw anew.
     run = tracker.waiting[50]
     piece = NotDone(run.first, run.last, 1, "boom")
-    tracker.turns.redeliver(run, 1, None, [piece], first_due + 1, randomness)
+    tracker.redeliver(run, 1, None, [piece], first_due + 1, randomness)
     assert next(one.due for one in tracker.waiting if one.last == run.last) != again[0].due

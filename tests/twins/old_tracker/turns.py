@@ -10,26 +10,21 @@ from itertools import islice
 from operator import gt
 from typing import Any
 
-from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse
-from kinesis_trident.tracker.inflight.bulk import BulkTracking
-from kinesis_trident.tracker.inflight.entries import (
+from twins.old_tracker.bulk import BulkTracking
+from twins.old_tracker.dice import Dice
+from twins.old_tracker.entries import (
     Entry,
     as_entry,
     make_failed_run,
     parse_place,
 )
-from kinesis_trident.tracker.inflight.runs import OpenRuns
-from kinesis_trident.tracker.records import (
-    PARSED,
-    NotDone,
-    Noted,
-    Place,
-    RecordPosition,
-    Run,
-    sort_in_shard_order,
-)
-from kinesis_trident.tracker.retry import Dice, Fate, State, decide
+from twins.old_tracker.places import PARSED, Place, sort_in_shard_order
+from twins.old_tracker.runs import OpenRuns
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse
+from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
+from kinesis_trident.tracker.retry import Fate, State, decide
 
 _EXPIRED = Failure(Kind.EXPIRED)
 

@@ -1,0 +1,440 @@
+"""The records of one shard that are not done, and the safe checkpoint below them: a value. Pure.
+
+Three things hold the checkpoint back: runs that wait for a retry, runs that are dead and not dead-lettered yet, and
+rows of turns that wait for their acks. `tracker.settling` says what a turn makes of a shard, and `OpenShard` what
+people and other processes ask for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from operator import lt
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.failure import Failure, Kind, parse
+from kinesis_trident.tracker.held_turns import AckWait, HeldTurn, Rows, misfit
+from kinesis_trident.tracker.position_keys import (
+    Keys,
+    count_above,
+    counts,
+    find,
+    key_of,
+    keys_of_texts,
+    merge_keys,
+)
+from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
+from kinesis_trident.tracker.retry import Fate, Fates, State
+from kinesis_trident.tracker.runs import Edit, Runs
+
+_TIMEOUT = Failure(Kind.TIMEOUT)
+
+
+class AckCounts(NamedTuple):
+    """The effect of acks or fails by name, in records.
+
+    `changed`: pending ones that are done, or failed, by them. `late`: acked ones that waited for a retry, or for the
+    dead letter, and do not come again. `known`: those that changed nothing: done or failed before, or no
+    records at all among those that were read. `unknown`: positions beyond all that was ever read.
+    """
+
+    changed: int = 0
+    late: int = 0
+    known: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """The records of a shard that are not done, of which none is in two places.
+
+    Attributes:
+        safe: everything up to this record is done, but for what somebody asked for again; None before the first.
+        high: the last record that was delivered, or is known to be done.
+        waiting: what failed and comes again.
+        dead: what is exhausted or expired, for the dead letter.
+        held: the turns whose records are acked by name, by txid.
+    """
+
+    safe: RecordPosition | None = None
+    high: RecordPosition | None = None
+    waiting: Runs = field(default_factory=Runs)
+    dead: Runs = field(default_factory=Runs)
+    held: Mapping[int, HeldTurn] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        safe: RecordPosition | None,
+        waiting: Sequence[Run],
+        dead: Sequence[Run],
+        *,
+        pending: Sequence[PendingRun] = (),
+        turns: Mapping[int, Keys] | None = None,
+        through: RecordPosition | None = None,
+    ) -> OpenShard:
+        """Return a shard from what is stored of it.
+
+        Between the checkpoint and the last position known, everything but the runs is done. `through` is the
+        last record that was ever delivered, where that is known: the checkpoint can then reach it again.
+        `turns` are the keys of the rows of past batches, by txid: of all that `pending` names. What waits can be
+        acked one by one as far as they hold it, otherwise as whole runs only.
+
+        Raises:
+            OrderError: runs overlap each other or the checkpoint, one has no beginning, or a pending one is of none
+                of the turns.
+        """
+        turns = turns or {}
+        by_txid: dict[int, list[PendingRun]] = {txid: [] for txid in sorted(turns)}
+        for run in pending:
+            if run.txid not in by_txid:
+                raise misfit(run, "unknown")
+            by_txid[run.txid].append(run)
+        held = {txid: HeldTurn.read(txid, turns[txid], runs) for txid, runs in by_txid.items()}
+        shard = cls(safe, None, Runs.sort(waiting), Runs.sort(dead), held)
+        shard._check_order()
+        lasts = [runs[-1].last for runs in (shard.waiting, shard.dead) if runs]
+        known = [safe, through, *map(RecordPosition.parse, lasts), *(turn.last for turn in held.values())]
+        return replace(shard, high=max(filter(None, known), default=None)).at_rest()
+
+    def _check_order(self) -> None:
+        """Check that the checkpoint, and all that is open, can be.
+
+        Raises:
+            OrderError: runs overlap each other or the checkpoint, or one has no beginning.
+        """
+        lasts, lows, texts = list[Order](), list[Order](), list[str]()
+        for runs in (self.waiting, self.dead):
+            wrong = next((run for run in runs if run.count < 1 or not (run.first or run.prev)), None)
+            if wrong is not None:
+                msg = f"stored run of {wrong.count} records up to {wrong.last}: no first record and none before it"
+                raise OrderError(msg)
+            firsts = [run.first or run.last for run in runs]
+            lasts += runs.lasts
+            texts += firsts
+            lows += runs.lasts if firsts == [run.last for run in runs] else orders_of(firsts)
+        for turn in self.held.values():
+            spans = list(turn.spans(self._rows_done(turn)))
+            lasts += [turn.order(until - 1) for _, until in spans]
+            lows += [turn.order(start) for start, _ in spans]
+            texts += [turn.text(start) for start, _ in spans]
+        if self.held or len(self.dead):
+            order = sorted(range(len(lasts)), key=lasts.__getitem__)
+            lasts, lows = ([some[at] for at in order] for some in (lasts, lows))
+            texts = [texts[at] for at in order]
+        above = 0 if self.safe is None else bisect_right(lasts, self.safe.order)
+        is_rising = all(map(lt, lasts, islice(lows, 1, None)))
+        if not is_rising or (above < len(lows) and self.safe is not None and lows[above] <= self.safe.order):
+            at = next((at for at, low in enumerate(lows) if at and low <= lasts[at - 1]), above)
+            msg = f"stored run from {texts[at]} on overlaps another, or the checkpoint {self.safe}"
+            raise OrderError(msg)
+
+    @property
+    def count(self) -> int:
+        """The number of records that are not done: what `maxInflightRecords` bounds."""
+        return self.waiting.records + self.dead.records + sum([turn.count for turn in self.held.values()])
+
+    @property
+    def pending(self) -> tuple[PendingRun, ...]:
+        """The records that nobody has acked or failed yet, as they are stored."""
+        found = [
+            (turn.order(row), run)
+            for turn in self.held.values()
+            for row, run in turn.pending(self._rows_done(turn))
+        ]
+        return tuple([run for _, run in sorted(found, key=lambda one: one[0])])
+
+    @property
+    def turns_in_use(self) -> dict[int, Keys]:
+        """The turns that hold the records that are not done, by txid: what must be kept for their acks."""
+        located = {txid for runs in (self.waiting, self.dead) for txid, _ in self._locate(runs).values()}
+        return {
+            txid: turn.keys
+            for txid, turn in self.held.items()
+            if txid in located or turn.first_waiting() is not None
+        }
+
+    def _locate(self, runs: Runs) -> dict[int, tuple[int, int]]:
+        """Return the txid and first row of runs, by index: of the newest turn that has all of their records."""
+        found = dict[int, tuple[int, int]]()
+        left = range(len(runs)) if self.held else range(0)
+        indexes: Sequence[int] = left
+        for txid in sorted(self.held, reverse=True):
+            if not indexes:
+                break
+            starts = self.held[txid].locate([runs[index] for index in indexes])
+            pairs = list(zip(indexes, starts, strict=True))
+            found.update({index: (txid, start) for index, start in pairs if start >= 0})
+            indexes = [index for index, start in pairs if start < 0]
+        return found
+
+    def rest_of(self, run: Run, served: int) -> list[Run]:
+        """Return a run without its first records, if a turn has all of them."""
+        for turn in (self.held[txid] for txid in sorted(self.held, reverse=True)):
+            start = turn.locate([run])[0]
+            if start >= 0:
+                return turn.cut(run, start, np.arange(start, start + served))
+        return []
+
+    def _rows_done(self, turn: HeldTurn) -> int:
+        """Return the number of rows of a turn at or before the checkpoint."""
+        return 0 if self.safe is None else int(counts(turn.keys, key_of(self.safe), through=True)[0])
+
+    def at_rest(self, done: Callable[[], Iterable[str]] = tuple) -> OpenShard:
+        """Return the shard with its checkpoint right before the first record above it that is open.
+
+        `done`: the last records of what is done now, in any order: where the record before the first open one is not
+        known, the checkpoint comes at least as far.
+        """
+        safe, high = self.safe, self.high
+        found = min(self._first_open(), default=None, key=lambda one: one[0])
+        if found is None:
+            known = high
+        elif found[2] is not None:
+            known = RecordPosition.parse(found[2])
+        else:
+            begin = RecordPosition.parse(found[1])
+            known = max((one for one in RecordPosition.parse_all(list(done())) if one < begin), default=None)
+        if known is None or (safe is not None and known <= safe):
+            return self
+        return replace(self, safe=known)
+
+    def _first_open(self) -> Iterator[tuple[Order, str, str | None]]:
+        """Yield what is open first above the checkpoint: a record of it, its first one, and the one before it."""
+        safe = None if self.safe is None else self.safe.order
+        for runs in (self.waiting, self.dead):
+            at = runs.first_after(safe)
+            if at < len(runs):
+                yield runs.lasts[at], runs[at].first, runs[at].prev
+        for turn in self.held.values():
+            row = turn.first_waiting(self._rows_done(turn))
+            if row is not None:
+                yield turn.order(row), turn.text(row), turn.before(row)
+
+    def change(
+        self,
+        waiting: Iterable[Edit] = (),
+        dead: Iterable[Edit] = (),
+        *,
+        revived: Sequence[Run] = (),
+        exhausted: Sequence[Run] = (),
+    ) -> OpenShard:
+        """Return the shard with other runs in some places, with those that wait from now on, and the dead ones.
+
+        New runs are joined with neighbours of the same fate. None is below and above the checkpoint; and of a shard
+        with turns none is of two of these, because its records could not be acked by name.
+        """
+        safe = None if self.safe is None else self.safe.order
+        changing = partial(Runs.change, joins=not self.held, apart=safe)
+        adding = partial(Runs.add, joins=not self.held, apart=safe)
+        return replace(
+            self,
+            waiting=adding(changing(self.waiting, waiting), revived),
+            dead=adding(changing(self.dead, dead), exhausted),
+        )
+
+    def fail_rows(
+        self, some: Mapping[int, Rows], decide: Callable[[AckWait], Fate]
+    ) -> tuple[OpenShard, list[str]]:
+        """Return the shard once rows of its turns, which wait, have failed; and the last of those that are done."""
+        held, parts = dict(self.held), list[tuple[Fate, Run]]()
+        for txid, rows in some.items():
+            held[txid], failed = held[txid].fail(rows, decide, self._rows_done(held[txid]))
+            parts += failed
+        waiting, dead = (
+            Runs.sort([run for fate, run in parts if fate.state is state])
+            for state in (State.WAITING, State.DEAD)
+        )
+        shard = replace(self, held=held).change(revived=waiting, exhausted=dead)
+        return shard, [run.last for fate, run in parts if fate.state is State.ACKED]
+
+    def ack(self, keys: Keys, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
+        """Records are done, wherever they are: pending, waiting for a retry, or dead and not yet dead-lettered.
+
+        With an `attempt`, here and below: only those that are pending in this attempt, as Storm ignores what is said of
+        an earlier one.
+        """
+        wanted = merge_keys([keys])
+        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
+        chosen = self._choose(hits, attempt)
+        held = {
+            txid: turn.close(chosen[txid]) if txid in chosen else turn for txid, turn in self.held.items()
+        }
+        changed, late = sum(map(len, chosen.values())), 0
+        waiting, dead = self.waiting, self.dead
+        if attempt is None:
+            waiting, of_waiting = self._take_out(waiting, wanted, hits)
+            dead, of_dead = self._take_out(dead, wanted, hits)
+            late = of_waiting + of_dead
+
+        def done() -> Iterator[str]:
+            for txid, rows in chosen.items():
+                yield from map(held[txid].text, rows.tolist())
+            for before, after in ((self.waiting, waiting), (self.dead, dead)):
+                yield from {run.last for run in before} - {run.last for run in after}
+
+        shard = replace(self, held=held, waiting=waiting, dead=dead).at_rest(done)
+        return shard, self._count(wanted, changed, late)
+
+    def _choose(self, hits: Mapping[int, Rows], attempt: int | None) -> dict[int, Rows]:
+        """Return the rows that wait, in a certain delivery if one is named, by turn."""
+        chosen = {txid: self.held[txid].choose(rows, attempt) for txid, rows in hits.items() if len(rows)}
+        return {txid: rows for txid, rows in chosen.items() if len(rows)}
+
+    def _take_out(self, runs: Runs, wanted: Keys, hits: Mapping[int, Rows]) -> tuple[Runs, int]:
+        """Return runs without records that are acked by name, and how many these are.
+
+        They are found in the turn that has them. One that no turn has is alone in its run: there because of a replay.
+        """
+        if not runs:
+            return runs, 0
+        located = self._locate(runs)
+        alone = [at for at in range(len(runs)) if at not in located and runs[at].count == 1]
+        _, are_wanted = find(wanted, keys_of_texts([runs[at].last for at in alone]))
+        edits: dict[int, Sequence[Run]] = {
+            at: () for at, is_wanted in zip(alone, are_wanted.tolist(), strict=True) if is_wanted
+        }
+        count = len(edits)
+        for at, (txid, start) in located.items():
+            rows, size = hits[txid], runs[at].count
+            some = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + size)]
+            if len(some):
+                edits[at] = self.held[txid].cut(runs[at], start, some)
+                count += len(some)
+        return runs.change([(at, at + 1, edits[at]) for at in sorted(edits)]), count
+
+    def fail(
+        self, keys: Keys, text: str, fates: Fates, attempt: int | None = None
+    ) -> tuple[OpenShard, AckCounts]:
+        """Pending records failed, for a stored text: they wait for a retry, or are dead. Others stay as they are."""
+        wanted, failure = merge_keys([keys]), parse(text)
+        if failure.kind <= Kind.HELD:
+            # An earlier release has stored it as somebody said it: nobody holds records from outside.
+            failure = Failure.said(text)
+        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
+        chosen = self._choose(hits, attempt)
+        shard, done = self.fail_rows(chosen, lambda one: fates.decide(failure, one.attempt, one.failures))
+        return shard.at_rest(lambda: done), self._count(wanted, sum(map(len, chosen.values())))
+
+    def reset(self, keys: Keys, until_at: int, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
+        """Pending records have until a time, in epoch milliseconds; all others are left as they are."""
+        wanted = merge_keys([keys])
+        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
+        chosen = self._choose(hits, attempt)
+        held = dict(self.held) | {
+            txid: self.held[txid].postpone(rows, until_at) for txid, rows in chosen.items()
+        }
+        return replace(self, held=held), self._count(wanted, sum(map(len, chosen.values())))
+
+    def time_out(self, now_at: int, fates: Fates) -> tuple[OpenShard, int]:
+        """Fail what nobody has acked in time, with the kind `TIMEOUT`; return also how many records."""
+        late = {txid: turn.find_late(now_at) for txid, turn in self.held.items()}
+        shard, done = self.fail_rows(
+            {txid: rows for txid, rows in late.items() if len(rows)},
+            lambda one: fates.decide(_TIMEOUT, one.attempt, one.failures),
+        )
+        return shard.at_rest(lambda: done), sum(map(len, late.values()))
+
+    def _count(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:
+        unknown = count_above(wanted, self.high)
+        return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)
+
+    def replay(
+        self, positions: Sequence[RecordPosition], now_at: int
+    ) -> tuple[OpenShard, tuple[RecordPosition, ...]]:
+        """Somebody asks for records again: they are due now, with a fresh count (no delivery, no failure).
+
+        A record of a run that waits or is dead takes its whole run along, because a run shares one fate.
+        Records done before, at or below the checkpoint too, become runs of their own; the checkpoint does not
+        move back for them, and those above it hold it until they are done again. What is pending is being
+        delivered: nothing changes. Returns also the positions that are refused: beyond what was ever delivered
+        here, or known to be none.
+        """
+        due = now_at // 1_000 * 1_000
+        waiting, dead = dict[int, Run](), dict[int, Run]()
+        new, refused = list[Run](), list[RecordPosition]()
+        for position in sorted(set(positions)):
+            order = position.order
+            if self.high is None or position > self.high:
+                refused.append(position)
+                continue
+            for runs, found in ((self.waiting, waiting), (self.dead, dead)):
+                at = runs.find(order)
+                if at < len(runs) and runs.covers(at, order):
+                    found[at] = msgspec.structs.replace(runs[at], attempt=0, due=due, failures=())
+                    break
+            else:
+                is_pending, before = self._find_following(position)
+                if not is_pending and before is not None and orders_of([before])[0] < order:
+                    refused.append(position)
+                elif not is_pending:
+                    new.append(Run(str(position), str(position), 1, None, 0, due))
+        shard = self.change(
+            [(at, at + 1, (run,)) for at, run in waiting.items()],
+            [(at, at + 1, ()) for at in sorted(dead)],
+            revived=Runs.sort([*dead.values(), *new]),
+        )
+        return shard.at_rest(), tuple(refused)
+
+    def _find_following(self, position: RecordPosition) -> tuple[bool, str | None]:
+        """Return whether a record is pending, and the record before the first open one after it, if that is known.
+
+        Between neighbours that are pending nothing is known to be none.
+        """
+        order = position.order
+        found = list[tuple[Order, str | None]]()
+        for runs in (self.waiting, self.dead):
+            at = runs.find(order)
+            if at < len(runs):
+                found.append((runs.lasts[at], runs[at].prev))
+        for turn in self.held.values():
+            start = int(counts(turn.keys, key_of(position), through=False)[0])
+            row = turn.first_waiting(start)
+            if row is None:
+                continue
+            if turn.order(row) == order or (
+                row and row == start and turn.waits[row - 1] == turn.waits[row] and row not in turn.befores
+            ):
+                return True, None
+            found.append((turn.order(row), turn.before(row)))
+        return False, min(found, key=lambda one: one[0])[1] if found else None
+
+    def take_back(self, positions: Sequence[RecordPosition]) -> OpenShard:
+        """Somebody takes back that done records were asked for again: those that wait, or are dead, are done again.
+
+        One that is in a run with others is done if all of these are meant; what is being delivered stays.
+        """
+        orders = [position.order for position in sorted(set(positions))]
+        after, done = list[Runs](), list[str]()
+        for runs in (self.waiting, self.dead):
+            meant = dict[int, int]()
+            for order in orders:
+                at = runs.find(order)
+                if at < len(runs) and runs.covers(at, order):
+                    meant[at] = meant.get(at, 0) + 1
+            taken = [at for at, count in meant.items() if runs[at].count == count]
+            done += [runs[at].last for at in taken]
+            after.append(runs.change([(at, at + 1, ()) for at in taken]))
+        return replace(self, waiting=after[0], dead=after[1]).at_rest(lambda: done)
+
+    def bury(self, positions: Sequence[RecordPosition]) -> tuple[OpenShard, tuple[RecordPosition, ...]]:
+        """Somebody gives up runs that wait, each named by its last record: they are dead now, as after the last retry.
+
+        Returns also the positions of which no waiting run ends.
+        """
+        edits, dead, refused = list[Edit](), list[Run](), list[RecordPosition]()
+        for position in sorted(set(positions)):
+            at = self.waiting.find_named(position.order)
+            if at is None:
+                refused.append(position)
+                continue
+            edits.append((at, at + 1, ()))
+            dead.append(msgspec.structs.replace(self.waiting[at], due=0))
+        return self.change(edits, exhausted=dead), tuple(refused)

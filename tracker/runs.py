@@ -1,0 +1,140 @@
+"""Runs of one shard in order, with what is done to many of them at a time. Pure.
+
+A run that nothing happens to stays the object that is stored: there may be very many of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import lt
+from typing import overload
+
+from kinesis_trident.tracker.records import Order, Run, orders_of
+
+Edit = tuple[int, int, Sequence[Run]]
+"""What stands in the place of the runs from one index until another: nothing, what is left of them, or new runs."""
+
+
+class Runs(Sequence[Run]):
+    """Runs without common records, each of one fate, in shard order. They never change.
+
+    Attributes:
+        lasts: the order of the last record of each.
+    """
+
+    __slots__ = ("_runs", "lasts")
+
+    def __init__(self, runs: Sequence[Run] = (), lasts: Sequence[Order] | None = None) -> None:
+        self._runs = runs
+        self.lasts = orders_of([run.last for run in runs]) if lasts is None else lasts
+
+    @classmethod
+    def sort(cls, runs: Sequence[Run]) -> Runs:
+        """Return runs that come in any order."""
+        some = cls(runs)
+        lasts = some.lasts
+        if all(map(lt, lasts, islice(lasts, 1, None))):
+            return some
+        order = sorted(range(len(runs)), key=lasts.__getitem__)
+        return cls([runs[index] for index in order], [lasts[index] for index in order])
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+        return self._runs[index]
+
+    @property
+    def records(self) -> int:
+        """The number of their records."""
+        return sum([run.count for run in self._runs])
+
+    def find(self, order: Order, start: int = 0) -> int:
+        """Return the index of the first run, from `start` on, that does not end before a record."""
+        return bisect_left(self.lasts, order, start)
+
+    def find_named(self, order: Order, start: int = 0) -> int | None:
+        """Return the index of the run that ends with a record; None if there is none from `start` on."""
+        lasts = self.lasts
+        if start >= len(lasts) or lasts[start] != order:
+            start = bisect_left(lasts, order, start)
+        return start if start < len(lasts) and lasts[start] == order else None
+
+    def first_after(self, order: Order | None) -> int:
+        """Return the index of the first run that ends after a record."""
+        return 0 if order is None else bisect_right(self.lasts, order)
+
+    def covers(self, index: int, order: Order) -> bool:
+        """Return whether a run holds a record that is not after its last one, as far as its beginning is known."""
+        return covers(self._runs[index], self.lasts[index], order)
+
+    def change(self, edits: Iterable[Edit], *, joins: bool = False, apart: Order | None = None) -> Runs:
+        """Return these with other runs in some places: edits in order, none over another.
+
+        `joins`: new runs become one with neighbours of the same fate, but for one that ends with the record `apart`.
+        """
+        edits = list(edits)
+        if not edits:
+            return self
+        news = iter(orders_of([run.last for _, _, some in edits for run in some]))
+        runs, lasts, at, is_new = list[Run](), list[Order](), 0, False
+        for start, stop, some in (*edits, (len(self), len(self), ())):
+            while is_new and at < start:
+                # One that has become part of a new run is new itself.
+                is_new = _append(runs, lasts, self._runs[at], self.lasts[at], apart)
+                at += 1
+            if at < start:
+                runs += self._runs[at:start]
+                lasts += self.lasts[at:start]
+            for run, last in zip(some, news, strict=False) if some else ():
+                if joins:
+                    is_new = True
+                    _append(runs, lasts, run, last, apart)
+                else:
+                    runs.append(run)
+                    lasts.append(last)
+            at = stop
+        return Runs(runs, lasts)
+
+    def add(self, new: Sequence[Run], *, joins: bool = False, apart: Order | None = None) -> Runs:
+        """Return these with new runs in order, of other records: see `change`."""
+        at = map(self.find, orders_of([run.last for run in new]))
+        return self.change(
+            [(index, index, (run,)) for index, run in zip(at, new, strict=True)], joins=joins, apart=apart
+        )
+
+
+def covers(run: Run, last: Order, order: Order) -> bool:
+    """Return whether a run holds a record that is not after its last one, as far as its beginning is known."""
+    if run.first:
+        return orders_of([run.first])[0] <= order
+    return order == last or (run.prev is not None and orders_of([run.prev])[0] < order)
+
+
+def _append(runs: list[Run], lasts: list[Order], run: Run, last: Order, apart: Order | None) -> bool:
+    """Append a run, or join it with the one before if that is its neighbour with the same fate: return which."""
+    before = runs[-1] if runs else None
+    if (
+        before is None
+        or run.prev != before.last
+        or run.attempt != before.attempt
+        or run.due != before.due
+        or (run.failures is not before.failures and run.failures != before.failures)
+        or lasts[-1] == apart
+    ):
+        runs.append(run)
+        lasts.append(last)
+        return False
+    count = before.count + run.count
+    runs[-1] = Run(before.first, run.last, count, before.prev, before.attempt, before.due, before.failures)
+    lasts[-1] = last
+    return True

@@ -1,0 +1,436 @@
+"""What a turn makes of the open records of its shard: one pass over the runs that were due, and then the new records.
+
+Pure, but for the dice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from kinesis_trident.tracker.errors import OrderError, UnknownRunError
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse
+from kinesis_trident.tracker.held_turns import AckWait, HeldRows, HeldTurn, Rows
+from kinesis_trident.tracker.open_shard import OpenShard
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, keys_of_texts
+from kinesis_trident.tracker.records import (
+    NotDone,
+    Order,
+    RecordPosition,
+    Run,
+    orders_of,
+    sort_in_shard_order,
+)
+from kinesis_trident.tracker.retry import Fate, Fates, State
+from kinesis_trident.tracker.runs import Edit, Runs, covers
+
+_EXPIRED = Failure(Kind.EXPIRED)
+
+
+class GivenTurn(NamedTuple):
+    """The turn of records that wait for their acks until a deadline, in epoch milliseconds."""
+
+    txid: int
+    keys: Keys
+    deadline: int
+
+
+class TurnFacts(msgspec.Struct, frozen=True):
+    """A turn that ran: it has delivered runs that were due, and new records after them.
+
+    Attributes:
+        due: in shard order, each with True if it is dead, and dead-lettered instead.
+        served: how many records of each were found, -1 or nothing if it was not reached.
+        failed: the outcome.
+        through: how far the stream was read for the due runs.
+        missing: the indexes of those of which records are gone from the stream.
+        invalid: those of these that were never in it.
+        fresh: the last new record, and their number.
+        given: the records wait for their acks instead of being done with their batch.
+    """
+
+    due: Sequence[tuple[Run, bool]] = ()
+    served: Sequence[int] = ()
+    failed: Sequence[NotDone] = ()
+    through: str | None = None
+    missing: Collection[int] = ()
+    invalid: Collection[int] = ()
+    fresh: tuple[str, int] | None = None
+    given: GivenTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """A dead run that was dead-lettered, the number of its records that were, and the last of these."""
+
+    run: Run
+    count: int
+    last: str
+
+
+def settle(shard: OpenShard, turn: TurnFacts, fates: Fates) -> tuple[OpenShard, list[Buried]]:
+    """Return a shard after a turn, and what the turn has dead-lettered.
+
+    Of what a turn has served, failed pieces have failed once more: they wait again, or are dead when the retries are
+    used up; the rest of what was served is done; what was not reached waits on unchanged. A stream drops its oldest
+    records, so those gone are a run's first ones, and the served ones its last.
+
+    Raises:
+        UnknownRunError: a run is not due here.
+        OrderError: the numbers, or the pieces that failed, do not fit.
+    """
+    settling = _Settling(shard, turn, fates)
+    settling.settle_due()
+    if turn.fresh is not None:
+        settling.settle_new(*turn.fresh)
+    return settling.shard_after(), settling.buried
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """What failed of a turn, in shard order, with the orders of its ends."""
+
+    pieces: Sequence[NotDone]
+    firsts: Sequence[Order]
+    lasts: Sequence[Order]
+    befores: Sequence[Order | None]
+
+    @classmethod
+    def of(cls, failed: Sequence[NotDone]) -> _Pieces:
+        pieces = sort_in_shard_order(failed) if len(failed) > 1 else failed
+        texts = [piece.last for piece in pieces]
+        lasts, starts = orders_of(texts), [piece.first for piece in pieces]
+        known = iter(orders_of([piece.prev for piece in pieces if piece.prev is not None]))
+        return cls(
+            pieces,
+            lasts if starts == texts else orders_of(starts),
+            lasts,
+            [None if piece.prev is None else next(known) for piece in pieces],
+        )
+
+
+class _Settling:
+    """One turn of a shard: what becomes of its runs, to be applied at once."""
+
+    def __init__(self, shard: OpenShard, turn: TurnFacts, fates: Fates) -> None:
+        self.buried: list[Buried] = []
+        self._shard = shard
+        self._turn = turn
+        self._fates = fates
+        self._failed = _Pieces.of(turn.failed)
+        self._of_due = 0
+        self._waiting: list[Edit] = []
+        self._dead: list[Edit] = []
+        self._exhausted: list[Run] = []
+        self._done: list[str] = []
+        self._again: list[tuple[Run, int, str]] = []
+        self._high = shard.high
+
+    def settle_due(self) -> None:
+        """Settle the runs that were due."""
+        turn, failed, decide = self._turn, self._failed, self._fates.decide_text
+        gone = dict.fromkeys(turn.missing, _EXPIRED) | dict.fromkeys(turn.invalid, OF_ANOTHER_STREAM)
+        waiting, dead = self._shard.waiting, self._shard.dead
+        edits, done, is_given = self._waiting, self._done, turn.given is not None
+        known = at_waiting = at_dead = 0
+        lasts = orders_of([run.last for run, _ in turn.due])
+        orders, size = waiting.lasts, len(waiting)
+        for index, ((run, is_dead), last) in enumerate(zip(turn.due, lasts, strict=True)):
+            count = turn.served[index] if index < len(turn.served) else -1
+            start = known
+            if failed.lasts:
+                known = bisect_right(failed.lasts, last, known)
+            if count < 0:
+                continue
+            runs: Runs = dead if is_dead else waiting
+            at: int | None = at_waiting
+            if is_dead or at_waiting == size or orders[at_waiting] != last:
+                at = runs.find_named(last, at_dead if is_dead else at_waiting)
+            mine = None if at is None else runs[at]
+            if at is None or mine is None or mine.attempt != run.attempt or mine.count != run.count:
+                raise self._unknown(run, is_dead=is_dead)
+            if is_dead:
+                at_dead = at + 1
+                self._bury(at, mine, run.count if index in gone else count, last, is_whole=index in gone)
+                continue
+            at_waiting = at + 1
+            if index in gone:
+                self._expire(at, mine, count, gone[index], start, known)
+                continue
+            if count == mine.count and not is_given:
+                # Nearly every retry: it is done, or has failed again as it is.
+                if known == start:
+                    edits.append((at, at + 1, ()))
+                    done.append(mine.last)
+                    continue
+                piece, first = failed.pieces[start], mine.first
+                if known == start + 1 and (piece.first, piece.last, piece.count) == (first, mine.last, count):
+                    state, attempt, due, failures = decide(piece.text, mine.attempt + 1, mine.failures)
+                    again = Run(first, mine.last, count, mine.prev, attempt, due, failures)
+                    if state is State.DEAD:
+                        self._exhausted.append(again)
+                    edits.append((at, at + 1, (again,) if state is State.WAITING else ()))
+                    if state is State.ACKED:
+                        done.append(mine.last)
+                    continue
+            self._serve(at, mine, count, start, known)
+        self._of_due = known
+
+    def _unknown(self, run: Run, *, is_dead: bool) -> UnknownRunError:
+        state = "dead" if is_dead else "waiting"
+        msg = (
+            f"no {state} run of {run.count} records up to {run.last} after delivery {run.attempt} (checkpoint "
+            f"{self._shard.safe}): it was settled before, or planned elsewhere"
+        )
+        return UnknownRunError(msg)
+
+    def _put(self, at: int, run: Run, parts: Sequence[Run]) -> None:
+        """Let these stand in the place of a waiting run."""
+        self._waiting.append((at, at + 1, parts))
+        self._done.append(run.last)
+
+    def _bury(self, at: int, run: Run, count: int, last: Order, *, is_whole: bool) -> None:
+        """A dead run was dead-lettered: the first `count` of its records."""
+        reached = run.last if is_whole else self._find_reached(run, count, last)
+        if count == 0:
+            return
+        self._dead.append((at, at + 1, _rest(run, count, reached)))
+        self._done.append(run.last)
+        self.buried.append(Buried(run, count, reached))
+
+    def _find_reached(self, run: Run, count: int, last: Order, *, has_failed: bool = False) -> str:
+        """Return the last of the first `count` records of a run: where the stream was read until, or its last one.
+
+        Raises:
+            OrderError: these do not fit the run.
+        """
+        through = self._turn.through
+        if not 0 <= count <= run.count or (count == 0 and has_failed):
+            failed = ", some of which failed," if has_failed else ""
+            msg = f"{count} records served{failed} of the {run.count} up to {run.last}"
+            raise OrderError(msg)
+        if count in (0, run.count):
+            return run.last
+        until = None if through is None else orders_of([through])[0]
+        if through is None or until is None or until >= last or not covers(run, last, until):
+            msg = (
+                f"{count} of {run.count} records up to {run.last} were served, but the last one is {through}"
+            )
+            raise OrderError(msg)
+        return through
+
+    def _serve(self, at: int, run: Run, count: int, start: int, stop: int) -> None:
+        """The first `count` records of a waiting run were delivered again, of which the pieces in between failed."""
+        last = self._shard.waiting.lasts[at]
+        is_given = self._turn.given is not None
+        reached = self._find_reached(run, count, last, has_failed=start < stop and not is_given)
+        if count == 0:
+            return
+        if is_given:
+            self._again.append((run, count, reached))
+            known = self._shard.rest_of(run, count) if count < run.count else []
+            self._waiting.append((at, at + 1, known or _rest(run, count, reached)))
+            return
+        self._put(at, run, [*self._cut(run, count, reached, start, stop), *_rest(run, count, reached)])
+
+    def _expire(self, at: int, run: Run, count: int, failure: Failure, start: int, stop: int) -> None:
+        """All but the last `count` records of a waiting run are gone from the stream: dead, with no more retries.
+
+        Where the first one of those that are left stands is not known: the dead run ends with the last position that
+        is known to be gone.
+        """
+        if not 0 <= count < run.count:
+            msg = f"{count} records found of {run.count} up to {run.last}: then none are gone"
+            raise OrderError(msg)
+        fate = self._fates.decide(failure, run.attempt, run.failures)
+        gone_until = run.last
+        if count:
+            # A run has a first record, or one before it, which is the case after it came again in part.
+            gone_until = run.first or str(_next(RecordPosition.parse(run.prev or "")))
+        gone = msgspec.structs.replace(
+            run,
+            last=gone_until,
+            count=run.count - count,
+            attempt=fate.attempt,
+            due=fate.due,
+            failures=fate.failures,
+        )
+        if fate.state is State.DEAD:
+            self._exhausted.append(gone)
+        else:
+            self._done.append(gone_until)
+        if not count:
+            self._waiting.append((at, at + 1, ()))
+            return
+        (left,) = _rest(run, run.count - count, gone_until)
+        if self._turn.given is not None:
+            self._again.append((left, count, run.last))
+            self._waiting.append((at, at + 1, ()))
+            return
+        self._put(at, run, self._cut(left, count, left.last, start, stop))
+
+    def settle_new(self, last: str, count: int) -> None:
+        """New records of a turn ran, `count` of them up to `last`: all are done but the failed pieces.
+
+        The checkpoint becomes the record before the first one that is not done: exactly, where the piece
+        names it (`NotDone.prev`) or nothing is done in between, else the last record below it that is known
+        to be done.
+
+        Raises:
+            OrderError: `last` is not after all that was delivered before, or the pieces do not fit.
+        """
+        position, high = RecordPosition.parse(last), self._shard.high
+        if count < 1 or (high is not None and position <= high):
+            msg = f"{count} new records up to {last}: expected some, after {high}"
+            raise OrderError(msg)
+        new = Run("", last, count, None if high is None else str(high), attempt=0)
+        end = len(self._shard.waiting)
+        self._waiting.append((end, end, self._cut(new, count, last, self._of_due, len(self._failed.pieces))))
+        self._high = position
+
+    def _cut(self, run: Run, count: int, until: str, start: int, stop: int) -> list[Run]:
+        """Return what waits of the first `count` records of a run: of the pieces in between, which have failed.
+
+        The record before the run is one, known or done, that all of it comes after: with nothing between it and the
+        first one that is neither delivered nor done.
+
+        A reporter sees rows, not the shard: the row before a run's first record may be of another run. So the
+        `prev` of a piece counts only inside the run; one before it says that the piece is the run's beginning.
+
+        Raises:
+            OrderError: the failed pieces overlap, lie outside of the run, or hold more records than it.
+        """
+        if start == stop:
+            return []
+        failed = self._failed
+        total = sum([piece.count for piece in failed.pieces[start:stop]])
+        if total > count:
+            msg = f"{total} records are reported as failed among {count} delivered up to {until}"
+            raise OrderError(msg)
+        end, end_text = (None if run.prev is None else orders_of([run.prev])[0]), run.prev
+        attempt, decide = run.attempt + 1, self._fates.decide_text
+        first, last = (orders_of([run.first])[0] if run.first else None), orders_of([until])[0]
+        found = list[tuple[Fate, NotDone, str | None]]()
+        for at in range(start, stop):
+            piece, begin, stand = failed.pieces[at], failed.firsts[at], failed.lasts[at]
+            if (
+                stand < begin
+                or piece.count < 1
+                or stand > last
+                or (first is not None and begin < first)
+                or (end is not None and begin <= end)
+            ):
+                msg = (
+                    f"failed records {piece.first} to {piece.last} ({piece.count}) overlap others, or lie "
+                    f"outside of the {count} delivered after {run.prev}"
+                )
+                raise OrderError(msg)
+            before = piece.prev
+            if total == count or begin == first:
+                # Nothing is done in between, or it is the run's own first record.
+                before = end_text
+            elif before is not None:
+                known, lowest = failed.befores[at], end if end is not None else first
+                if known is None or known >= begin or (lowest is not None and known < lowest):
+                    # Seen after a row of another run: so it is the first of this one.
+                    before = None if found else end_text
+            found.append((decide(piece.text, attempt, run.failures), piece, before))
+            end, end_text = stand, piece.last
+        return self._sort_out(found)
+
+    def _sort_out(self, failed: Sequence[tuple[Fate, NotDone, str | None]]) -> list[Run]:
+        """Return those of the pieces that wait; others are dead, or done."""
+        waiting = list[Run]()
+        for (state, attempt, due, failures), piece, before in failed:
+            if state is State.ACKED:
+                self._done.append(piece.last)
+                continue
+            run = Run(piece.first, piece.last, piece.count, before, attempt, due, failures)
+            (waiting if state is State.WAITING else self._exhausted).append(run)
+        return waiting
+
+    def shard_after(self) -> OpenShard:
+        """Return the shard after the turn."""
+        shard, turn = self._shard, self._turn
+        after = shard.change(self._waiting, self._dead, exhausted=self._exhausted)
+        after = replace(after, high=self._high)
+        if turn.given is not None:
+            after = self._give(after, turn.given)
+        return after.at_rest(lambda: self._done)
+
+    def _give(self, shard: OpenShard, given: GivenTurn) -> OpenShard:
+        """Return the shard once the rows of a turn wait for their acks: runs that came again, then new records.
+
+        Raises:
+            OrderError: the rows are not the records of the runs, or are not after all that was delivered before.
+        """
+        texts = KeyPositions(given.keys)
+        segments, row = list[HeldRows](), 0
+        for run, count, reached in self._again:
+            end = row + count
+            found = texts[end - 1] if end <= len(texts) else None
+            if found != RecordPosition.parse(reached):
+                msg = (
+                    f"{count} records up to {reached} came again in txid {given.txid}, whose rows there end with "
+                    f"{found}"
+                )
+                raise OrderError(msg)
+            delivery = AckWait(run.attempt + 1, given.deadline, run.failures)
+            segments.append(HeldRows(range(row, end), run.prev, delivery))
+            row = end
+        high = shard.high
+        if row < len(texts):
+            if high is not None and (first := texts[row]) <= high:
+                msg = f"{len(texts) - row} records from {first} on: expected them after {high}"
+                raise OrderError(msg)
+            before = None if high is None else str(high)
+            segments.append(HeldRows(range(row, len(texts)), before, AckWait(1, given.deadline)))
+            high = texts[len(texts) - 1]
+        if not segments:
+            return shard
+        turn = HeldTurn.of(given.txid, given.keys, segments)
+        return self._fail_given(replace(shard, high=high, held={**shard.held, given.txid: turn}), turn)
+
+    def _fail_given(self, shard: OpenShard, turn: HeldTurn) -> OpenShard:
+        """Return the shard once records have failed in the batch that delivered them.
+
+        Those that a bolt holds wait for their acks like all others; the records that a replay no longer found cannot
+        come again.
+        """
+        pieces = [piece for piece in self._failed.pieces if parse(piece.text).kind is not Kind.HELD]
+        rows, are_found = find(turn.keys, keys_of_texts([piece.first for piece in pieces]))
+        starts = iter(rows.tolist())
+        by_text = dict[str, list[Rows]]()
+        for piece, is_found in zip(pieces, are_found.tolist(), strict=True):
+            if is_found:
+                start = next(starts)
+                by_text.setdefault(piece.text, []).append(
+                    np.arange(start, min(start + piece.count, len(turn.keys)))
+                )
+        for text, some in by_text.items():
+            waits = shard.held[turn.txid].choose(np.unique(np.concatenate(some)))
+            if len(waits):
+                shard, done = shard.fail_rows({turn.txid: waits}, partial(self._decide_given, text))
+                self._done += done
+        return shard
+
+    def _decide_given(self, text: str, delivery: AckWait) -> Fate:
+        return self._fates.decide_text(text, delivery.attempt, delivery.failures)
+
+
+def _rest(run: Run, served: int, through: str) -> list[Run]:
+    """Return the part of a run that was not reached, unchanged: its records after `through`."""
+    if served == run.count:
+        return []
+    return [msgspec.structs.replace(run, first="", count=run.count - served, prev=through)]
+
+
+def _next(position: RecordPosition) -> RecordPosition:
+    """Return the first place where a record after another one can stand."""
+    return RecordPosition(position.sequence, position.sub + 1)
