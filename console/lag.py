@@ -6,18 +6,17 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.facts import ShardFacts, facts_of
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.checkpoint.model.run_status import (
-    Lag,
     Sight,
     StatusNode,
     lag_growth,
-    lag_of,
     rates,
     total_lag,
 )
+from kinesis_trident.checkpoint.model.standing import REFUSED, Looks, Share, cause_of, find_standing
 from kinesis_trident.console.snapshot import Snapshot
-
-HOUR_MS = 3_600_000
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +57,12 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     read: int
 
 
-def is_read(snapshot: Snapshot, shard: str) -> bool:
-    """Return whether the newest run reads the stream of a shard, and the shard is not read to its end."""
-    lineage = snapshot.shards.get(shard)
-    if lineage is not None and lineage.state == "drained":
-        return False
-    return _stream_of(snapshot, shard) in snapshot.active
+def shard_facts(snapshot: Snapshot, now: int) -> dict[str, ShardFacts]:
+    """Return the figures of each shard at `now`, in epoch milliseconds."""
+    return {shard: _facts(snapshot, shard, now) for shard in snapshot.shard_ids}
 
 
-def shard_lags(snapshot: Snapshot, now: int) -> dict[str, Lag]:
-    """Return the lag of each shard at `now`, in epoch milliseconds."""
-    return {shard: _lag(snapshot, shard, now) for shard in snapshot.shard_ids}
-
-
-def shard_skew(snapshot: Snapshot) -> int:
+def shard_skew(facts: Mapping[str, ShardFacts], snapshot: Snapshot) -> int:
     """Return by how many milliseconds the oldest unread record is older than the newest one that was read.
 
     A watermark with a shorter delay drops it. Only records of which the run or a turn has said that they are unread
@@ -80,10 +71,11 @@ def shard_skew(snapshot: Snapshot) -> int:
     nodes = snapshot.checkpoints
     newest = max((node.arrival for node in nodes.values() if node.arrival is not None), default=0)
     oldest = newest
-    for shard in filter(lambda one: is_read(snapshot, one), snapshot.shard_ids):
-        sight, node = sight_of(snapshot, shard), nodes.get(shard)
-        at = node.arrival if node is not None and node.behind_ms > 0 else None
-        oldest = min([oldest, *(one for one in (sight.arrival or at,) if one is not None)])
+    for shard, one in facts.items():
+        node = nodes.get(shard)
+        at = one.sight.arrival or (node.arrival if node is not None and node.behind_ms > 0 else None)
+        if one.standing.share is Share.COUNTED and at is not None:
+            oldest = min(oldest, at)
     return newest - oldest
 
 
@@ -91,28 +83,10 @@ def lag_of_stream(snapshot: Snapshot, stream: str, now: int) -> int | None:
     """Return the age of the oldest unread record of a stream, also of one that the newest run does not read."""
     if not snapshot.shards:
         return None
-    lags = shard_lags(snapshot, now)
-    return total_lag({shard: lag for shard, lag in lags.items() if _stream_of(snapshot, shard) == stream})
-
-
-def retention_left(snapshot: Snapshot, shard: str, lag: Lag) -> int | None:
-    """Return the milliseconds until the oldest unread record of a shard expires, 0 if it has; None if unknown."""
-    hours = snapshot.status.retention.get(_stream_of(snapshot, shard)) if snapshot.status else None
-    if hours is None or lag.ms is None or not is_read(snapshot, shard):
-        return None
-    return max(0, hours * HOUR_MS - lag.ms)
-
-
-def sight_of(snapshot: Snapshot, shard: str) -> Sight:
-    """Return what the run has said of a shard, as far as it still holds: a batch may have moved the shard on since."""
-    status, node = snapshot.status, snapshot.checkpoints.get(shard)
-    if status is None or not is_read(snapshot, shard):
-        # A status says of all shards that it does not name that they are at their tips: it means those that are read.
-        return Sight()
-    sight = status.sight_of(shard)
-    if node is not None and node.txid > status.settled:
-        return Sight(refused=sight.refused, why=sight.why)
-    return sight
+    facts = shard_facts(snapshot, now)
+    return total_lag(
+        {shard: one.lag for shard, one in facts.items() if _stream_of(snapshot, shard) == stream}
+    )
 
 
 def trend(snapshot: Snapshot) -> float | None:
@@ -132,20 +106,16 @@ def _status(snapshot: Snapshot) -> StatusNode | None:
     return status if snapshot.owner is not None and status and status.epoch == snapshot.epoch else None
 
 
-def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) -> Totals:
-    """Return the numbers of an application; `lags` as of `shard_lags`."""
-    lags = shard_lags(snapshot, now) if lags is None else lags
-    to_read = {shard: lag for shard, lag in lags.items() if is_read(snapshot, shard)}
-    seen = [lag.seen_at for lag in to_read.values()]
-    left = [retention_left(snapshot, shard, lag) for shard, lag in to_read.items()]
-    lag_ms = total_lag(to_read) if snapshot.shards else None
+def totals(snapshot: Snapshot, now: int, facts: Mapping[str, ShardFacts] | None = None) -> Totals:
+    """Return the numbers of an application; `facts` as of `shard_facts`."""
+    facts = shard_facts(snapshot, now) if facts is None else facts
+    counted = {shard: one.lag for shard, one in facts.items() if one.standing.share is Share.COUNTED}
+    seen = [lag.seen_at for lag in counted.values()]
+    left = [one.retention_left_ms for one in facts.values() if one.standing.expiry]
+    lag_ms = total_lag(counted) if snapshot.shards else None
     status = _status(snapshot)
     read_rate, input_rate = rates(status.lags, status.reads) if status else (None, None)
-    held = snapshot.inflight.values()
     pinned = snapshot.pins if snapshot.part is None else snapshot.part.intersection(snapshot.pins)
-    retrying = sum(run.count for node in held for run in node.waiting)
-    exhausted = sum(run.count for node in held for run in node.dead)
-    unacked = sum(run.count for node in held for run in node.pending)
     return Totals(
         connected=snapshot.owner is not None,
         lag_ms=lag_ms,
@@ -158,22 +128,60 @@ def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) 
         retention_left_ms=min((ms for ms in left if ms is not None), default=None)
         if None not in left
         else None,
-        inflight=retrying + exhausted + unacked + sum(snapshot.pins[shard].fresh for shard in pinned),
-        retrying=retrying,
-        exhausted=exhausted,
-        unacked=unacked,
+        inflight=sum(one.held for one in facts.values())
+        + sum(snapshot.pins[shard].fresh for shard in pinned),
+        retrying=sum(one.retrying for one in facts.values()),
+        exhausted=sum(one.exhausted for one in facts.values()),
+        unacked=sum(one.unacked for one in facts.values()),
         dead_lettered=sum(node.count for node in snapshot.dead_letters.values()),
         dead_left=sum(node.left for node in snapshot.dead_letters.values()),
         read=sum(node.read for node in snapshot.checkpoints.values()),
     )
 
 
-def _lag(snapshot: Snapshot, shard: str, now: int) -> Lag:
-    lineage = snapshot.shards.get(shard)
-    drained = lineage is not None and lineage.state == "drained"
-    lag = lag_of(snapshot.checkpoints.get(shard), sight_of(snapshot, shard), now, drained=drained)
-    # Nobody looks at the shard any more.
-    return Lag(None, lag.seen_at) if lag.ms == 0 and not drained and snapshot.owner is None else lag
+def _facts(snapshot: Snapshot, shard: str, now: int) -> ShardFacts:
+    node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
+    sight, stream = _sight_of(snapshot, shard), _stream_of(snapshot, shard)
+    # Without any lineage it is not known which shards are listed.
+    listed = snapshot.shards.get(shard) if snapshot.shards else ShardLineage()
+    standing = find_standing(
+        listed, held, is_read=stream in snapshot.active, waits=_waits_for_parents(snapshot, shard, sight)
+    )
+    if standing.looks is Looks.NEVER:
+        # A status says of all shards that it does not name that they are at their tips: it means those that are read.
+        sight = Sight()
+    is_connected = snapshot.owner is not None
+    said = cause_of(sight.standing) if is_connected else None
+    seen = (REFUSED if sight.refused is not None else None, said)
+    return facts_of(
+        node,
+        held,
+        sight,
+        standing.also(*(cause for cause in seen if cause is not None)),
+        snapshot.status.retention.get(stream) if snapshot.status is not None else None,
+        now,
+        is_looked_at=is_connected,
+    )
+
+
+def _sight_of(snapshot: Snapshot, shard: str) -> Sight:
+    """Return what the run has said of a shard, as far as it still holds: a batch may have moved the shard on since."""
+    status, node = snapshot.status, snapshot.checkpoints.get(shard)
+    if status is None:
+        return Sight()
+    sight = status.sight_of(shard)
+    is_past = node is not None and node.txid > status.settled
+    return Sight(refused=sight.refused, why=sight.why) if is_past else sight
+
+
+def _waits_for_parents(snapshot: Snapshot, shard: str, sight: Sight) -> bool:
+    """Return whether a shard is not begun, and no run says that it has looked at it: it is read after its parents."""
+    node, lineage = snapshot.checkpoints.get(shard), snapshot.shards.get(shard)
+    is_begun = node is not None and (node.txid > 0 or node.checkpoint is not None)
+    if lineage is None or is_begun or sight.seen is not None:
+        return False
+    parents = [snapshot.shards[parent] for parent in lineage.parents if parent in snapshot.shards]
+    return any(parent.state != "drained" for parent in parents)
 
 
 def _stream_of(snapshot: Snapshot, shard: str) -> str:

@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.message_id import MessageId
-from kinesis_trident.checkpoint.model.run_status import Lag
+from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, WAITS_FOR_PARENTS, Share
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, find_listed, has_letters, replay_words
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
-from kinesis_trident.console.lag import is_read, retention_left, shard_skew, sight_of, totals
+from kinesis_trident.console.lag import shard_skew, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration
 from kinesis_trident.tracker.records import Run
@@ -50,13 +51,12 @@ _REFUSALS: dict[str, tuple[Code, str, str]] = {
 _LIMIT = re.compile(r"max\w+ is")
 
 
-def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[Finding]:
+def about_shards(snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> Iterator[Finding]:
     """Find the shards that Kinesis refuses, that are blocked, or whose unread records expire."""
     refused: dict[str, dict[str, int]] = {}
-    for shard in lags:
-        sight = sight_of(snapshot, shard)
-        if sight.refused is not None and is_read(snapshot, shard) and snapshot.owner is not None:
-            refused.setdefault(sight.why, {})[shard] = now - sight.refused
+    for shard, one in facts.items():
+        if REFUSED in one.standing.causes and snapshot.owner is not None:
+            refused.setdefault(one.sight.why, {})[shard] = now - (one.sight.refused or now)
     for why, shards in sorted(refused.items()):
         longest = max(shards.values())
         if longest < _REFUSED_MS:
@@ -71,9 +71,9 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             commands=(doctor,) if "{doctor}" in remedy else (),
             shards=_labels(snapshot, shards),
         )
-    yield from _about_blocked(snapshot)
-    yield from _about_endless(snapshot, now)
-    numbers = totals(snapshot, now, lags)
+    yield from _about_blocked(snapshot, facts)
+    yield from _about_endless(snapshot, facts, now)
+    numbers = totals(snapshot, now, facts)
     late, growth = numbers.lag_ms or 0, numbers.lag_growth or 0.0
     if late > _BEHIND_MS and growth > _GROWTH:
         left = numbers.retention_left_ms
@@ -86,7 +86,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "look for another cause in this list; without one the query is too slow for the stream: more executors, a "
             "higher maxRecordsPerTrigger, a faster sink, or more shards",
         )
-    apart = shard_skew(snapshot)
+    apart = shard_skew(facts, snapshot)
     if apart > _APART_MS:
         yield Finding(
             Level.NOTE,
@@ -106,13 +106,13 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "(consumerARN)",
         )
     ends: dict[str, int] = {}
-    for shard, lag in lags.items():
-        left = retention_left(snapshot, shard, lag)
-        if left is not None and lag.ms is not None and lag.ms > left:
+    for shard, one in facts.items():
+        left = one.retention_left_ms
+        if left is not None and one.lag.ms is not None and one.lag.ms > left:
             ends[shard] = left
     if ends:
         soonest = min(ends, key=lambda shard: ends[shard])
-        age = lags[soonest].ms or 0
+        age = facts[soonest].lag.ms or 0
         gone = ends[soonest] == 0
         yield Finding(
             Level.CRITICAL if gone or age > 4 * ends[soonest] else Level.WARNING,
@@ -224,12 +224,12 @@ def _replays(snapshot: Snapshot) -> list[str]:
     return [snapshot.command("dead-letters", "replay", options=way) for way in sorted(ways)]
 
 
-def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:
+def _about_blocked(snapshot: Snapshot, facts: Mapping[str, ShardFacts]) -> Iterator[Finding]:
     """Find the shards that read nothing new: one finding for each reason, whatever its numbers are in a shard."""
     kinds: dict[str, dict[str, str]] = {}
-    for shard, node in sorted(snapshot.inflight.items()):
-        if node.blocked:
-            why = node.blocked.partition(":")[0]
+    for shard, one in facts.items():
+        if BLOCKED in one.standing.causes and shard in snapshot.inflight:
+            why = snapshot.inflight[shard].blocked.partition(":")[0]
             limit = _LIMIT.search(why)
             kinds.setdefault(limit[0] if limit else why, {})[shard] = why
     line = snapshot.command("retries")
@@ -246,26 +246,26 @@ def _about_blocked(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
+def _about_endless(snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> Iterator[Finding]:
     """Find the closed shards that are known to have nothing unread and that Kinesis does not end: others wait."""
     status = snapshot.status
     if snapshot.owner is None or status is None or status.epoch < snapshot.epoch:
         return
     waiting: dict[str, list[str]] = {}
     for child, lineage in snapshot.shards.items():
-        tip = snapshot.checkpoints.get(child)
-        is_begun = tip is not None and (tip.txid > 0 or tip.checkpoint is not None)
-        # No run says that it has looked at it: it is read after its parents.
-        if not is_begun and lineage.listed and status.sight_of(child).seen is None:
+        if lineage.listed and WAITS_FOR_PARENTS in facts[child].standing.causes:
             for parent in lineage.parents:
                 node, at = snapshot.shards.get(parent), snapshot.checkpoints.get(parent)
                 sight = status.sight_of(parent)
                 # An empty answer of a closed shard is no tip: more may come behind it.
                 has_nothing = sight.arrival is None and sight.refused is None and not (at and at.behind_ms)
-                held = snapshot.inflight.get(parent)
-                # One that is blocked, or of a stream that is not read, is asked for nothing: no fault of Kinesis.
-                asks = is_read(snapshot, parent) and not (held is not None and held.blocked)
-                if node is not None and node.state == "closed" and has_nothing and asks:
+                # One that is not read is asked for nothing: no fault of Kinesis.
+                if (
+                    node is not None
+                    and node.state == "closed"
+                    and has_nothing
+                    and facts[parent].standing.reads
+                ):
                     waiting.setdefault(parent, []).append(child)
     for parent, children in sorted(waiting.items()):
         since = now - min(snapshot.shards[child].listed for child in children)
@@ -281,12 +281,14 @@ def _about_endless(snapshot: Snapshot, now: int) -> Iterator[Finding]:
             )
 
 
-def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limits) -> Iterator[Finding]:
+def about_limits(
+    snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int, limits: Limits
+) -> Iterator[Finding]:
     """Find the limits that are exceeded, and a lag that nobody knows."""
-    numbers = totals(snapshot, now, lags)
+    numbers = totals(snapshot, now, facts)
     line = snapshot.command("status")
     if limits.lag_ms is not None:
-        to_read = {shard: lag.ms for shard, lag in lags.items() if is_read(snapshot, shard)}
+        to_read = {shard: one.lag.ms for shard, one in facts.items() if one.standing.share is Share.COUNTED}
         late = [shard for shard, ms in to_read.items() if ms is not None and ms > limits.lag_ms]
         unknown = [shard for shard, ms in to_read.items() if ms is None]
         if late:
@@ -301,7 +303,7 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 shards=_labels(snapshot, late),
             )
         elif unknown or not to_read:
-            seen = min((lags[shard].seen_at or 0 for shard in unknown), default=0)
+            seen = min((facts[shard].lag.seen_at or 0 for shard in unknown), default=0)
             said = f"no look at the end of the stream has succeeded for {duration(max(0, now - seen))}"
             yield Finding(
                 Level.UNKNOWN,

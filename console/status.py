@@ -10,7 +10,7 @@ from kinesis_trident.checkpoint.model.run_status import How, RunEnd, run_name
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
-from kinesis_trident.console.lag import Totals, shard_lags, totals
+from kinesis_trident.console.lag import Totals, shard_facts, totals
 from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, about_share, phase
 from kinesis_trident.console.shard_findings import about_limits, about_records, about_shards
 from kinesis_trident.console.snapshot import Snapshot
@@ -19,7 +19,7 @@ from kinesis_trident.console.text import duration
 
 def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Finding]:
     """Return what is wrong, the worst first. `now` is in epoch milliseconds."""
-    lags = shard_lags(snapshot, now)
+    facts = shard_facts(snapshot, now)
     parts: Iterable[Iterable[Finding]] = (
         about_nodes(snapshot),
         about_share(snapshot, now),
@@ -27,8 +27,8 @@ def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Fin
         about_records(snapshot, now),
         about_run(snapshot, now),
         about_batch(snapshot, now),
-        about_shards(snapshot, lags, now),
-        about_limits(snapshot, lags, now, limits) if limits else (),
+        about_shards(snapshot, facts, now),
+        about_limits(snapshot, facts, now, limits) if limits else (),
     )
     found = [
         msgspec.structs.replace(one, sentence=one.sentence[:1].upper() + one.sentence[1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
-from kinesis_trident.checkpoint.model.run_status import Lag, run_name
+from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.dead_letter_replay import replay_of
-from kinesis_trident.console.lag import retention_left, shard_lags, totals
+from kinesis_trident.console.lag import shard_facts, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
@@ -33,10 +34,11 @@ _CHECKPOINTS = (
     "inflight",
     "retrying",
     "owner",
+    "standing",
     "blocked",
 )
 
-_IF_ANY = {"sub", "blocked"}
+_IF_ANY = {"sub", "standing", "blocked"}
 """Columns that are shown only if a shard has a value in them: the table is wide enough without them."""
 
 
@@ -60,13 +62,12 @@ class View:
 def checkpoints(snapshot: Snapshot, now: int) -> View:
     """Show per shard how far all records are done, where reading continues, and the records between."""
     owner = _owner(snapshot)
-    lags = shard_lags(snapshot, now)
+    facts = shard_facts(snapshot, now)
     rows = []
-    for shard in snapshot.shard_ids:
+    for shard, one in facts.items():
         node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
         pin, lineage = snapshot.pins.get(shard), snapshot.shards.get(shard)
         letters = snapshot.dead_letters.get(shard)
-        waiting, dead = _count(held.waiting if held else ()), _count(held.dead if held else ())
         rows.append(
             {
                 "shard": snapshot.label_of(shard),
@@ -75,19 +76,20 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
                 "sub": node.sub if node and node.sub >= 0 else None,
                 "position": node.position if node else lineage.start if lineage else None,
                 "txid": node.txid if node else None,
-                **_lag(snapshot, shard, lags),
-                "inflight": waiting + dead + _count(held.pending if held else ()) + (pin.fresh if pin else 0),
-                "retrying": waiting,
+                **_lag(one),
+                "inflight": one.held + (pin.fresh if pin else 0),
+                "retrying": one.retrying,
                 "dead_lettered": letters.count if letters else 0,
                 "connected": owner is not None,
                 "owner": owner,
+                "standing": one.standing.held_by,
                 "blocked": held.blocked if held else "",
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
-    facts = msgspec.structs.asdict(totals(snapshot, now, lags))
+    numbers = msgspec.structs.asdict(totals(snapshot, now, facts))
     return View(
-        _title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems, facts
+        _title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems, numbers
     )
 
 
@@ -131,10 +133,9 @@ def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
     return View(_title("in flight", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
-def _lag(snapshot: Snapshot, shard: str, lags: Mapping[str, Lag]) -> Row:
-    lag = lags.get(shard, Lag(None))
-    left = retention_left(snapshot, shard, lag)
-    return {"lag_ms": lag.ms, "seen_at": lag.seen_at, "retention_left_ms": left}
+def _lag(facts: ShardFacts) -> Row:
+    lag = facts.lag
+    return {"lag_ms": lag.ms, "seen_at": lag.seen_at, "retention_left_ms": facts.retention_left_ms}
 
 
 def retry_reasons(snapshot: Snapshot, now: int) -> View:
@@ -235,7 +236,7 @@ def _replayed_row(node: DeadLettersNode, record: DeadLetterRecord) -> Row:
 
 def shards(snapshot: Snapshot, now: int) -> View:
     """Show the lineage: the parents of each shard, and how far it is read."""
-    lags = shard_lags(snapshot, now)
+    facts = shard_facts(snapshot, now)
     rows = []
     for shard, lineage in sorted(snapshot.shards.items()):
         node = snapshot.checkpoints.get(shard)
@@ -246,7 +247,7 @@ def shards(snapshot: Snapshot, now: int) -> View:
                 "parents": list(map(snapshot.label_of, lineage.parents)),
                 "start": lineage.start,
                 "position": node.position if node else None,
-                **_lag(snapshot, shard, lags),
+                **_lag(facts[shard]),
             }
         )
     columns = ("shard", "state", "parents", "start", "position", "lag_ms")

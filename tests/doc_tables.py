@@ -22,6 +22,7 @@ from who_writes import callers, writers
 from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind
 from kinesis_trident.bolt.steps.poison import POISONS
 from kinesis_trident.checkpoint.model.home import HOME
+from kinesis_trident.checkpoint.model.standing import TABLE as STANDINGS, InStep, Looks, Share
 from kinesis_trident.console.metrics.table import METRICS
 from kinesis_trident.spout.options import sink, source
 from kinesis_trident.spout.options.effects import describe_effect
@@ -147,6 +148,59 @@ METRICS_TABLE = DocTable(
     "end of metrics",
     ("metric", "kind", "labels", "from", ""),
     [(f"`{one.name}`", one.kind, quoted(one.labels), ", ".join(one.places), one.sentence) for one in METRICS],
+)
+
+HELD = [one for one in STANDINGS if not one.reads and one.share is not Share.ZERO]
+"""The causes that people see as a shard's standing."""
+
+STANDINGS_TABLE = DocTable(
+    "console.md",
+    "standings: rendered from checkpoint/model/standing.py",
+    "end of standings",
+    ("standing", "why the shard is not read"),
+    [(f"`{one.word}`", one.sentence) for one in HELD],
+)
+
+LOOKS = {
+    Looks.NEVER: "never",
+    Looks.SELDOM: "once an hour",
+    Looks.UNTIL_KNOWN: "at its pace, and until the age of its next record is known",
+    Looks.PACE: "at its pace",
+}
+STEPS = {
+    InStep.NO: "no",
+    InStep.AT_TIP: "not behind its last look",
+    InStep.A_WHILE: "yes, at most 5 minutes",
+    InStep.YES: "yes",
+}
+SHARES = {Share.ZERO: "0", Share.LEFT_OUT: "in no sum", Share.COUNTED: "counted"}
+CAUSES_TABLE = DocTable(
+    "architecture.md",
+    "causes: rendered from checkpoint/model/standing.py",
+    "end of causes",
+    (
+        "cause",
+        "",
+        "is read",
+        "is looked at",
+        "others wait for it",
+        "a drain waits for it",
+        "its lag",
+        "may expire",
+    ),
+    [
+        (
+            f"`{one.word}`",
+            one.sentence,
+            "yes" if one.reads else "no",
+            LOOKS[one.looks],
+            STEPS[one.step],
+            "yes" if one.drain else "no",
+            SHARES[one.share],
+            "yes" if one.expiry else "no",
+        )
+        for one in STANDINGS
+    ],
 )
 
 NODES_TABLE = DocTable(

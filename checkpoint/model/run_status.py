@@ -37,13 +37,16 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
     record, if one was seen. `refused`: since when Kinesis has refused each look, for the reason `why`: `throttled`,
-    `unavailable`, `unusableKey`, or `unreadable` where an answer came that is none of Kinesis.
+    `unavailable`, `unusableKey`, or `unreadable` where an answer came that is none of Kinesis. `standing`: the word of
+    the cause for which it is not read, empty for one that is read; the run has known it `since` then.
     """
 
     seen: Time | None = None
     arrival: Time | None = None
     refused: Time | None = None
     why: Refusal = ""
+    standing: Refusal = ""
+    since: Time | None = None
 
 
 class RunCounts(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -79,11 +82,12 @@ class StatusNode(Node, frozen=True, kw_only=True):
     """`status`: what the newest run last saw; written every few seconds while Spark asks the run for batches.
 
     `time`: of the writing, by the run's clock. `settled`: the newest settled txid. `shards`: those with something
-    unread or unknown, at most a few hundred. `seen`: every other shard that is read was seen at its tip, then or later;
-    None if that is not so. `retention`: of the streams, by name, in hours, and `accounts`. `losses`: how many losses of
-    unread records this run has reported, the last of them in `lost`. `counts`: of this run. `lags`: the lag of all
-    shards together in milliseconds, as it was at times of the last quarter of an hour. `reads`: the records that all
-    runs had read by then. `taken`: when another reader was last seen to subscribe with the query's consumers.
+    unread or unknown, or that are not read, at most a few hundred. `seen`: every other shard that is read was seen at
+    its tip, then or later; None if that is not so. `retention`: of the streams, by name, in hours, and `accounts`.
+    `losses`: how many losses of unread records this run has reported, the last of them in `lost`. `counts`: of this
+    run. `lags`: the lag of all shards together in milliseconds, as it was at times of the last quarter of an hour.
+    `reads`: the records that all runs had read by then. `taken`: when another reader was last seen to subscribe with
+    the query's consumers.
     """
 
     epoch: Ordinal

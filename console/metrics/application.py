@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
-from kinesis_trident.console.lag import is_read, retention_left, shard_lags, shard_skew, sight_of, trend
+from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, Share
+from kinesis_trident.console.lag import shard_facts, shard_skew, trend
 from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find
@@ -15,7 +18,7 @@ from kinesis_trident.console.status import find
 def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     """Add the metrics of a home. `now` is in epoch milliseconds."""
     home = _home_of(snapshot)
-    status = snapshot.status
+    facts, status = shard_facts(snapshot, now), snapshot.status
     readings.set("connected", snapshot.owner is not None, *home)
     end = snapshot.end(now)
     ended_well = end is not None and end.how in ("stopped", "finished")
@@ -25,7 +28,7 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     # A query that was stopped in a batch is not slow, and nobody refuses what it does not ask for.
     readings.set("batch_age_seconds", _age(snapshot.planned_at if snapshot.owner else None, now), *home)
     readings.set("lag_growth", trend(snapshot), *home)
-    readings.set("shard_skew_seconds", in_seconds(shard_skew(snapshot)), *home)
+    readings.set("shard_skew_seconds", in_seconds(shard_skew(facts, snapshot)), *home)
     findings = Counter((one.level, one.code) for one in find(snapshot, now))
     for (level, code), count in findings.items():
         readings.set("findings", count, *home, level.value, code)
@@ -36,8 +39,8 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
         readings.set("status_age_seconds", _age(status.time, now), *home)
         readings.set("losses_total", status.losses, *home)
         read_counts(readings, home, status.counts)
-    _read_lags(readings, snapshot, now)
-    _read_records(readings, snapshot, now)
+    _read_lags(readings, snapshot, facts, now)
+    _read_records(readings, snapshot, facts, now)
 
 
 def home_of(application: str, streams: tuple[str, ...]) -> tuple[str, str]:
@@ -74,21 +77,22 @@ def read_counts(readings: Readings, home: tuple[str, str], counts: RunCounts) ->
         readings.set("failed_records_total", count, *home, reason)
 
 
-def _read_lags(readings: Readings, snapshot: Snapshot, now: int) -> None:
-    for shard, lag in shard_lags(snapshot, now).items():
-        if not is_read(snapshot, shard):
+def _read_lags(readings: Readings, snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> None:
+    for shard, one in facts.items():
+        labels, lag, sight = _labels(snapshot, shard), one.lag, one.sight
+        if one.standing.held_by:
+            readings.set("shard_standing", True, *labels, one.standing.held_by)
+        if one.standing.share is not Share.COUNTED:
             continue
-        labels = _labels(snapshot, shard)
         readings.set("lag_seconds", in_seconds(lag.ms), *labels)
         readings.set("lag_unknown", lag.ms is None, *labels)
         readings.set("look_age_seconds", _age(lag.seen_at, now), *labels)
-        readings.set("retention_left_seconds", in_seconds(retention_left(snapshot, shard, lag)), *labels)
-        sight = sight_of(snapshot, shard)
-        if sight.refused is not None and snapshot.owner is not None:
+        readings.set("retention_left_seconds", in_seconds(one.retention_left_ms), *labels)
+        if REFUSED in one.standing.causes and snapshot.owner is not None:
             readings.set("refused_seconds", _age(sight.refused, now), *labels, sight.why)
 
 
-def _read_records(readings: Readings, snapshot: Snapshot, now: int) -> None:
+def _read_records(readings: Readings, snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> None:
     for shard, node in snapshot.checkpoints.items():
         readings.set("read_records_total", node.read, *_labels(snapshot, shard))
         # Prometheus sees a rise only of a counter that was there before.
@@ -103,17 +107,17 @@ def _read_records(readings: Readings, snapshot: Snapshot, now: int) -> None:
             readings.set("dead_lettered_records_total", letters.count, *labels)
     readings.set("forgotten_dead_lettered_records", forgotten, *_home_of(snapshot))
     for shard in sorted({*snapshot.inflight, *snapshot.pins}):
-        labels = _labels(snapshot, shard)
+        labels, one = _labels(snapshot, shard), facts.get(shard)
         inflight, pin = snapshot.inflight.get(shard), snapshot.pins.get(shard)
-        retrying = sum(run.count for run in inflight.waiting) if inflight else 0
-        exhausted = sum(run.count for run in inflight.dead) if inflight else 0
-        unacked = sum(run.count for run in inflight.pending) if inflight else 0
-        held = retrying + exhausted + unacked
+        # A batch in hand has pins of shards that are not shown, too.
+        held, retrying, exhausted, unacked = (
+            (one.held, one.retrying, one.exhausted, one.unacked) if one is not None else (0, 0, 0, 0)
+        )
         readings.set("in_flight_records", held + (pin.fresh if pin else 0), *labels)
         readings.set("retrying_records", retrying, *labels)
         readings.set("exhausted_records", exhausted, *labels)
         readings.set("unacked_records", unacked, *labels)
-        readings.set("shard_blocked", bool(inflight and inflight.blocked), *labels)
+        readings.set("shard_blocked", one is not None and BLOCKED in one.standing.causes, *labels)
         failed = (
             [run.failures[0].time for run in (*inflight.waiting, *inflight.dead) if run.failures]
             if inflight

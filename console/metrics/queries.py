@@ -206,6 +206,8 @@ def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
         for reason in reasons if fresh else ():
             readings.set("refused_seconds", in_seconds(shard.get(f"{reason}Ms")), *labels, reason)
         readings.set("shard_blocked", "blocked" in shard, *labels)
+        if "standing" in shard:
+            readings.set("shard_standing", 1, *labels, shard["standing"])
         readings.set("in_flight_records", shard["unacked"] + shard["retrying"] + shard["dead"], *labels)
         readings.set("retrying_records", shard["retrying"], *labels)
         readings.set("exhausted_records", shard["dead"], *labels)

@@ -112,6 +112,11 @@ METRICS: tuple[Metric, ...] = (
         "shard_blocked", _SHARD, "1 while the shard reads nothing new because too much has failed, else 0."
     ),
     _gauge(
+        "shard_standing",
+        (*_SHARD, "standing"),
+        "1 while the shard is not read though it has not ended, by why: docs/console.md has the words.",
+    ),
+    _gauge(
         "in_flight_records", _SHARD, "Records that are read and not done; the command adds the batch in hand."
     ),
     _gauge("retrying_records", _SHARD, "Failed records that wait for a retry."),

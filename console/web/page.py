@@ -11,7 +11,7 @@ import msgspec
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import has_letters
 from kinesis_trident.console.finding import Level
-from kinesis_trident.console.lag import shard_lags, sight_of
+from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration
 from kinesis_trident.console.views import VIEWS, Row, inflight, retries
@@ -106,12 +106,12 @@ def _curves(history: History) -> list[Row]:
 
 def _lineage(snapshot: Snapshot, worst_first: Sequence[str], now: int) -> Row:
     """Return the picture of the lineage; of very many shards the worst, then the others that are still read."""
-    lags = shard_lags(snapshot, now)
+    facts = shard_facts(snapshot, now)
     names = [name for name in worst_first if name in snapshot.shards]
     drawn = sorted(names[:_DRAWN])
     boxes = []
     for name in drawn:
-        lineage, lag = snapshot.shards[name], lags[name].ms if name in lags else None
+        lineage, lag = snapshot.shards[name], facts[name].lag.ms
         said = "unknown" if lag is None else duration(lag) if lag else "none"
         line = "done" if lineage.state == "drained" else f"lag {said}"
         parents = tuple(map(snapshot.label_of, lineage.parents))
@@ -125,10 +125,10 @@ def _lineage(snapshot: Snapshot, worst_first: Sequence[str], now: int) -> Row:
 
 
 def _shards(snapshot: Snapshot, now: int) -> list[Row]:
-    rows = VIEWS["checkpoints"](snapshot, now).rows
+    rows, facts = VIEWS["checkpoints"](snapshot, now).rows, shard_facts(snapshot, now)
     found = []
     for name, row in zip(snapshot.shard_ids, rows, strict=True):
-        sight = sight_of(snapshot, name)
+        sight = facts[name].sight
         refused = now - sight.refused if sight.refused is not None else None
         found.append(row | {"name": name, "refused_ms": refused, "why": sight.why})
     return sorted(found, key=_health)

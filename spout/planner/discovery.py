@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 
+from kinesis_trident.checkpoint.model.standing import Looks, Standing
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
@@ -21,11 +22,11 @@ log = logging.getLogger(__name__)
 _AGAIN = 1.0
 """Seconds until a required listing is tried again."""
 
-_BLOCKED_EVERY = 2.0
-"""Seconds between two looks at a blocked shard in which nothing new was seen yet."""
+_EVERY = {Looks.UNTIL_KNOWN: 2.0, Looks.SELDOM: 3_600.0}
+"""Seconds between two looks at a shard that is not read, and in which nothing new was seen yet.
 
-_WAITING_EVERY = 3_600.0
-"""Seconds between two looks at a shard that waits for its parents, or is blocked at its end: neither is a loss."""
+One that is looked at seldom, or is at its end, has lost nothing if it was empty all the time: looks show that.
+"""
 
 _ALL_EVERY = 60.0
 """Seconds between two listings of all shards; those in between list only new ones."""
@@ -169,21 +170,21 @@ class Listings:
             self.describe(0)
             self._state.keeper.check_retention(self._state.shards)
 
-    def choose_standing(self) -> dict[str, Position]:
+    def choose_unread(self, standings: Mapping[str, Standing]) -> dict[str, Position]:
         """Return now and then the shards that are not read and whose next record was not seen yet: its age is the lag.
 
-        Those are blocked, or wait for their parents.
+        `standings`: of the shards that may be looked at otherwise than at their pace.
         """
         now, shards, due, again = self._clock(), self._state.shards, {}, {}
-        for shard, state in shards.active.items():
-            may_be_read = shard in shards.positions
-            if state.blocked if may_be_read else shards.is_waiting(shard):
+        for shard, standing in standings.items():
+            looks, state = standing.looks, shards.states[shard]
+            if looks in _EVERY:
                 look = self._probe.looks.get(shard)
                 here = look if look is not None and look.position == state.position else None
-                has_ended = here is not None and here.is_end
-                every = _BLOCKED_EVERY if may_be_read and not has_ended else _WAITING_EVERY
-                again[shard] = self._look_again.get(shard, now if may_be_read else now + every)
-                known = here is not None and here.more and not has_ended
+                at_end = here is not None and here.is_end
+                every = _EVERY[Looks.SELDOM if at_end else looks]
+                again[shard] = self._look_again.get(shard, now + (0 if looks is Looks.UNTIL_KNOWN else every))
+                known = here is not None and here.more and not at_end
                 if not known and now >= again[shard]:
                     again[shard] = now + every
                     due[shard] = state.position

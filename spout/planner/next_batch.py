@@ -10,6 +10,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan, Subscribing, mark_of
+from kinesis_trident.checkpoint.model.standing import InStep, Looks, Standing
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.source import SourceOptions
@@ -31,6 +32,7 @@ from kinesis_trident.spout.planner.tip.alignment import (
 from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
 from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
+from kinesis_trident.spout.planner.tip.standings import find_rare, see_standings
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
@@ -65,7 +67,9 @@ class BatchPlanner:
         self._state = state
         self._around = around
         self._now, self._steady_ms = around.now, around.steady_ms
+        self._most = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._requested = False
+        self._waits: set[str] = set()
         self._made = ""
         self._whole: Plan | None = None
         self.is_draining = False
@@ -106,8 +110,23 @@ class BatchPlanner:
             self.is_draining
             and self._listings.is_current
             and not (self._state.shards.waiting or self._state.shards.unacked)
-            and self._tip.have_all_ended(self._state.shards.positions)
+            and not any(one.drain for one in self.standings().values())
         )
+
+    def standings(self, names: Iterable[str] | None = None) -> dict[str, Standing]:
+        """Return how these shards, or all of the streams that are read now, stand, with what this run sees of them."""
+        shards = self._state.shards
+        names = shards.active if names is None else names
+        return see_standings(names, shards, self._probe.looks, self._tip, most=self._most, ahead=self._waits)
+
+    def _find_watched(self) -> Mapping[str, Position]:
+        """Return the positions of the shards that are looked at at their pace."""
+        shards = self._state.shards
+        rare = self.standings(find_rare(shards, self._tip)).items()
+        left = shards.positions.keys() & {shard for shard, one in rare if one.looks <= Looks.SELDOM}
+        if not left:
+            return shards.positions
+        return {shard: at for shard, at in shards.positions.items() if shard not in left}
 
     def drain(self) -> None:
         """Read only what is in the stream by now, and retry what of it fails."""
@@ -171,12 +190,9 @@ class BatchPlanner:
         if self._prefetcher is None or not self.has_made(plan):
             return
         # A task that reads retries of a shard calls it too.
-        taken, shards = set(plan.shards), self._state.shards
-        idle = {
-            shard: position
-            for shard, position in shards.positions.items()
-            if shard not in taken and not shards.states[shard].blocked and not self._tip.has_ended(shard)
-        }
+        shards = self._state.shards
+        left = self.standings(shards.positions.keys() - plan.shards)
+        idle = {shard: shards.positions[shard] for shard, one in sorted(left.items()) if one.reads}
         self._prefetcher.begin(plan, idle, shards.closed)
 
     def end_prefetch(self) -> None:
@@ -210,7 +226,7 @@ class BatchPlanner:
 
     def _find_shards_with_more(self, now: int) -> list[str]:
         """Return the shards with new records; look at those that are due."""
-        positions = self._state.shards.positions
+        positions = self._find_watched()
         due = self._tip.due_looks(positions, now)
         if due:
             self._tip.note_looks(self._look(due), now)
@@ -225,9 +241,10 @@ class BatchPlanner:
         """
         now = self._steady_ms()
         try:
-            standing = self._listings.choose_standing()
-            if standing:
-                self._look(standing)
+            rare = find_rare(self._state.shards, self._tip)
+            unread = self._listings.choose_unread(self.standings(rare))
+            if unread:
+                self._look(unread)
             before = dict(self._probe.looks)
             read = self._find_shards_with_more(now)
             self._listings.check_standstill(before)
@@ -245,41 +262,38 @@ class BatchPlanner:
 
         `bounded`: the batch has a bound that other shards share, so that a turn may end anywhere.
         """
+        # It is decided anew who waits for the others.
+        self._waits = set()
         if self._alignment is None:
-            return AlignedRead(list(wanted))
+            return AlignedRead([shard for shard, one in self.standings(wanted).items() if one.reads])
         if not wanted:
             self._alignment.rest()
             return AlignedRead([])
         state, looks, options = self._state, self._probe.looks, self._options
         shards, lineage = state.shards.states, state.shards.lineage
-        most = options.max_inflight_records if options.ack_mode == "explicit" else None
-        has_more = set(wanted)
-        closed_to = {
-            shard for shard in wanted if shards[shard].blocked or (most and shards[shard].held >= most)
-        }
-        can_be_read = [shard for shard in wanted if shard not in closed_to]
+        standings = self.standings([*state.shards.positions, *state.shards.childless])
+        can_be_read = [shard for shard in wanted if standings[shard].reads]
+        standing = {shard for shard, one in standings.items() if one.step is InStep.A_WHILE}
         oldest: dict[str, int | None] = {}
         for shard in state.shards.positions:
-            if not self._tip.has_ended(shard):
+            if standings[shard].step is not InStep.NO:
                 here, look = shards[shard], looks.get(shard)
                 parents = () if here.checkpoint else lineage[shard].parents
                 ends = [shards[one].checkpoint for one in parents if one in shards]
                 oldest[shard] = find_oldest_unread(here, look, self._ahead.get(shard), ends)
-                if shard not in has_more and (look is None or look.more is not False):
-                    closed_to.add(shard)
-        for shard in state.shards.childless:
-            closed_to.add(shard)
+        for shard in standing - oldest.keys():
             at = find_known_upto(shards[shard].checkpoint)
             if at is not None:
                 oldest[shard] = at
         sure: dict[str, int] = {}
-        if not (bounded or most or options.prefetch):
+        if not (bounded or self._most or options.prefetch):
             sure = {shard: self._ahead[shard][1] for shard in can_be_read if shard in self._ahead}
             unsure = self._alignment.choose_looks(oldest, sure, can_be_read)
             for shard, (first, last) in self._look_ahead(unsure).items():
                 oldest[shard], sure[shard] = first, last
         now = max(self._now(), max((look.at for look in looks.values()), default=0))
-        found = self._alignment.step(oldest, sure, can_be_read, closed_to, now, self._steady_ms())
+        found = self._alignment.step(oldest, sure, can_be_read, standing, now, self._steady_ms())
+        self._waits = set(can_be_read).difference(found.read)
         if found.passed:
             state.life.log_passed(found.passed, HOLD_MS / 1000)
         if found.upto is not None and found.span < self._alignment.pace:
@@ -382,7 +396,7 @@ class BatchPlanner:
             now=now,
             max_records=max_records,
             max_bytes=options.max_bytes_per_trigger,
-            max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+            max_inflight=self._most,
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
             upto=aligned.upto,
@@ -407,7 +421,7 @@ class BatchPlanner:
         now = self._steady_ms()
         shards = self._state.shards
         # Looks that are due one shortly after the other are made together.
-        milliseconds = max(_TOGETHER_MS, self._tip.next_look(self._state.shards.positions, now) - now)
+        milliseconds = max(_TOGETHER_MS, self._tip.next_look(self._find_watched(), now) - now)
         for due in (shards.next_retry, shards.next_timeout):
             if due is not None:
                 milliseconds = min(milliseconds, due - self._now())

@@ -133,14 +133,14 @@ def make_plan(
 ) -> Plan | None:
     """Return the plan of the next batch, or None if there is nothing to do.
 
-    `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
+    `plan` is the random mark of this plan; `read` names the shards of which new records are read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
     `max_inflight` the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
     turn. `deaggregate`: whether aggregates are split. `upto`: as in `Plan`.
     """
     ordered = sorted(states.items())
     retries, dead = _split_by_kind(take_fitting(_collect_due(states, now), due_bytes(len(ordered)), txid))
-    wanted = sorted(shard for shard in read if not states[shard].blocked)
+    wanted = sorted(read)
     # Every second record can fail and be a separate run.
     room = {
         shard: fit

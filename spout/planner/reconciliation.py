@@ -58,7 +58,7 @@ def find_highest_epoch(plan: Plan, now: int) -> int:
     return plan.epoch + min(max(starts, 0), _MOST_STARTS)
 
 
-class Standing(Enum):
+class Agreement(Enum):
     """The relation of an offset to ZooKeeper, which decides how the query continues."""
 
     AGREES = "the offset is the newest settled batch: plan the next"
@@ -67,7 +67,7 @@ class Standing(Enum):
     ZOOKEEPER_BEHIND = "the offset is newer than anything that ZooKeeper holds: its data is lost or older"
 
 
-def compare_batch(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -> Standing:
+def compare_batch(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -> Agreement:
     """Compare a finished batch, as Spark names it, with ZooKeeper.
 
     `settled` is the newest settled txid (0 for none) and `settled_plan` its plan's mark; `stored` is the plan that
@@ -75,18 +75,18 @@ def compare_batch(offset: Plan, settled: int, settled_plan: str, stored: Plan | 
     that has got no further has never been given a row, so it goes on from ZooKeeper as a new one does.
     """
     if not offset.plan and offset.txid <= settled:
-        return Standing.AGREES
+        return Agreement.AGREES
     if settled_plan and offset.plan == settled_plan:
         # Also where txids were left out since, because they were used before.
-        return Standing.AGREES
+        return Agreement.AGREES
     if offset.txid == settled:
         same = not settled_plan or offset.plan == settled_plan
-        return Standing.AGREES if same else Standing.SPARK_BEHIND
+        return Agreement.AGREES if same else Agreement.SPARK_BEHIND
     if offset.txid < settled:
-        return Standing.SPARK_BEHIND
+        return Agreement.SPARK_BEHIND
     if stored is not None and _is_same(stored, offset):
-        return Standing.SETTLE
-    return Standing.ZOOKEEPER_BEHIND
+        return Agreement.SETTLE
+    return Agreement.ZOOKEEPER_BEHIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +213,16 @@ def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
     After `Settle` and `Adopt` decide again. `facts.stored` is needed where the offset's txid is the next one, and where
     the run has not agreed yet.
     """
-    standing = compare_batch(offset, facts.settled, facts.settled_plan, facts.stored)
-    if standing is Standing.SETTLE and facts.stored is not None:
+    agreement = compare_batch(offset, facts.settled, facts.settled_plan, facts.stored)
+    if agreement is Agreement.SETTLE and facts.stored is not None:
         return Settle(facts.stored, offset)
-    if facts.begins_anew(offset) and standing is not Standing.SPARK_BEHIND:
+    if facts.begins_anew(offset) and agreement is not Agreement.SPARK_BEHIND:
         return Adopt(offset, settled=offset.txid)
     if facts.agreed:
         return Resume(None)
-    if standing is Standing.AGREES:
+    if agreement is Agreement.AGREES:
         return Resume(facts.stored)
-    if standing is Standing.SPARK_BEHIND:
+    if agreement is Agreement.SPARK_BEHIND:
         return _continue_from_zookeeper(offset, facts)
     return _continue_from_spark(offset, facts)
 
@@ -313,7 +313,7 @@ def _replay_next(start: Plan, end: Plan, facts: Facts) -> Resume | Skip | Stop:
     # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
     if facts.stored is not None and _is_same(facts.stored, end):
         return Resume(facts.stored)
-    if compare_batch(start, facts.settled, facts.settled_plan, None) is not Standing.SPARK_BEHIND:
+    if compare_batch(start, facts.settled, facts.settled_plan, None) is not Agreement.SPARK_BEHIND:
         if not facts.is_lost(end):
             return Resume(end)
         warning = _describe_going_on(_describe_unknown(end, facts), _describe_comes_again(end, facts))

@@ -204,7 +204,7 @@ class SourceRun:
         self._notes = StatusNotes(store, self._state, around)
         self._purger = Purger(store, self._state, spool_of(options, layout), around.executor)
         self._purger.keep_copy(self._now())
-        self._state.watchers += [self._planner.watch, self._purger.watch]
+        self._state.watchers += [self._planner.watch, self._purger.watch, self._notes.watch]
         self._recreated = RecreatedStreams(
             layout, self._streams, known, self._state.losses, fail=options.fail_on_data_loss
         )
@@ -351,7 +351,7 @@ class SourceRun:
                 self._rest_until(deadline)
                 return None
             plan = planner.plan(max_records)
-            self._notes.note(planner.looks)
+            self._notes.note(planner.looks, planner.standings)
             if plan is None and planner.is_drained:
                 self.note_end("finished")
                 if self._takeover.stop_asked:
@@ -453,7 +453,9 @@ class SourceRun:
 
     def report(self) -> dict[str, Any]:
         """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
-        return progress_of(self._state, self.layout, self._planner.looks, self._now())
+        return progress_of(
+            self._state, self.layout, self._planner.looks, self._planner.standings, self._now()
+        )
 
     def end(self) -> None:
         """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.facts import facts_of
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of, total_lag
+from kinesis_trident.checkpoint.model.standing import WAITS_FOR_PARENTS, Share, Standing
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settling.shard_events import Listed, ShardEvent
+from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.looks import Look
 
@@ -46,30 +50,42 @@ def sight_of(state: ShardState, look: Look | None) -> Sight:
     return Sight(seen, arrival, refused, look.why if refused else "")
 
 
+See = Callable[[Iterable[str] | None], Mapping[str, Standing]]
+"""Says how some shards stand, or all of the streams that are read now."""
+
+
 def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Lag]:
-    """Return the lag of each shard that is read, by name."""
-    to_read = {shard for shard, node in state.shards.lineage.items() if node.state != "drained"}
-    return {
-        shard: lag_of(
-            node.checkpoint,
-            sight_of(node, looks.get(shard)),
-            now,
-            drained=shard not in to_read,
-        )
-        for shard, node in state.shards.active.items()
-    }
+    """Return the lag of each shard that has a part in the sum, by name."""
+    found = {}
+    for shard, node in state.shards.active.items():
+        share = state.shards.standing(shard).share
+        if share is not Share.LEFT_OUT:
+            sight = sight_of(node, looks.get(shard))
+            found[shard] = lag_of(node.checkpoint, sight, now, drained=share is Share.ZERO)
+    return found
 
 
-def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> StatusNode:
-    """Return the status: the shards with something unread, unknown or refused by name, and all others together."""
-    drained = {shard for shard, node in state.shards.lineage.items() if node.state == "drained"}
+def status_of(
+    state: SourceState,
+    looks: Mapping[str, Look],
+    standings: Mapping[str, Standing],
+    since: Mapping[str, tuple[str, int]],
+    now: int,
+) -> StatusNode:
+    """Return the status: the shards that are not read, or have something unread, unknown or refused, by name.
+
+    All others are said together. `since`: `held_by` of each that is not read, and since when.
+    """
     sights = {
         shard: sight_of(node, looks.get(shard))
         for shard, node in state.shards.active.items()
-        if shard not in drained
+        if standings[shard].share is not Share.ZERO
     }
+    for shard in since.keys() & sights.keys():
+        word, at = since[shard]
+        sights[shard] = msgspec.structs.replace(sights[shard], standing=word, since=at)
     # A look at one that waits for its parents does not say that it is read.
-    waiting = set(filter(state.shards.is_waiting, sights))
+    waiting = {shard for shard in sights if WAITS_FOR_PARENTS in standings[shard].causes}
     sights |= {shard: msgspec.structs.replace(sights[shard], seen=None) for shard in waiting}
     seen: dict[str, int | None] = dict.fromkeys(waiting)
     for shard, sight in sights.items():
@@ -78,10 +94,14 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> Status
         node = state.shards.active[shard].checkpoint
         stored = node.seen if node is not None and not node.behind_ms else None
         seen[shard] = None if sight.arrival is not None or sight.refused else sight.seen or stored
-    # Those that were not at their tips first, then those that were there longest ago.
-    ranked = sorted(sights, key=lambda shard: (seen[shard] or 0, shard))
+    # Those that are not read or were not at their tips first, then those that were there longest ago.
+    ranked = sorted(sights, key=lambda shard: (standings[shard].reads, seen[shard] or 0, shard))
     newest = max((at for at in seen.values() if at is not None), default=0)
-    odd = [shard for shard in ranked if (seen[shard] or 0) < newest - 2_000 or seen[shard] is None]
+    odd = [
+        shard
+        for shard in ranked
+        if not standings[shard].reads or seen[shard] is None or (seen[shard] or 0) < newest - 2_000
+    ]
     named = odd[:_NAMED]
     rest = [seen[shard] for shard in sights.keys() - set(named)]
     losses = list(state.losses.texts.values())
@@ -100,10 +120,13 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int) -> Status
     )
 
 
-def progress_of(state: SourceState, layout: Layout, looks: Mapping[str, Look], now: int) -> dict[str, Any]:
+def progress_of(
+    state: SourceState, layout: Layout, looks: Mapping[str, Look], see: See, now: int
+) -> dict[str, Any]:
     """Return the report as JSON values, for all shards together and for each by name. Times are in milliseconds.
 
-    `looks`: the last look at each shard; `now`: in epoch milliseconds by the clock of the looks.
+    `looks`: the last look at each shard; `see`: says how they stand; `now`: in epoch milliseconds by the clock of the
+    looks.
     """
     found, losses, tally = state.shards, state.losses.texts, state.counter.tally
     letters = found.dead_letters
@@ -114,17 +137,16 @@ def progress_of(state: SourceState, layout: Layout, looks: Mapping[str, Look], n
         return key.source if several else key.shard
 
     lags = lags_of(state, looks, now)
+    foremost = _choose_foremost(found.active, lags)
+    standings = see([shard for shard, _ in foremost])
     shards = {
         name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
-            **_sight_of(state, shard, lags[shard], looks.get(shard), now),
-            "unacked": node.unacked,
-            "retrying": node.retrying,
-            "dead": sum(run.count for run in node.dead),
+            **_figures_of(state, shard, looks.get(shard), standings[shard], now),
             "deadLettered": letters[shard].count if shard in letters else 0,
             **({"blocked": node.blocked} if node.blocked else {}),
         }
-        for shard, node in _choose_foremost(found.active, lags)
+        for shard, node in foremost
     }
     return {
         "application": layout.application,
@@ -143,12 +165,23 @@ def progress_of(state: SourceState, layout: Layout, looks: Mapping[str, Look], n
     }
 
 
-def _sight_of(state: SourceState, shard: str, lag: Lag, look: Look | None, now: int) -> dict[str, Any]:
-    """Return the lag of a shard, when its end was last looked at, and what is left until unread records expire."""
-    info, sight = state.streams.info_of(shard), sight_of(state.shards.active[shard], look)
-    left = None if info is None or lag.ms is None else max(0, info.retention_hours * 3_600_000 - lag.ms)
-    refused = {} if sight.refused is None else {f"{sight.why}Ms": max(0, now - sight.refused)}
-    return {"behindMs": lag.ms, "seenAt": lag.seen_at, "retentionLeftMs": left, **refused}
+def _figures_of(
+    state: SourceState, shard: str, look: Look | None, standing: Standing, now: int
+) -> dict[str, Any]:
+    """Return the figures of a shard for the progress."""
+    node, info = state.shards.active[shard], state.streams.info_of(shard)
+    sight, hours = sight_of(node, look), info.retention_hours if info is not None else None
+    facts = facts_of(node.checkpoint, node.inflight, sight, standing, hours, now)
+    return {
+        "behindMs": facts.lag.ms,
+        "seenAt": facts.lag.seen_at,
+        "retentionLeftMs": facts.retention_left_ms,
+        **({} if sight.refused is None else {f"{sight.why}Ms": max(0, now - sight.refused)}),
+        "unacked": facts.unacked,
+        "retrying": facts.retrying,
+        "dead": facts.exhausted,
+        **({"standing": standing.held_by} if standing.held_by else {}),
+    }
 
 
 def _choose_foremost(
@@ -157,7 +190,9 @@ def _choose_foremost(
     """Return the shards to name, by name."""
     if len(states) <= _SHARDS:
         return sorted(states.items())
-    ranked = sorted(states, key=lambda shard: (-states[shard].held, -(lags[shard].ms or 0), shard))
+    ranked = sorted(
+        states, key=lambda shard: (-states[shard].held, -(lags.get(shard, Lag(0)).ms or 0), shard)
+    )
     return sorted((shard, states[shard]) for shard in ranked[:_SHARDS])
 
 
@@ -170,17 +205,26 @@ class StatusNotes:
         self._around = around
         self._due = -math.inf
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
-        self._standing: set[str] = set()
+        self._stood: set[str] = set()
+        self._since: dict[str, tuple[str, int]] = {}
 
-    def note(self, looks: Mapping[str, Look]) -> None:
-        """Write a note if one is due. `looks`: the last look at each shard."""
+    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
+        """Forget the shards that are gone."""
+        for shard in before.states.keys() - after.states.keys() if isinstance(event, Listed) else ():
+            self._since.pop(shard, None)
+            self._stood.discard(shard)
+
+    def note(self, looks: Mapping[str, Look], see: See) -> None:
+        """Write a note if one is due. `looks`: the last look at each shard; `see`: says how the shards stand."""
         now, period = self._around.steady(), self._around.status_period
         if period is None or (now < self._due and not self._store.status.learn()):
             return
         self._due = now + period
         at = self._around.now()
-        self._sample(looks, at)
-        status = status_of(self._state, looks, at)
+        standings = see(None)
+        self._sample(looks, standings, at)
+        self._see(standings, at)
+        status = status_of(self._state, looks, standings, self._since, at)
         lags = tuple((one, lag) for one, lag, _ in self._samples)
         reads = tuple(read for *_, read in self._samples)
         self._store.status.tell(msgspec.structs.replace(status, lags=lags, reads=reads))
@@ -191,7 +235,16 @@ class StatusNotes:
         }
         self._state.life.log_refused(refused, at)
 
-    def _sample(self, looks: Mapping[str, Look], at: int) -> None:
+    def _see(self, standings: Mapping[str, Standing], at: int) -> None:
+        """Note since when each shard that is not read stands as it does."""
+        before = self._since
+        self._since = {
+            shard: before[shard] if before.get(shard, ("",))[0] == one.held_by else (one.held_by, at)
+            for shard, one in standings.items()
+            if one.held_by
+        }
+
+    def _sample(self, looks: Mapping[str, Look], standings: Mapping[str, Standing], at: int) -> None:
         """Remember the lag and the records read, about once a minute; after the clock stepped back only anew."""
         samples = self._samples
         if samples and at < samples[-1][0]:
@@ -199,14 +252,13 @@ class StatusNotes:
         if not samples or at - samples[-1][0] >= _SAMPLE_MS:
             lags = lags_of(self._state, looks, at)
             lag = total_lag(lags)
-            active = self._state.shards.active
-            standing = {shard for shard, one in lags.items() if one.ms is None or active[shard].blocked}
-            resumed, self._standing = self._standing - standing, standing
+            stands = {shard for shard, one in lags.items() if one.ms is None or not standings[shard].reads}
+            resumed, self._stood = self._stood - stands, stands
             if lag and lag in {lags[shard].ms for shard in resumed & lags.keys()}:
                 # What grew while the shard stood is no growth since it is read again.
                 samples.clear()
             if lag is not None:
-                nodes = (one.checkpoint for one in active.values())
+                nodes = (one.checkpoint for one in self._state.shards.active.values())
                 samples.append((at, lag, sum(node.read for node in nodes if node is not None)))
 
     def _is_there(self, shard: str, look: Look) -> bool:

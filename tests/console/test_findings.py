@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, lag_growth
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
-from kinesis_trident.console.lag import shard_lags, totals
+from kinesis_trident.console.lag import shard_facts, totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import Status, find, lines_of, status_of, summary_of
@@ -372,7 +372,7 @@ def test_limits_decide_the_exit_code(snapshot: Snapshot, limits: dict[str, int],
 
 def test_a_batch_that_moved_a_shard_on_outdates_what_was_seen_of_it() -> None:
     seen = with_status(settled=6, shards={CHILD: Sight(NOW, NOW - HOUR, NOW - MINUTE, "throttled")})
-    assert shard_lags(seen, NOW)[CHILD] == Lag(None)
+    assert shard_facts(seen, NOW)[CHILD].lag == Lag(None)
     assert "throttled" in codes(seen)
 
 

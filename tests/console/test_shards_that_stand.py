@@ -13,6 +13,7 @@ from kinesis_trident.checkpoint.model.run_status import Sight
 from kinesis_trident.console.lag import lag_of_stream, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find
+from kinesis_trident.console.views import VIEWS
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -50,6 +51,8 @@ def test_a_parent_that_reads_and_has_read_everything_is_said_not_to_end() -> Non
         pytest.param(blocked(), id="blocked"),
         pytest.param(refused(), id="refused"),
         pytest.param(parked(), id="parked"),
+        pytest.param(with_a_closed_parent(standing="drain"), id="drain"),
+        pytest.param(with_a_closed_parent(standing="ahead"), id="ahead"),
     ],
 )
 def test_a_parent_that_does_not_read_is_not_blamed_on_kinesis(snapshot: Snapshot) -> None:
@@ -58,6 +61,39 @@ def test_a_parent_that_does_not_read_is_not_blamed_on_kinesis(snapshot: Snapshot
 
 def codes(snapshot: Snapshot) -> set[str]:
     return {one.code for one in find(snapshot, NOW)}
+
+
+def test_a_cause_of_another_release_is_none_for_this_one() -> None:
+    assert "parent-does-not-end" in codes(with_a_closed_parent(standing="of another release"))
+
+
+def standings(snapshot: Snapshot) -> list[str]:
+    return [row["standing"] for row in VIEWS["checkpoints"](snapshot, NOW).rows]
+
+
+def test_the_table_of_checkpoints_says_why_a_shard_is_not_read() -> None:
+    waits = "waits-for-parents"
+    assert standings(with_a_closed_parent()) == ["", waits]
+    assert standings(blocked()) == ["blocked", waits]
+    assert standings(refused()) == ["", waits]
+    assert standings(parked()) == ["not-read", "not-read"]
+    assert standings(with_a_closed_parent(standing="ahead")) == ["ahead", waits]
+    assert "standing" in VIEWS["checkpoints"](blocked(), NOW).columns
+    assert "standing" not in VIEWS["checkpoints"](HEALTHY, NOW).columns
+    # What the last run saw holds no longer; what is stored does.
+    assert standings(replace(with_a_closed_parent(standing="ahead"), owner=None)) == ["", waits]
+    ended = ShardLineage(state="drained")
+    assert standings(replace(blocked(), shards={CHILD: ended})) == [""]
+
+
+def test_a_shard_that_retention_has_removed_does_not_hide_the_lag_of_the_others() -> None:
+    """It has records in flight, and nothing more to read: that nobody looks at it is no news."""
+    inflight = {"shardId-000000000007": InflightNode(txid=7, waiting=(WAITING,))}
+    late = msgspec.structs.replace(STATUS, shards={"shardId-000000000007": Sight()})
+    numbers = totals(replace(HEALTHY, inflight=inflight, status=late), NOW)
+    assert (numbers.lag_ms, numbers.retrying) == (0, WAITING.count)
+    # Where the lineage cannot be read, nobody knows what is there.
+    assert totals(replace(HEALTHY, shards={}), NOW).lag_ms is None
 
 
 def unknown() -> Snapshot:

@@ -95,7 +95,7 @@ class ShardLife:
         self.now += self.r.choice([0, 900, 5_000, 70_000])
         if self.expires and self.r.random() < 0.3:
             self.horizon = self.r.randint(self.horizon, self.read)
-        wanted = [] if self.drained or self.r.random() < 0.1 else [SHARD]
+        wanted = [] if self.drained or self.state.blocked or self.r.random() < 0.1 else [SHARD]
         plan = self.plan(wanted)
         if plan is None:
             return None

@@ -151,6 +151,24 @@ def test_a_blocked_shard_holds_the_others_for_five_minutes_and_the_log_says_so(
     assert "could not be read for 300 s, so the other shards wait no longer (maxShardSkew)" in caplog.text
 
 
+def test_a_shard_that_waits_for_the_others_says_so_until_it_is_read(time: FakeTime) -> None:
+    kinesis = two_shards(time)
+    first, other = kinesis.open_shards
+    query = SteppedQuery(kinesis, time, minFetchPeriod="0ms", maxFetchRecordsPerShard="3")
+    rows: list[Row] = []
+    said: list[str | None] = []
+    while numbers(rows) != list(range(12)):
+        rows += query.batch()
+        query.plan()
+        shards = query.run.report()["shards"]
+        assert "standing" not in shards[first]
+        said.append(shards[other].get("standing"))
+    assert said[0] == "ahead"
+    # Once the others are there it is read.
+    assert said == [*filter(None, said), *[None] * said.count(None)]
+    assert said[-1] is None
+
+
 def test_a_trigger_that_is_too_slow_for_a_given_bound_is_said(
     time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -79,7 +79,13 @@ class World:
             "describeShardInterval": "10m",
         }
         query = SteppedQuery(
-            self.kinesis, self.time, self.zookeeper, self.checkpoint, streamName=streams, **given | options
+            self.kinesis,
+            self.time,
+            self.zookeeper,
+            self.checkpoint,
+            status_period=5.0,
+            streamName=streams,
+            **given | options,
         )
         wait = query.run._around.wait
 
@@ -206,6 +212,44 @@ def test_an_empty_child_that_waits_a_day_for_its_blocked_parent_has_lost_nothing
     world = waiting_for_its_parent(time)
     world.goes_on(26)
     assert world.losses is None
+
+
+def test_a_shard_that_a_drain_has_read_to_its_tip_has_lost_nothing_a_day_later(time: FakeTime) -> None:
+    """It is read no further, and the drain waits so long for a failed record of another shard."""
+    world = blocked(time)
+    assert world.query is not None
+    world.query.run.drain_and_end()
+    begun = time.now
+    for _ in range(200_000):
+        if world.query.in_hand is None and world.query.plan() is None:
+            if world.query.run._planner.is_drained:
+                break
+            time.sleep(600)
+            continue
+        world.query.batch(failing=[7] if time.now - begun < 26 * HOUR else [])
+    assert world.query.run._planner.is_drained
+    assert time.now - begun > 26 * HOUR
+    assert world.losses is None
+
+
+def test_the_status_says_why_a_shard_is_not_read_and_since_when(time: FakeTime) -> None:
+    world = waiting_for_its_parent(time)
+    assert world.query is not None
+    seen = {}
+    for _ in range(3):
+        time.sleep(HOUR)
+        world.batches()
+        status = world.query.store.status.get()
+        assert status is not None
+        shards = {name.rpartition("/")[2]: one for name, one in status.shards.items() if name[0] == "o"}
+        seen |= {(shard, one.standing, one.since): one for shard, one in shards.items() if one.standing}
+        report = world.query.run.report()["shards"]
+        said = {name: one["standing"] for name, one in report.items() if "standing" in one}
+        assert said.pop(f"orders/{A}") == "blocked"
+        assert list(said.values()) == ["waits-for-parents"] * 2
+    # Each shard is named with one time, which stays.
+    assert sorted(word for _, word, _ in seen) == ["blocked", "waits-for-parents", "waits-for-parents"]
+    assert all(since is not None and since <= time.milliseconds() - 2 * HOUR for *_, since in seen)
 
 
 @pytest.mark.parametrize("make", STANDING)

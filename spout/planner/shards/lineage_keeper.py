@@ -154,7 +154,7 @@ class LineageKeeper:
         for shard, state in sorted(shards.states.items()):
             info = self._streams.info_of(shard)
             # A shard that is no longer listed gets no new records: its loss was reported when it disappeared.
-            if info is None or not _is_to_be_read(shard, shards) or isinstance(state.position, ShardEnd):
+            if info is None or not shards.standing(shard).expiry or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
             known = self.find_known_until(shard, shards)
@@ -168,7 +168,7 @@ class LineageKeeper:
             shard: state.position.record
             for shard, state in shards.states.items()
             if isinstance(state.position, After | At)
-            and _is_to_be_read(shard, shards)
+            and shards.standing(shard).expiry
             and shard not in self._there
             and find_known(state.position, state.checkpoint, 0) == 0
             and self._streams.info_of(shard) is not None
@@ -272,10 +272,6 @@ class LineageKeeper:
         return self._set_listing_times(
             start_lineage(listed, {names[shard]: position for shard, position in found.items()}), known
         )
-
-
-def _is_to_be_read(shard: str, shards: Shards) -> bool:
-    return shard in shards.lineage and shards.lineage[shard].state != "drained"
 
 
 def _choose_filter(start: Position | None, info: StreamInfo) -> Since | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Plan
+from kinesis_trident.checkpoint.model.standing import PLAIN, Standing, find_standing
 from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage, find_childless, find_readable, left_out
@@ -69,11 +70,26 @@ class Shards:
             if shard not in self.parked
         }
 
-    def is_waiting(self, shard: str) -> bool:
-        """Return whether a shard is listed and may not be read yet: its parents come first."""
-        return (
-            shard in self.lineage and self.lineage[shard].state != "drained" and shard not in self.positions
-        )
+    @cached_property
+    def standings(self) -> Mapping[str, Standing]:
+        """Return how the shards stand that are not simply read, by what is stored of them; a run sees more."""
+        readable, childless, parked = self.positions.keys(), self.childless, self.parked
+        # Of very many shards nearly all are simply read.
+        blocked = {shard for shard, one in self.states.items() if one.inflight and one.inflight.blocked}
+        return {
+            shard: find_standing(
+                self.lineage.get(shard),
+                self.states[shard].inflight,
+                is_read=shard not in parked,
+                waits=shard not in readable and shard not in parked,
+                is_childless=shard in childless,
+            )
+            for shard in (self.states.keys() - readable) | blocked
+        }
+
+    def standing(self, shard: str) -> Standing:
+        """Return how a shard stands by what is stored of it."""
+        return self.standings.get(shard, PLAIN)
 
     @cached_property
     def childless(self) -> frozenset[str]:

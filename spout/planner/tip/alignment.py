@@ -160,7 +160,7 @@ class Alignment:
         oldest: Mapping[str, int | None],
         sure: Mapping[str, int],
         wanted: Collection[str],
-        closed_to: Collection[str],
+        standing: Collection[str],
         now: int,
         steady: int,
     ) -> AlignedRead:
@@ -170,7 +170,7 @@ class Alignment:
             oldest: by each shard with something unread, or of which that is not known: as `find_oldest_unread`.
             sure: as of `align`.
             wanted: the shards that are known to have something unread.
-            closed_to: those that cannot be read now, whatever they have.
+            standing: those that cannot be read now, whatever they have.
             now: the time.
             steady: the steady time.
         """
@@ -179,7 +179,7 @@ class Alignment:
         stuck = {
             shard
             for shard, at in oldest.items()
-            if shard not in silent and (at is None or shard in closed_to or shard in self._unmoved)
+            if shard not in silent and (at is None or shard in standing or shard in self._unmoved)
         }
         self._stuck = {shard: self._stuck.get(shard, steady) for shard in stuck}
         left = {shard for shard, since in self._stuck.items() if steady - since >= HOLD_MS}

@@ -75,8 +75,7 @@ class TipWatch:
         due = {
             shard: at
             for shard, at in positions.items()
-            if not (self.has_ended(shard) or self._more.get(shard))
-            and self._pace.next_look(shard, now) <= now
+            if not self._more.get(shard) and self._pace.next_look(shard, now) <= now
         }
         for shard in [shard for shard in due if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
             del due[shard]
@@ -97,7 +96,11 @@ class TipWatch:
 
     def find_shards_to_read(self, positions: Mapping[str, Position]) -> list[str]:
         """Return the shards known to have something new at their positions."""
-        return sorted(shard for shard in positions if self._more.get(shard) and not self.has_ended(shard))
+        return sorted(shard for shard in positions if self._more.get(shard))
+
+    def has_more(self, shard: str) -> bool:
+        """Return whether a shard is known to have something new at its position."""
+        return bool(self._more.get(shard))
 
     def note_batch(
         self,
@@ -136,20 +139,13 @@ class TipWatch:
 
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
         """Return the time of the next look; shards known to have more, even if they may not be read, need none."""
-        due = [
-            self._pace.next_look(shard, now)
-            for shard in positions
-            if not self.has_ended(shard) and not self._more.get(shard)
-        ]
+        due = [self._pace.next_look(shard, now) for shard in positions if not self._more.get(shard)]
         return min(due, default=now + IDLE_MS)
 
-    def have_all_ended(self, positions: Mapping[str, Position]) -> bool:
-        """Return whether, after `stop_at_tip`, all these shards have been read that far."""
-        return self._draining and all(map(self.has_ended, positions))
-
-    def has_ended(self, shard: str) -> bool:
-        """Return whether, after `stop_at_tip`, a shard has been read that far."""
-        return shard in self._beyond or (shard in self._at_tip and shard not in self.closed)
+    @property
+    def drained(self) -> set[str]:
+        """Return the shards that have been read as far as `stop_at_tip` says."""
+        return self._beyond.union(shard for shard in self._at_tip if shard not in self.closed)
 
     def _note(self, shard: str, more: bool | None, now: int) -> None:
         self._more[shard] = more

@@ -175,6 +175,9 @@ SAMPLES: dict[str, Node] = {
         epoch=1, time=NOW, settled=3, seen=NOW, shards={SHARD: run_status.Sight(NOW, NOW, NOW, "throttled")},
         retention={"orders": 24}, losses=1, lost="l", counts=run_status.RunCounts(3, 2, {"ValueError": 1}),
     ),
+    "status of a shard that is not read": run_status.StatusNode(
+        epoch=1, time=NOW, shards={SHARD: run_status.Sight(NOW, standing="blocked", since=NOW)},
+    ),
     "status of a shared consumer": run_status.StatusNode(epoch=1, time=NOW, taken=NOW),
 }  # fmt: skip
 """A node of each kind with few fields and with all, and with few runs and many.

@@ -12,11 +12,11 @@ from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.spout.errors import CheckpointMismatchError, SettledBatchError
 from kinesis_trident.spout.planner.reconciliation import (
     Adopt,
+    Agreement,
     Facts,
     Resume,
     Settle,
     Skip,
-    Standing,
     Stop,
     compare_batch,
     decide,
@@ -46,84 +46,89 @@ def facts(settled: int, mark: str, stored: Plan | None = None, **given: Any) -> 
 
 
 CASES = [
-    ("the very first start", plan(0, ""), (0, "", None), Standing.AGREES),
-    ("a new Spark checkpoint goes on from ZooKeeper", plan(5, ""), (5, "E", None), Standing.AGREES),
+    ("the very first start", plan(0, ""), (0, "", None), Agreement.AGREES),
+    ("a new Spark checkpoint goes on from ZooKeeper", plan(5, ""), (5, "E", None), Agreement.AGREES),
     (
         "a new Spark checkpoint while a plan is unsettled",
         plan(5, ""),
         (5, "E", plan(6, "F")),
-        Standing.AGREES,
+        Agreement.AGREES,
     ),
-    ("settled already, as after a crash just after settling", plan(5, "E"), (5, "E", None), Standing.AGREES),
-    ("adopted from Spark's offset before, mark not known", plan(5, "E"), (5, "", None), Standing.AGREES),
-    ("committed and not settled", plan(6, "F"), (5, "E", plan(6, "F")), Standing.SETTLE),
-    ("the first batch, committed and not settled", plan(1, "A"), (0, "", plan(1, "A")), Standing.SETTLE),
+    ("settled already, as after a crash just after settling", plan(5, "E"), (5, "E", None), Agreement.AGREES),
+    ("adopted from Spark's offset before, mark not known", plan(5, "E"), (5, "", None), Agreement.AGREES),
+    ("committed and not settled", plan(6, "F"), (5, "E", plan(6, "F")), Agreement.SETTLE),
+    ("the first batch, committed and not settled", plan(1, "A"), (0, "", plan(1, "A")), Agreement.SETTLE),
     (
         "another checkpoint settled another batch as this txid",
         plan(5, "X"),
         (5, "E", None),
-        Standing.SPARK_BEHIND,
+        Agreement.SPARK_BEHIND,
     ),
-    ("another checkpoint has gone on", plan(4, "D"), (5, "E", None), Standing.SPARK_BEHIND),
+    ("another checkpoint has gone on", plan(4, "D"), (5, "E", None), Agreement.SPARK_BEHIND),
     (
         "a Spark checkpoint that never had a row, and another one has gone on",
         plan(4, ""),
         (5, "E", None),
-        Standing.AGREES,
+        Agreement.AGREES,
     ),
     (
         "behind by far, even if a plan is unsettled",
         plan(1, "A"),
         (5, "E", plan(6, "F")),
-        Standing.SPARK_BEHIND,
+        Agreement.SPARK_BEHIND,
     ),
-    ("ZooKeeper's data is lost", plan(6, "F"), (0, "", None), Standing.ZOOKEEPER_BEHIND),
-    ("a start offset, and ZooKeeper's data is lost", plan(6, ""), (0, "", None), Standing.ZOOKEEPER_BEHIND),
-    ("ZooKeeper lost just the plan", plan(6, "F"), (5, "E", None), Standing.ZOOKEEPER_BEHIND),
+    ("ZooKeeper's data is lost", plan(6, "F"), (0, "", None), Agreement.ZOOKEEPER_BEHIND),
+    ("a start offset, and ZooKeeper's data is lost", plan(6, ""), (0, "", None), Agreement.ZOOKEEPER_BEHIND),
+    ("ZooKeeper lost just the plan", plan(6, "F"), (5, "E", None), Agreement.ZOOKEEPER_BEHIND),
     (
         "ZooKeeper was restored, and holds another plan",
         plan(6, "F"),
         (5, "E", plan(6, "Y")),
-        Standing.ZOOKEEPER_BEHIND,
+        Agreement.ZOOKEEPER_BEHIND,
     ),
     (
         "ZooKeeper was restored to long before",
         plan(9, "I"),
         (5, "E", plan(6, "F")),
-        Standing.ZOOKEEPER_BEHIND,
+        Agreement.ZOOKEEPER_BEHIND,
     ),
-    ("a start offset is never a stored plan", plan(6, ""), (5, "E", plan(6, "F")), Standing.ZOOKEEPER_BEHIND),
+    (
+        "a start offset is never a stored plan",
+        plan(6, ""),
+        (5, "E", plan(6, "F")),
+        Agreement.ZOOKEEPER_BEHIND,
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("offset", "zookeeper", "standing"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+    ("offset", "zookeeper", "agreement"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
 def test_each_case_has_one_outcome(
-    offset: Plan, zookeeper: tuple[int, str, Plan | None], standing: Standing
+    offset: Plan, zookeeper: tuple[int, str, Plan | None], agreement: Agreement
 ) -> None:
-    assert compare_batch(offset, *zookeeper) is standing
+    assert compare_batch(offset, *zookeeper) is agreement
 
 
 @pytest.mark.parametrize(
-    ("offset", "zookeeper", "standing"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+    ("offset", "zookeeper", "agreement"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
 def test_each_standing_has_one_decision(
-    offset: Plan, zookeeper: tuple[int, str, Plan | None], standing: Standing
+    offset: Plan, zookeeper: tuple[int, str, Plan | None], agreement: Agreement
 ) -> None:
     known = facts(*zookeeper)
     stored, going_on = known.stored, replace(known, may_go_on=True)
     decision, further = decide(offset, known), decide(offset, going_on)
-    if standing is Standing.SETTLE:
+    if agreement is Agreement.SETTLE:
         assert stored is not None
         assert decision == further == Settle(stored, offset)
-    elif standing is Standing.AGREES:
+    elif agreement is Agreement.AGREES:
         assert decision == further == Resume(stored)
     else:
         assert isinstance(decision, Stop)
         assert isinstance(decision.error, CheckpointMismatchError)
         assert f"stands at txid {offset.txid}" in str(decision.error)
-        if standing is Standing.SPARK_BEHIND:
+        if agreement is Agreement.SPARK_BEHIND:
             assert isinstance(further, Resume)
             assert further.plan is stored
         else:
@@ -263,8 +268,8 @@ def test_no_plan_of_an_earlier_release_is_taken_for_another_application_s(made: 
 
 
 def test_a_batch_agrees_by_its_mark_where_txids_were_left_out() -> None:
-    assert compare_batch(plan(5, "E"), 9, "E", None) is Standing.AGREES
-    assert compare_batch(plan(9, "F"), 9, "E", None) is Standing.SPARK_BEHIND
+    assert compare_batch(plan(5, "E"), 9, "E", None) is Agreement.AGREES
+    assert compare_batch(plan(9, "F"), 9, "E", None) is Agreement.SPARK_BEHIND
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**15), st.integers(-(10**9), 10**12))

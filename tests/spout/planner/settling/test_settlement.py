@@ -11,7 +11,15 @@ from hypothesis import given, settings, strategies as st
 from shard_life import SHARD, STREAM, ShardLife
 from thorough import examples
 
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    InflightNode,
+    NotDone,
+    Pin,
+    Plan,
+    ShardLineage,
+)
+from kinesis_trident.checkpoint.model.standing import find_standing
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.finished_batch import empty_turn
 from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
@@ -94,12 +102,13 @@ class Batches:
         self.last: ShardAfter | None = None
 
     def plan(self, *, read: bool = True) -> Plan:
+        standing = find_standing(ShardLineage(), self.state.inflight, is_read=True, waits=False)
         plan = make_plan(
             txid=self.txid + 1,
             plan="mark",
             streams={STREAM: 1},
             states={SHARD: self.state},
-            read=[SHARD] if read else [],
+            read=[SHARD] if read and standing.reads else [],
             now=self.now,
             max_records=None,
         )

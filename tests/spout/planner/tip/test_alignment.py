@@ -253,9 +253,9 @@ LATE = BEGUN + 10 * HOUR
 
 
 def step_of(
-    alignment: Alignment, oldest: dict[str, int | None], wanted: str, *, steady: int = 0, closed_to: str = ""
+    alignment: Alignment, oldest: dict[str, int | None], wanted: str, *, steady: int = 0, standing: str = ""
 ) -> AlignedRead:
-    return alignment.step(oldest, {}, wanted, closed_to, LATE, steady)
+    return alignment.step(oldest, {}, wanted, standing, LATE, steady)
 
 
 def test_nothing_is_bounded_while_no_shard_is_behind() -> None:
@@ -278,14 +278,14 @@ def test_the_others_wait_for_a_shard_of_which_nothing_is_known() -> None:
 def test_a_shard_that_cannot_be_read_holds_the_others_for_a_time(why: str) -> None:
     alignment = Alignment()
     oldest: dict[str, int | None] = {"a": None if why == "unknown" else BEGUN, "b": BEGUN + HOUR}
-    closed_to, wanted = ("a", "b") if why == "blocked" else ("", "ab" if why == "refused" else "b")
+    standing, wanted = ("a", "b") if why == "blocked" else ("", "ab" if why == "refused" else "b")
     state = shard(3, arrival=BEGUN)
 
     def step(steady: int) -> AlignedRead:
         if why == "refused":
             plan = Plan(txid=1, plan="", streams={}, positions={"a": str(state.position)}, read=("a",))
             alignment.note_batch(plan, {"a": state}, {})
-        return step_of(alignment, oldest, wanted, steady=steady, closed_to=closed_to)
+        return step_of(alignment, oldest, wanted, steady=steady, standing=standing)
 
     for steady in (1000, 1000 + HOLD_MS - 1):
         held = step(steady)
@@ -312,7 +312,7 @@ def test_shards_that_can_all_not_be_read_do_not_go_apart() -> None:
     alignment = Alignment()
     oldest: dict[str, int | None] = {"a": BEGUN, "b": BEGUN + HOUR}
     for steady in (0, HOLD_MS):
-        assert step_of(alignment, oldest, "", closed_to="ab", steady=steady) == AlignedRead(
+        assert step_of(alignment, oldest, "", standing="ab", steady=steady) == AlignedRead(
             [], BEGUN + BOUND_MS
         )
     assert step_of(alignment, oldest, "ab", steady=HOLD_MS + 1) == AlignedRead(["a"], BEGUN + BOUND_MS)

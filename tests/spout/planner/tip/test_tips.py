@@ -38,8 +38,12 @@ class Watch(TipWatch):
         self.stream = stream
 
     def find(self, positions: Mapping[str, Position], now: int) -> list[str]:
-        self.note_looks(self.stream.look(self.due_looks(positions, now)), now)
-        return self.find_shards_to_read(positions)
+        watched = {shard: at for shard, at in positions.items() if shard not in self.drained}
+        self.note_looks(self.stream.look(self.due_looks(watched, now)), now)
+        return [shard for shard in self.find_shards_to_read(watched) if shard not in self.drained]
+
+    def are_drained(self, positions: Mapping[str, Position]) -> bool:
+        return self.drained >= positions.keys()
 
 
 def after_a_turn(
@@ -91,7 +95,7 @@ def test_a_turn_that_read_nothing_leaves_the_tip_unknown(seen: int | None) -> No
     watch.stop_at_tip(NOW)
     watch.find(A, NOW)
     after_a_turn(watch, moved=False, seen=seen, now=NOW + 10)
-    assert not watch.have_all_ended(A)
+    assert not watch.are_drained(A)
     assert watch.find(A, NOW + 20) == []
     assert watch.find(A, NOW + 10 + LOOK_PERIOD_MS) == ["a"]
 
@@ -100,15 +104,14 @@ def test_until_the_tip_a_shard_found_there_is_read_no_more() -> None:
     stream = Stream(a=True, b=False)
     both = A | {"b": TRIM_HORIZON}
     watch = Watch(stream)
-    assert not watch.have_all_ended({})
     watch.stop_at_tip(NOW)
     assert watch.find(both, NOW) == ["a"]
-    assert not watch.have_all_ended(both)
+    assert not watch.are_drained(both)
     after_a_turn(watch, moved=True, seen=NOW, now=NOW + 10)
-    assert watch.have_all_ended(both)
+    assert watch.are_drained(both)
     stream.more["b"] = True
     assert watch.find(both, NOW + 5 * LOOK_PERIOD_MS) == []
-    assert not watch.have_all_ended(both | {"child": TRIM_HORIZON})
+    assert not watch.are_drained(both | {"child": TRIM_HORIZON})
 
 
 def test_a_shard_that_never_comes_to_its_tip_has_ended_once_it_is_read_beyond_the_start() -> None:
@@ -117,7 +120,7 @@ def test_a_shard_that_never_comes_to_its_tip_has_ended_once_it_is_read_beyond_th
     for arrival, ended in ((NOW - 1, False), (NOW, False), (NOW + 1, True)):
         assert watch.find(A, NOW) == ["a"]
         after_a_turn(watch, moved=True, seen=None, now=NOW, arrival=arrival)
-        assert watch.have_all_ended(A) is ended
+        assert watch.are_drained(A) is ended
     assert watch.find(A, NOW + LOOK_PERIOD_MS) == []
 
 
@@ -126,7 +129,7 @@ def test_a_shard_whose_tip_is_not_known_has_not_ended() -> None:
     watch = Watch(stream)
     watch.stop_at_tip(NOW)
     assert watch.find(A, NOW) == []
-    assert not watch.have_all_ended(A)
+    assert not watch.are_drained(A)
     stream.more["a"] = True
     assert watch.find(A, NOW + SCARCE_MS) == ["a"]
 

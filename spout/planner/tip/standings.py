@@ -1,0 +1,59 @@
+"""How a shard stands with what a run sees of it: its looks, its drain, and who waits for whom. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+
+from kinesis_trident.checkpoint.model.standing import (
+    AHEAD,
+    BLOCKED,
+    DRAINED,
+    IDLE,
+    PLAIN,
+    READING,
+    REFUSED,
+    UNKNOWN,
+    Looks,
+    Standing,
+)
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.tip.looks import Look
+from kinesis_trident.spout.planner.tip.tips import TipWatch
+
+
+def see_standings(
+    names: Iterable[str],
+    shards: Shards,
+    looks: Mapping[str, Look],
+    tip: TipWatch,
+    *,
+    most: int | None = None,
+    ahead: Container[str] = (),
+) -> dict[str, Standing]:
+    """Return how some shards stand, with the last look at each.
+
+    `most`: the maximum of the records of a shard that are read and not done. `ahead`: the shards that wait for the
+    others, for the last plan.
+    """
+    states, stored, found, drained = shards.states, shards.standings, {}, tip.drained
+    for shard in names:
+        standing, look = stored.get(shard, PLAIN), looks.get(shard)
+        if standing.looks > Looks.SELDOM:
+            more = look.more if look is not None else None
+            standing = standing.also(READING if tip.has_more(shard) else IDLE if more is False else UNKNOWN)
+            if most and states[shard].held >= most:
+                standing = standing.also(BLOCKED)
+            if look is not None and look.refused is not None and look.position == states[shard].position:
+                standing = standing.also(REFUSED)
+            if shard in ahead:
+                standing = standing.also(AHEAD)
+            if shard in drained:
+                standing = standing.also(DRAINED)
+        # Else nothing that is seen of it has it read.
+        found[shard] = standing
+    return found
+
+
+def find_rare(shards: Shards, tip: TipWatch) -> set[str]:
+    """Return the shards, of the streams that are read now, that may be looked at otherwise than at their pace."""
+    return (shards.standings.keys() | tip.drained) & shards.active.keys()
