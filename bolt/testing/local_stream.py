@@ -324,7 +324,7 @@ class LocalStore:
         if isinstance(node, StatesNode):
             self.applied.update(node.applied)
 
-    def say(self, _epoch: int, _readers: object) -> list[int]:
+    def declare(self, _epoch: int, _readers: object) -> list[int]:
         """Nobody else judges."""
         return []
 
