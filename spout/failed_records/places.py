@@ -1,10 +1,12 @@
-"""Checks at a start that failed records have places that can be."""
+"""Checks at a start that failed records have places that can be, and cleans them up."""
 
 from __future__ import annotations
 
 import logging
+import time
 
-from kinesis_trident.common.folder import Folder, FolderError, NoFolderError
+from kinesis_trident.checkpoint.model.layout import escape
+from kinesis_trident.common.folder import OUTDATED_SECONDS, Folder, FolderError, NoFolderError
 from kinesis_trident.common.stream_names import is_stream_name, stream_of
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, StreamMissingError
@@ -37,6 +39,17 @@ def check_places(options: SourceOptions, kinesis: Kinesis) -> None:
             raise OptionsError(msg) from None
         except (FolderError, KinesisError) as error:
             log.warning("the place of option %s cannot be looked at from here: %s", option, error)
+
+
+def remove_parts(place: str | None, application: str) -> None:
+    """Remove what killed tasks have not ended of an application's dead letters in a folder, once it is a day old."""
+    if place is None or stream_of(place) is not None:
+        return
+    folder = Folder(place)
+    try:
+        folder.remove_parts(escape(application), deep=True, before=time.time() - OUTDATED_SECONDS)
+    except FolderError as error:
+        log.warning("cannot clean up the dead letters in %s, trying again tomorrow: %s", folder.place, error)
 
 
 def _check_stream(kinesis: Kinesis, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from kinesis_trident.checkpoint.errors import CheckpointError
@@ -25,13 +25,9 @@ _DAY_MS = 24 * 3_600_000
 
 
 class Purger:
-    """Purges in the background; nothing depends on it.
+    """Purges in the background; nothing depends on it. It watches the state, which knows what is still needed.
 
-    Args:
-        store: of the source.
-        state: knows what is settled and what of it is still needed; the purger watches it.
-        spool: of the source; None without.
-        executor: does the work, and is shut down at the end; None for a new thread.
+    `spool`: of the source. `tidy`: cleans up the place of dead letters. `executor`: works, and is shut down at the end.
     """
 
     def __init__(
@@ -39,11 +35,13 @@ class Purger:
         store: SourceStore,
         state: SourceState,
         spool: RetrySpool | None,
+        tidy: Callable[[], None],
         executor: Executor | None = None,
     ) -> None:
         self._store = store
         self._state = state
         self._spool = spool
+        self._tidy = tidy
         self._purged = -_EVERY
         self._untidy_upto = 0
         self._copied = 0
@@ -69,6 +67,7 @@ class Purger:
         if self._state.shards.settled and now - self._copied >= _DAY_MS:
             self._copied = now
             self._executor.submit(self._keep, self._state.copy(), self._state.epoch)
+            self._executor.submit(self._tidy)
 
     def close(self) -> None:
         """Wait for the purge in progress."""

@@ -31,7 +31,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect, disconnect
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import CheckpointMismatchError
-from kinesis_trident.spout.failed_records.places import check_places
+from kinesis_trident.spout.failed_records.places import check_places, remove_parts
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import kinesis_client
@@ -202,7 +202,8 @@ class SourceRun:
         pins_of = store.batches.get_pins
         self._planner = BatchPlanner(options, self._kinesis, layout, self._state, around, pins_of)
         self._notes = StatusNotes(store, self._state, around)
-        self._purger = Purger(store, self._state, spool_of(options, layout), around.executor)
+        tidy = partial(remove_parts, options.dead_letter, layout.identity)
+        self._purger = Purger(store, self._state, spool_of(options, layout), tidy, around.executor)
         self._purger.keep_copy(self._now())
         self._state.watchers += [self._planner.watch, self._purger.watch, self._notes.watch]
         self._recreated = RecreatedStreams(

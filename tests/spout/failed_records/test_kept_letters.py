@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +171,25 @@ def test_a_stream_of_letters_that_refuses_calls_for_a_while_is_read_whole() -> N
     assert len(waits) == 2
     with pytest.raises(DeadLetterError, match=r"from stream 'gone': there is no stream 'gone'\. Check"):
         [*read_stream_letters(kinesis, "gone")]
+
+
+def test_what_killed_tasks_have_not_ended_of_their_letters_goes_once_it_is_a_day_old(
+    lives: Lives, folder: Path, app: str
+) -> None:
+    kinesis, _, query = begun(lives)
+    query.end()
+    old, new, other = (
+        folder / below / f".{one * 32}"
+        for below, one in ((f"{app}/orders", "a"), (f"{app}/orders", "b"), ("another", "a"))
+    )
+    for part in (old, new, other):
+        part.parent.mkdir(exist_ok=True)
+        part.write_bytes(b"half of a")
+    for part in (old, other):
+        os.utime(part, (time.time() - 2 * 86_400,) * 2)
+    lives.begin(kinesis, query.checkpoint).end()
+    assert (old.exists(), new.exists(), other.exists()) == (False, True, True)
+    assert letters_in(folder) == [(b"1", 1)]
 
 
 def test_a_letter_that_cannot_be_read_keeps_no_other_back(
