@@ -135,6 +135,17 @@ def test_one_module_says_which_names_are_valid() -> None:
     assert says - {"bolt/steps/kinds.py"} <= {"bolt/names.py"}
 
 
+def test_a_module_is_described_by_what_it_does_or_is() -> None:
+    """Its docstring begins with a verb or a noun: a question leaves the answer to the reader."""
+    asked = [
+        path
+        for folder in FOLDERS
+        for path, tree in trees(folder).items()
+        if re.match(r"(What|How|Who|Whether|Where|Which|When)\b", ast.get_docstring(tree) or "")
+    ]
+    assert asked == []
+
+
 def test_functions_and_constructors_are_short() -> None:
     """A function is read on one screen, and a constructor names no more than a person keeps in mind."""
     functions = [

@@ -1,4 +1,4 @@
-"""What each of AWS's services writes into a stream, as rows. Pure.
+"""Decodes the records that AWS's services write into a stream. Pure.
 
 - CloudWatch Logs: https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/SubscriptionFilters.html
 - DMS: https://docs.aws.amazon.com/dms/latest/userguide/CHAP_Target.Kinesis.html

@@ -1,4 +1,4 @@
-"""What fits a type: Python values, or a column of another type, become a column of it, and nothing of them is lost.
+"""Makes a column of a type from Python values, or from a column of another type, if nothing of them is lost.
 
 A value fits if it comes back equal, at any depth: no fraction is cut off, no number becomes infinite, or a time. What
 is in an array, a map or a struct fits as it would outside; the fields of a struct go by name if the value has names.

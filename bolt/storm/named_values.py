@@ -1,4 +1,4 @@
-"""What tuples of bolts and of Trident are asked by the names of their values."""
+"""The values of a tuple by their names, for tuples of bolts and of Trident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the states of a topology must know of a batch, and the driver's notes of that."""
+"""The facts of a batch that the states of a topology need, and the driver's notes of them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every package may use: it imports none of them."""
+"""Code that every package may use, and that imports none of them."""

@@ -188,7 +188,7 @@ class Reconciler:
         # This run's Spark asks for what comes after a plan that it got from this run once it has committed it.
         ours = self.planned is not None and self.planned.plan == plan.plan
         same = ours or offset.adopter == plan.adopter
-        origin = Origin(ours=ours, stored=self.stored == plan.plan, same=same, later=later)
+        origin = Origin(ours=ours, stored=self.stored == plan.plan, same_spark_checkpoint=same, later=later)
         self._state.settle(plan, origin)
 
 

@@ -1,4 +1,4 @@
-"""What DescribeStreamSummary says of a stream that is written to: asked where it matters, once a minute at most."""
+"""Describes a stream that is written to, by DescribeStreamSummary: where it matters, once a minute at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller brings: the signature of a call, iterators and listing tokens as text. Pure; times are epoch ms."""
+"""A call as its caller sends it: its signature, and iterators and listing tokens as text. Pure; times are epoch ms."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a batch that Spark has committed, and what other processes ask for, change the shards."""
+"""The changes of the shards by a batch that Spark has committed, and by what other processes ask for."""

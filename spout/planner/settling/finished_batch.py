@@ -48,13 +48,13 @@ class Origin:
     Attributes:
         ours: Spark has committed the batch under this run.
         stored: this run has stored its plan, as Spark asked for the partitions.
-        same: the run that took the batch over last did so for this Spark checkpoint, not for another one.
+        same_spark_checkpoint: the run that took the batch over last did so for this Spark checkpoint.
         later: the batch after it, if Spark has logged that: then this one was settled before.
     """
 
     ours: bool
     stored: bool = False
-    same: bool = True
+    same_spark_checkpoint: bool = True
     later: Plan | None = None
 
 
@@ -99,7 +99,7 @@ class Evidence:
             if self.outcome is None:
                 raise self._missing_error()
             return Verdict(published)
-        if not self.origin.same:
+        if not self.origin.same_spark_checkpoint:
             if self.outcome is None and self._is_judged_since(self.plan.epoch):
                 by = f", and which the run of epoch {self.run} took over for another Spark checkpoint"
                 raise self._missing_error(by)

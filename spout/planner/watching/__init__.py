@@ -1,1 +1,1 @@
-"""Who is told of each change of the shards: the log and the counters."""
+"""The watchers of each change of the shards: the log and the counters."""
