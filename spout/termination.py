@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,10 +34,9 @@ def await_termination(running: StreamingQuery | RunningQueries, timeout: float |
     """
     queries = list(running.queries.values()) if isinstance(running, RunningQueries) else [running]
     with _take_signals() as asked:
-        while not asked.is_set() and any(query.isActive for query in queries):
-            # Whoever sends a signal is heard at once where Python waits in its own code.
-            asked.wait(_LOOK_SECONDS)
-    if asked.is_set():
+        while not asked and any(query.isActive for query in queries):
+            time.sleep(_LOOK_SECONDS)
+    if asked:
         log.info("a signal asks the query to end: it does after its current batch")
         stop(running, timeout)
     for query in queries:
@@ -44,9 +44,12 @@ def await_termination(running: StreamingQuery | RunningQueries, timeout: float |
 
 
 @contextmanager
-def _take_signals() -> Iterator[threading.Event]:
-    """Give what SIGTERM and Ctrl-C set, in place of an end at once; one signal, then what was there before."""
-    asked = threading.Event()
+def _take_signals() -> Iterator[list[int]]:
+    """Give the list of SIGTERM or Ctrl-C, in place of an end at once; one signal, then what was there before.
+
+    An event would be no place for it: whoever waits for one holds its lock at times, and a handler would wait for that.
+    """
+    asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
@@ -57,8 +60,8 @@ def _take_signals() -> Iterator[threading.Event]:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
-    def ask(*_: object) -> None:
-        asked.set()
+    def ask(number: int, _: object) -> None:
+        asked.append(number)
         give_back()
 
     for number in numbers:

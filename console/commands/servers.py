@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -111,19 +110,15 @@ def kinesis_server(
     serve(server, as_json=as_json)
 
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.2
 _DEMO_NEEDS = ("localstack_client", "moto", "psutil", "pyspark")
 
 
-def _await_signals() -> threading.Event:
-    """Return an event that is set when this process is asked to end."""
-    ended = threading.Event()
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
+def _await_signals() -> list[int]:
+    """Return a list that gets the signals that ask this process to end; the lock of an event would hold them up."""
+    ended: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _frame: ended.append(got))
     return ended
 
 
@@ -139,8 +134,9 @@ def serve(server: EmbeddedZooKeeper | LocalKinesis, *, as_json: bool = False) ->
         where = server.hosts if isinstance(server, EmbeddedZooKeeper) else server.endpoint_url
         line = f"{server.name} at {where}; Ctrl-C stops it"
         print(json_line({"server": server.name, "address": where}) if as_json else line, flush=True)
-        while not ended.wait(_LOOK_SECONDS):
-            if not server.running:
+        while not ended:
+            time.sleep(_LOOK_SECONDS)
+            if not (ended or server.running):
                 msg = f"the embedded {server.name} at {where} has ended unexpectedly. Start it again"
                 raise ConsoleError(msg)
 
