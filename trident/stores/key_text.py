@@ -1,4 +1,8 @@
-"""Keys as text: Trident's form for one string, JSON for everything else. Injective."""
+"""Keys as text: Trident's form for one string, JSON for everything else.
+
+Injective among keys whose values have the same types, as those of a column do: of several values, bytes have the text
+of their base64, and a date has that of its own text. States hold such texts, so they stay as they are.
+"""
 
 from __future__ import annotations
 
