@@ -229,6 +229,7 @@ def _ranges(
     for one in listed:
         for parent in one.parents:
             children.setdefault(parent, []).append(one)
+    other = pushed.names_other(there)
     for one in sort_by_lineage(listed):
         kin = children.get(one.id, [])
         # What comes of a shard that is open after the end has no record before it.
@@ -242,7 +243,7 @@ def _ranges(
             others=others if has_heirs else None,
             kin=tuple(child.id for child in kin) if has_heirs else (),
         )
-        narrowed = pushed.narrow(part, one, now)
+        narrowed = pushed.narrow(part, one, now, other=other)
         if narrowed is not None:
             yield narrowed
 

@@ -65,11 +65,12 @@ def list_heirs(
             raise Unavailable(msg)
         failures += 1
         sleep(full_jitter(failures, rng, cap=_LONGEST_WAIT_S))
-    return list(_iterate_heirs(part, children, pushed, loaded_at))
+    other = pushed.names_other({one.id for one in listed})
+    return list(_iterate_heirs(part, children, pushed, loaded_at, other=other))
 
 
 def _iterate_heirs(
-    part: ShardRange, children: Iterable[Shard], pushed: PushedFilters, loaded_at: int
+    part: ShardRange, children: Iterable[Shard], pushed: PushedFilters, loaded_at: int, *, other: bool
 ) -> Iterator[ShardRange]:
     assert part.others is not None
     start, end = part.others
@@ -77,7 +78,7 @@ def _iterate_heirs(
         if one.id in part.kin or min(one.parents) != part.shard:
             continue
         heir = ShardRange(part.stream, one.id, start, end, one.closed, others=part.others)
-        narrowed = pushed.narrow(heir, one, loaded_at)
+        narrowed = pushed.narrow(heir, one, loaded_at, other=other)
         if narrowed is not None:
             yield narrowed
 

@@ -6,7 +6,7 @@ besides, by shard, time and sequence number, holds no row that a filter lets thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -146,12 +146,18 @@ class PushedFilters:
         since = max(0, min(self.since, now - 1000))
         return AtTimestamp(max(since, start.time) if isinstance(start, AtTimestamp) else since)
 
-    def narrow(self, part: ShardRange, shard: Shard, now: int) -> ShardRange | None:
-        """Return the part of a range that is to be read; None for nothing."""
+    def names_other(self, listed: Collection[str]) -> bool:
+        """Return whether a shard that is let through by its name is none of the listed ones."""
+        names = [name for one in self.comparisons if one.column == "shardId" for name in one.value]
+        return any(name not in listed and self.admits("shardId", name) for name in names)
+
+    def narrow(self, part: ShardRange, shard: Shard, now: int, *, other: bool) -> ShardRange | None:
+        """Return the part of a range that is to be read; None for nothing. `other`: see `names_other`."""
         if not self.comparisons:
             return part
         if not self.admits("shardId", part.shard):
-            return None
+            # What comes of it may be let through: `rest` shows if anything does.
+            return replace(part, start=ShardEnd()) if other and part.others is not None else None
         if isinstance(part.start, TrimHorizon | AtTimestamp):
             part = replace(part, start=self.move_start(part.start, now))
         if self.until is not None and isinstance(part.end, AtTimestamp):

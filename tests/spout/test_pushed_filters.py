@@ -104,6 +104,29 @@ def filters_of(draw: st.DrawFn, times: list[int], sequences: list[int]) -> list[
     return draw(st.lists(one, max_size=4))
 
 
+@pytest.mark.parametrize("names", [[0], [1], [2], [0, 2], [1, 9]])
+def test_a_shard_that_no_listing_shows_yet_is_read_where_a_filter_names_it(names: list[int]) -> None:
+    """It comes of a listed one, which is asked what does, and of which no record is a row."""
+    time = FakeTime()
+    kinesis = MemoryKinesis(shards=1, clock=time.milliseconds)
+    held = {A: b"0"}
+    kinesis.put(A, b"0")
+    listings, shown = [kinesis.list_shards("orders")], kinesis.list_shards
+    for _ in range(2):
+        time.sleep(5)
+        parent = max(kinesis.open_shards)
+        for child, data in zip(kinesis.split(parent), (b"left", b"right"), strict=True):
+            kinesis.put(child, data)
+            held[child] = data
+    time.sleep(5)
+    kinesis.list_shards = lambda *given: listings.pop() if listings else shown(*given)  # type: ignore[method-assign]
+    wanted = [f"shardId-{name:012d}" for name in names]
+    rows = read(kinesis, [In(SHARD, tuple(wanted))], time.milliseconds())
+    assert sorted((row["shardId"], row["data"]) for row in rows) == sorted(
+        (name, held[name]) for name in wanted if name in held
+    )
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(st.data(), st.randoms(use_true_random=False))
 def test_rows_are_those_that_spark_would_keep(data: st.DataObject, rng: Random) -> None:
