@@ -1,4 +1,4 @@
-"""How a shard stands: why it is not read, and what follows from that for whoever asks. Pure.
+"""The standing of a shard: why it is not read, and what follows from that for whoever asks. Pure.
 
 Each cause is a row of one table, whose columns are the questions that are asked of a shard. Who asks asks a column, so
 a new cause is a new row and nothing else.

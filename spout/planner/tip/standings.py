@@ -1,4 +1,4 @@
-"""How a shard stands with what a run sees of it: its looks, its drain, and who waits for whom. Pure."""
+"""The standing of a shard with what a run sees of it: its looks, its drain, and who waits for whom. Pure."""
 
 from __future__ import annotations
 
