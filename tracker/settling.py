@@ -1,4 +1,4 @@
-"""What a turn makes of the open records of its shard: one pass over the runs that were due, and then the new records.
+"""The settling of a turn among the open records of its shard: a pass over the due runs, then the new records.
 
 Pure, but for the dice.
 """
