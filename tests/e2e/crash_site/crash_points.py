@@ -163,7 +163,7 @@ POINTS: dict[str, tuple[str, Callable[[], None]] | None] = {
     "published": ("kinesis_trident.bolt.tracking.current_batch", _published),
     "committed": ("kinesis_trident.spout.planner.run", _committed),
     "settling": ("kinesis_trident.checkpoint.store.source_store", _settling),
-    "dead-letter": ("kinesis_trident.spout.failed_records.dead_letters", _dead_letter),
+    "dead-letter": ("kinesis_trident.spout.failed_records.letter_writer", _dead_letter),
 }
 """The change for each point, and its module; points in the batch function are in the driver's own code."""
 
