@@ -32,7 +32,7 @@ from kinesis_trident.tracker.position_keys import (
 )
 from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
 from kinesis_trident.tracker.retry import Fate, Fates, State
-from kinesis_trident.tracker.runs import Edit, Runs
+from kinesis_trident.tracker.runs import Edit, Runs, covers
 
 _TIMEOUT = Failure(Kind.TIMEOUT)
 
@@ -161,7 +161,7 @@ class OpenShard:
             if txid in located or turn.first_waiting() is not None
         }
 
-    def _locate(self, runs: Runs) -> dict[int, tuple[int, int]]:
+    def _locate(self, runs: Sequence[Run]) -> dict[int, tuple[int, int]]:
         """Return the txid and first row of runs, by index: of the newest turn that has all of their records."""
         found = dict[int, tuple[int, int]]()
         left = range(len(runs)) if self.held else range(0)
@@ -177,11 +177,17 @@ class OpenShard:
 
     def rest_of(self, run: Run, served: int) -> list[Run]:
         """Return a run without its first records, if a turn has all of them."""
-        for turn in (self.held[txid] for txid in sorted(self.held, reverse=True)):
-            start = turn.locate([run])[0]
-            if start >= 0:
-                return turn.cut(run, start, np.arange(start, start + served))
+        for txid, start in self._locate([run]).values():
+            return self.held[txid].cut(run, start, np.arange(start, start + served))
         return []
+
+    def _find_run(self, runs: Runs, order: Order) -> int | None:
+        """Return the index of the run that holds a record, as far as its beginning is stored, or a turn has it."""
+        at = runs.find(order)
+        if at == len(runs) or not covers(runs[at], runs.lasts[at], order):
+            return None
+        located = () if runs[at].first else self._locate(runs[at : at + 1]).values()
+        return at if all(self.held[txid].order(start) <= order for txid, start in located) else None
 
     def _rows_done(self, turn: HeldTurn) -> int:
         """Return the number of rows of a turn at or before the checkpoint."""
@@ -264,9 +270,7 @@ class OpenShard:
         wanted = merge_keys([keys])
         hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
         chosen = self._choose(hits, attempt)
-        held = {
-            txid: turn.close(chosen[txid]) if txid in chosen else turn for txid, turn in self.held.items()
-        }
+        held = dict(self.held) | {txid: self.held[txid].close(rows) for txid, rows in chosen.items()}
         changed, late = sum(map(len, chosen.values())), 0
         waiting, dead = self.waiting, self.dead
         if attempt is None:
@@ -366,8 +370,8 @@ class OpenShard:
                 refused.append(position)
                 continue
             for runs, found in ((self.waiting, waiting), (self.dead, dead)):
-                at = runs.find(order)
-                if at < len(runs) and runs.covers(at, order):
+                at = self._find_run(runs, order)
+                if at is not None:
                     found[at] = msgspec.structs.replace(runs[at], attempt=0, due=due, failures=())
                     break
             else:
@@ -416,8 +420,8 @@ class OpenShard:
         for runs in (self.waiting, self.dead):
             meant = dict[int, int]()
             for order in orders:
-                at = runs.find(order)
-                if at < len(runs) and runs.covers(at, order):
+                at = self._find_run(runs, order)
+                if at is not None:
                     meant[at] = meant.get(at, 0) + 1
             taken = [at for at, count in meant.items() if runs[at].count == count]
             done += [runs[at].last for at in taken]

@@ -73,10 +73,6 @@ class Runs(Sequence[Run]):
         """Return the index of the first run that ends after a record."""
         return 0 if order is None else bisect_right(self.lasts, order)
 
-    def covers(self, index: int, order: Order) -> bool:
-        """Return whether a run holds a record that is not after its last one, as far as its beginning is known."""
-        return covers(self._runs[index], self.lasts[index], order)
-
     def change(self, edits: Iterable[Edit], *, joins: bool = False, apart: Order | None = None) -> Runs:
         """Return these with other runs in some places: edits in order, none over another.
 

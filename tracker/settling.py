@@ -129,7 +129,7 @@ class _Settling:
         self._dead: list[Edit] = []
         self._exhausted: list[Run] = []
         self._done: list[str] = []
-        self._again: list[tuple[Run, int, str]] = []
+        self._again: list[tuple[Run | None, int, str]] = []
         self._high = shard.high
 
     def settle_due(self) -> None:
@@ -243,37 +243,33 @@ class _Settling:
         """All but the last `count` records of a waiting run are gone from the stream: dead, with no more retries.
 
         Where the first one of those that are left stands is not known: the dead run ends with the last position that
-        is known to be gone.
+        is known to be gone. If that one came again, all are dead with it: no two runs are in one place.
         """
         if not 0 <= count < run.count:
             msg = f"{count} records found of {run.count} up to {run.last}: then none are gone"
             raise OrderError(msg)
         fate = self._fates.decide(failure, run.attempt, run.failures)
-        gone_until = run.last
+        # A run has a first record, or one before it, which is the case after it came again in part.
+        gone_until = run.first or str(_next(RecordPosition.parse(run.prev or "")))
+        left = msgspec.structs.replace(run, first="", count=count, prev=gone_until) if count else None
+        if left is not None and self._is_there(gone_until, start, stop):
+            # The records that are gone have no other place.
+            left = None if fate.state is State.DEAD else msgspec.structs.replace(run, count=count)
         if count:
-            # A run has a first record, or one before it, which is the case after it came again in part.
-            gone_until = run.first or str(_next(RecordPosition.parse(run.prev or "")))
-        gone = msgspec.structs.replace(
-            run,
-            last=gone_until,
-            count=run.count - count,
-            attempt=fate.attempt,
-            due=fate.due,
-            failures=fate.failures,
-        )
-        if fate.state is State.DEAD:
-            self._exhausted.append(gone)
-        else:
-            self._done.append(gone_until)
-        if not count:
-            self._waiting.append((at, at + 1, ()))
-            return
-        (left,) = _rest(run, run.count - count, gone_until)
-        if self._turn.given is not None:
             self._again.append((left, count, run.last))
-            self._waiting.append((at, at + 1, ()))
-            return
-        self._put(at, run, self._cut(left, count, left.last, start, stop))
+        until, gone = (run.last, run.count) if left is None else (gone_until, run.count - count)
+        if fate.state is State.DEAD:
+            self._exhausted.append(Run(run.first, until, gone, run.prev, *fate[1:]))
+        else:
+            self._done.append(until)
+        judged = left if self._turn.given is None else None
+        self._put(at, run, self._cut(judged, count, run.last, start, stop) if judged is not None else ())
+
+    def _is_there(self, text: str, start: int, stop: int) -> bool:
+        """Return whether a record is known to have come again: one of the rows, or the first piece in between."""
+        if self._turn.given is not None:
+            return bool(find(self._turn.given.keys, keys_of_texts([text]))[1][0])
+        return start < stop and self._failed.firsts[start] == orders_of([text])[0]
 
     def settle_new(self, last: str, count: int) -> None:
         """New records of a turn ran, `count` of them up to `last`: all are done but the failed pieces.
@@ -381,8 +377,9 @@ class _Settling:
                     f"{found}"
                 )
                 raise OrderError(msg)
-            delivery = AckWait(run.attempt + 1, given.deadline, run.failures)
-            segments.append(HeldRows(range(row, end), run.prev, delivery))
+            if run is not None:
+                delivery = AckWait(run.attempt + 1, given.deadline, run.failures)
+                segments.append(HeldRows(range(row, end), run.prev, delivery))
             row = end
         high = shard.high
         if row < len(texts):

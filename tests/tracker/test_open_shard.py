@@ -394,6 +394,31 @@ def test_a_run_that_comes_again_in_part_waits_on_with_its_rest() -> None:
     assert tracker.checkpoint == b
 
 
+def test_records_that_are_gone_and_others_of_their_run_that_wait_for_acks_are_in_one_place() -> None:
+    """The first record of the run is there, and some behind it are gone."""
+    a, b, c = numbered(3)
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, b, c]), NOW)
+    tracker.time_out(NOW, random.Random(7))
+    given = GivenTurn(2, made([a, c]), NOW + 9)
+    tracker.settle([(tracker.waiting[0], False)], [2], (), NOW, random.Random(7), missing=[0], given=given)
+    assert [(run.first, run.last, run.count) for run in tracker.dead] == [(str(a), str(c), 3)]
+    assert (tracker.waiting, tracker.pending, tracker.checkpoint) == ((), (), None)
+    DrivenShard.restore(None, (), tracker.dead)
+
+
+def test_what_is_no_record_takes_no_run_along_whose_records_a_turn_has() -> None:
+    a, b, c, d = numbered(4)
+    run = Run("", str(d), 2, str(a), 2, NEVER)
+    turns = {1: made([c, d])}
+    tracker = DrivenShard.restore(a, (run,), (), RetryPolicy(3, AT_ONCE), turns=turns)
+    assert tracker.replay([b], NOW) == (b,)
+    assert tracker.waiting == (run,)
+    assert tracker.shard.take_back([b, d]).waiting[0] == run
+    assert tracker.replay([c], NOW) == ()
+    assert [(run.attempt, run.due) for run in tracker.waiting] == [(0, NOW)]
+
+
 def test_what_no_turn_is_kept_of_is_acked_one_by_one_and_all_else_is_counted() -> None:
     """As a shard that is read from ZooKeeper, with runs of a person's replay only."""
     a, b, c = numbered(3)

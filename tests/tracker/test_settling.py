@@ -330,6 +330,26 @@ def test_expired_records_are_dead_and_the_served_ones_go_on() -> None:
     assert tracker.checkpoint == RecordPosition(9)
 
 
+def test_records_that_are_gone_again_after_a_replay_are_in_one_place() -> None:
+    tracker = delivered(AT_ONCE, 9, NotDone("2", "8", 7, "boom", "1"))
+    tracker.expire(tracker.waiting[0], 3, 5_000, [NotDone("7", "7", 1, "again", "6")])
+    assert tracker.replay(at(2), 5_000) == ()
+    tracker.expire(tracker.waiting[0], 1, 6_000, [NotDone("2", "2", 1, "once more", "1")])
+    (dead,), (waiting,) = tracker.dead, tracker.waiting
+    assert (dead.first, dead.last, dead.count, dead.failures) == ("2", "2", 4, (Noted(6_000, "EXPIRED"),))
+    assert waiting.first == "7"
+    DrivenShard.restore(tracker.checkpoint, tracker.waiting, tracker.dead)
+
+
+def test_what_is_left_of_records_that_are_gone_goes_on_where_nothing_is_dead_lettered() -> None:
+    policy = RetryPolicy(3, Backoff(0, 0, 1), dead_letter=False)
+    tracker = delivered(policy, 9, NotDone("2", "8", 7, "boom", "1"))
+    tracker.expire(tracker.waiting[0], 2, 5_000, [NotDone("2", "2", 1, "again", "1")])
+    (again,) = tracker.waiting
+    assert (again.first, again.last, again.count, again.attempt) == ("2", "2", 1, 2)
+    assert tracker.checkpoint == RecordPosition(1)
+
+
 def test_a_replay_below_the_checkpoint_leaves_it_alone() -> None:
     tracker = delivered(AT_ONCE, 9)
     assert tracker.replay(at(3, 4, 12), 5_999) == (RecordPosition(12),)

@@ -18,6 +18,7 @@ from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, keys_of_texts, sort_keys
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
+from kinesis_trident.tracker.runs import covers
 from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class Twins:
         """A run that is gone in part and asked for again would be gone in part once more, up to the same record."""
         dead = self.shard.dead
         at = dead.find(position.order)
-        is_there = at < len(dead) and dead.covers(at, position.order)
+        is_there = at < len(dead) and covers(dead[at], dead.lasts[at], position.order)
         return is_there and any("EXPIRED" in one.text for one in dead[at].failures[-1:])
 
     def ask(self, old: OldTracker, new: OpenShard) -> OpenShard:
@@ -320,10 +321,6 @@ class ExplicitTwins(Twins):
     """A shard whose records are acked by name."""
 
     txid = 0
-
-    def between(self) -> list[RecordPosition]:
-        """None, because entries with rows know where a run begins of which only the end is stored."""
-        return []
 
     def tell(self, old: OldTracker, new: OpenShard) -> OpenShard:
         """Other processes ack, fail, or ask for time; and time passes."""
