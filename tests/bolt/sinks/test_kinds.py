@@ -216,7 +216,7 @@ def test_records_of_kinesis(of: T.DataType, good: list[Any], poisons: list[Any])
     for poison in poisons:
         columns = WriteColumns(0, 1, None)
         with pytest.raises(
-            WriteError, match=r"the column partitionKey is no valid UTF-8 in 1 rows, the first has b'"
+            WriteError, match=r"the column partitionKey is no valid UTF-8 in 1 row, the first has b'"
         ):
             written(columns, "data", "partitionKey", values=[b"a", poison])
     for poison in poisons:
