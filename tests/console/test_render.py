@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 from rich.console import Console
 from samples_console import CHILD, NOW, SEQUENCE, SNAPSHOT
@@ -25,7 +26,7 @@ def line_of(shard: str, text: str) -> list[str]:
 
 
 def test_checkpoints_fit_on_a_line_a_shard() -> None:
-    cells = line_of(f"{CHILD} ", drawn(checkpoints(SNAPSHOT, NOW)))
+    cells = line_of(f"{CHILD} ", drawn(checkpoints(replace(SNAPSHOT, active=("orders",)), NOW)))
     assert cells == [
         CHILD,
         "open",

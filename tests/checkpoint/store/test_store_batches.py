@@ -70,13 +70,13 @@ def test_a_pin_of_the_same_plan_is_adopted_whatever_its_epoch_and_shows_who_has_
     newer = store.epochs.raise_epoch("beta", 22, NOW)
     settling = {samples.SHARD: samples.pin(newer, digest="empty")}
     assert store.batches.create_pins(settling, newer) == {samples.SHARD: first}
-    adopted = msgspec.structs.replace(first, epoch=newer)
+    adopted = msgspec.structs.replace(first, epoch=newer, maker=epoch)
     late = samples.pin(newer, digest="late")
     assert store.batches.create_pin(samples.SHARD, late, newer) == (adopted, False)
     assert store.batches.get_pin(1, samples.SHARD) == adopted
     newest = store.epochs.raise_epoch("gamma", 33, NOW)
     assert store.batches.adopt_pin(1, samples.SHARD, "other", newest) is None
-    adopted = msgspec.structs.replace(first, epoch=newest)
+    adopted = msgspec.structs.replace(first, epoch=newest, maker=epoch)
     assert store.batches.adopt_pin(1, samples.SHARD, first.plan, newest) == adopted
     with pytest.raises(FencedError):
         store.batches.adopt_pin(1, samples.SHARD, first.plan, newer)
