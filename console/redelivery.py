@@ -103,15 +103,27 @@ def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
         The number of records.
 
     Raises:
-        ConsoleError: none of the runs waits here.
+        ConsoleError: none of the runs waits here, or one is being delivered and may be acked yet.
         CheckpointError: ZooKeeper does not answer, or what was looked at has changed.
     """
     checks = look_at_shards(store)[1]
     asked: dict[str, tuple[Run, ...]] = {}
+    batch, settled, _ = store.batches.newest_unsettled()
+    is_open = batch is not None and (settled is None or settled.txid < batch.plan.txid)
+    retries = batch.plan.retries if batch is not None and is_open else {}
     for shard, held in store.shards.inflight().items():
         source = store.layout.key_of(shard).source
         lasts = {one.last for one in map(message_id_of, texts) if one.source == source}
         chosen = tuple(run for run in held.waiting if run.last_position in lasts)
+        # Once its batch is settled it waits for its ack, where no such request finds it.
+        coming = {run.last for run in retries.get(shard, ())} if held.turns else set()
+        for run in chosen:
+            if run.last in coming:
+                msg = (
+                    f"{MessageId.of_run(source, run)} is being delivered just now, and may be acked. Ask again if it "
+                    "fails and waits again"
+                )
+                raise ConsoleError(msg)
         if chosen:
             asked[shard] = chosen
     if not asked:

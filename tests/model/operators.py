@@ -184,7 +184,7 @@ class Operated(Requested):
                 continue
             asked = self.asked[one]
             least = 1 + asked["promised"]
-            if not least <= times <= least + asked["unknown"]:
+            if not least <= times <= least + asked["unknown"] + self.doubts(one):
                 yield f"{one} was delivered {times} times, after {dict(asked)}"
             if one in self.buried and one in waiting:
                 yield f"{one} waits, though it is to be a dead letter"

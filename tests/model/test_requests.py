@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from random import Random
 
@@ -14,6 +15,7 @@ from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.console.dead_letter_replay import waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again, find_requests
+from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -53,7 +55,7 @@ def test_what_an_unsettled_batch_of_a_gone_stream_asks_for_lets_the_query_go_on(
     assert [row.message_id[:2] for row in life.drain()] == ["a/"]
 
 
-def test_what_is_being_delivered_is_not_dead_lettered_and_waits_again_if_it_fails() -> None:
+def test_what_is_being_delivered_is_dead_lettered_once_it_has_failed_and_waits_again() -> None:
     """ZooKeeper shows it as waiting until its batch is settled: a person may choose it."""
     played = Operated(Random(1), ("4.2",))
     played.calm = True
@@ -67,11 +69,19 @@ def test_what_is_being_delivered_is_not_dead_lettered_and_waits_again_if_it_fail
     deliver_again(find_requests([store], [MessageId.parse(one)]), what="again")
     played.happen("batch")
     assert waiting_ids(store) == [one]
-    assert dead_letter_now(store, {one}) == 1
+    with pytest.raises(
+        ConsoleError, match=f"^{re.escape(one)} is being delivered just now, and may be acked"
+    ):
+        dead_letter_now(store, {one})
     played.happen("batch")
     played.say([one], "fail")
     played.happen("batch")
     assert (waiting_ids(store), store.external.read().asked) == ([one], {})
+    assert dead_letter_now(store, {one}) == 1
+    for _ in range(3):
+        played.happen("batch")
+    (letters,) = store.shards.dead_letters().values()
+    assert (waiting_ids(store), letters.count) == ([], 1)
 
 
 @pytest.mark.parametrize("kind", [Requested, Operated])
