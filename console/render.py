@@ -131,7 +131,7 @@ def _cell(column: str, value: Any) -> str:
             return duration(value)
         case int() if column.endswith("_at"):
             return iso_time(value)
-        case list():
+        case list() | tuple():
             return ", ".join(map(str, value)) or "-"
         case _:
             text = str(value)
