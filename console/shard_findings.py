@@ -336,10 +336,13 @@ def about_limits(
             )
 
 
+_ASKED_FOR = "asked for again by hand"
+
+
 def _reasons(runs: Iterable[Run]) -> str:
     counts: Counter[str] = Counter()
     for run in runs:
-        counts[run.failures[-1].reason if run.failures else "unknown"] += run.count
+        counts[run.failures[-1].reason if run.failures else _ASKED_FOR] += run.count
     ((reason, _),) = counts.most_common(1)
     return reason
 

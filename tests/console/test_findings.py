@@ -262,6 +262,11 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
         ),
         (with_inflight(waiting=(WAITING,)), {"retrying": Level.NOTE}, "most often: ValueError: bad amount"),
         (
+            with_inflight(waiting=(msgspec.structs.replace(WAITING, attempt=0, failures=()),)),
+            {"retrying": Level.NOTE},
+            "most often: asked for again by hand",
+        ),
+        (
             with_inflight(blocked="3 failed runs wait: the shard reads nothing new"),
             {"blocked": Level.CRITICAL},
             f"Shard {CHILD} reads nothing new: 3 failed runs wait",
