@@ -9,7 +9,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.facts import ShardFacts, facts_of
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.checkpoint.model.run_status import (
-    Sight,
+    Seen,
     StatusNode,
     lag_growth,
     rates,
@@ -73,7 +73,7 @@ def shard_skew(facts: Mapping[str, ShardFacts], snapshot: Snapshot) -> int:
     oldest = newest
     for shard, one in facts.items():
         node = nodes.get(shard)
-        at = one.sight.arrival or (node.arrival if node is not None and node.behind_ms > 0 else None)
+        at = one.seen.arrival or (node.arrival if node is not None and node.behind_ms > 0 else None)
         if one.standing.share is Share.COUNTED and at is not None:
             oldest = min(oldest, at)
     return newest - oldest
@@ -141,44 +141,44 @@ def totals(snapshot: Snapshot, now: int, facts: Mapping[str, ShardFacts] | None 
 
 def _facts(snapshot: Snapshot, shard: str, now: int) -> ShardFacts:
     node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
-    sight, stream = _sight_of(snapshot, shard), _stream_of(snapshot, shard)
+    seen, stream = _seen_of(snapshot, shard), _stream_of(snapshot, shard)
     # Without any lineage it is not known which shards are listed.
     listed = snapshot.shards.get(shard) if snapshot.shards else ShardLineage()
     standing = find_standing(
-        listed, held, is_read=stream in snapshot.active, waits=_waits_for_parents(snapshot, shard, sight)
+        listed, held, is_read=stream in snapshot.active, waits=_waits_for_parents(snapshot, shard, seen)
     )
     if standing.looks is Looks.NEVER:
         # A status says of all shards that it does not name that they are at their tips: it means those that are read.
-        sight = Sight()
+        seen = Seen()
     is_connected = snapshot.owner is not None
-    said = cause_of(sight.standing) if is_connected else None
-    seen = (REFUSED if sight.refused is not None else None, said)
+    said = cause_of(seen.standing) if is_connected else None
+    causes = (REFUSED if seen.refused is not None else None, said)
     return facts_of(
         node,
         held,
-        sight,
-        standing.also(*(cause for cause in seen if cause is not None)),
+        seen,
+        standing.also(*(cause for cause in causes if cause is not None)),
         snapshot.status.retention.get(stream) if snapshot.status is not None else None,
         now,
         is_looked_at=is_connected,
     )
 
 
-def _sight_of(snapshot: Snapshot, shard: str) -> Sight:
+def _seen_of(snapshot: Snapshot, shard: str) -> Seen:
     """Return what the run has said of a shard, as far as it still holds: a batch may have moved the shard on since."""
     status, node = snapshot.status, snapshot.checkpoints.get(shard)
     if status is None:
-        return Sight()
-    sight = status.sight_of(shard)
+        return Seen()
+    seen = status.seen_of(shard)
     is_past = node is not None and node.txid > status.settled
-    return Sight(refused=sight.refused, why=sight.why) if is_past else sight
+    return Seen(refused=seen.refused, why=seen.why) if is_past else seen
 
 
-def _waits_for_parents(snapshot: Snapshot, shard: str, sight: Sight) -> bool:
+def _waits_for_parents(snapshot: Snapshot, shard: str, seen: Seen) -> bool:
     """Return whether a shard is not begun, and no run says that it has looked at it: it is read after its parents."""
     node, lineage = snapshot.checkpoints.get(shard), snapshot.shards.get(shard)
     is_begun = node is not None and (node.txid > 0 or node.checkpoint is not None)
-    if lineage is None or is_begun or sight.seen is not None:
+    if lineage is None or is_begun or seen.seen is not None:
         return False
     parents = [snapshot.shards[parent] for parent in lineage.parents if parent in snapshot.shards]
     return any(parent.state != "drained" for parent in parents)

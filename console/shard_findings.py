@@ -46,7 +46,7 @@ _REFUSALS: dict[str, tuple[Code, str, str]] = {
         "readTimeout has passed",
     ),
 }
-"""By the reason of a sight: the code, the sentence and the remedy of a refusal."""
+"""By the reason: the code, the sentence and the remedy of a refusal."""
 
 _LIMIT = re.compile(r"max\w+ is")
 
@@ -56,7 +56,7 @@ def about_shards(snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) 
     refused: dict[str, dict[str, int]] = {}
     for shard, one in facts.items():
         if REFUSED in one.standing.causes and snapshot.owner is not None:
-            refused.setdefault(one.sight.why, {})[shard] = now - (one.sight.refused or now)
+            refused.setdefault(one.seen.why, {})[shard] = now - (one.seen.refused or now)
     for why, shards in sorted(refused.items()):
         longest = max(shards.values())
         if longest < _REFUSED_MS:
@@ -256,9 +256,9 @@ def _about_endless(snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int
         if lineage.listed and WAITS_FOR_PARENTS in facts[child].standing.causes:
             for parent in lineage.parents:
                 node, at = snapshot.shards.get(parent), snapshot.checkpoints.get(parent)
-                sight = status.sight_of(parent)
+                seen = status.seen_of(parent)
                 # An empty answer of a closed shard is no tip: more may come behind it.
-                has_nothing = sight.arrival is None and sight.refused is None and not (at and at.behind_ms)
+                has_nothing = seen.arrival is None and seen.refused is None and not (at and at.behind_ms)
                 # One that is not read is asked for nothing: no fault of Kinesis.
                 if (
                     node is not None

@@ -181,7 +181,7 @@ def test_one_table_says_why_a_shard_is_not_read() -> None:
         "spout/planner/plan.py",
         "spout/planner/settling/external_requests.py",
         "spout/planner/shards/source_shards.py",
-        "spout/planner/sights.py",
+        "spout/planner/status.py",
         "spout/planner/watching/life_log.py",
     }
 

@@ -1,11 +1,11 @@
-"""The figures of a shard, as a run reports them and as they are seen from outside: from its nodes and a sight. Pure."""
+"""The figures of a shard, as a run reports them and as they are seen from outside, from its nodes. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.checkpoint.model.run_status import Lag, Sight, lag_of
+from kinesis_trident.checkpoint.model.run_status import Lag, Seen, lag_of
 from kinesis_trident.checkpoint.model.standing import Share, Standing
 
 HOUR_MS = 3_600_000
@@ -16,7 +16,7 @@ class ShardFacts(NamedTuple):
 
     Attributes:
         standing: why it is not read, and what follows from that.
-        sight: what a run saw of it.
+        seen: what a run saw of it.
         lag: the age of its oldest unread record.
         retention_left_ms: until that record expires, 0 if it has; None if that is unknown, or would be no loss.
         retrying: the records that failed and come back.
@@ -25,7 +25,7 @@ class ShardFacts(NamedTuple):
     """
 
     standing: Standing
-    sight: Sight
+    seen: Seen
     lag: Lag
     retention_left_ms: int | None
     retrying: int
@@ -41,7 +41,7 @@ class ShardFacts(NamedTuple):
 def facts_of(
     checkpoint: CheckpointNode | None,
     inflight: InflightNode | None,
-    sight: Sight,
+    seen: Seen,
     standing: Standing,
     hours: int | None,
     now: int,
@@ -53,13 +53,13 @@ def facts_of(
     Args:
         checkpoint: its node.
         inflight: its records in flight.
-        sight: what a run saw of it, at the position of `checkpoint`.
+        seen: what a run saw of it, at the position of `checkpoint`.
         standing: how it stands.
         hours: the retention of its stream; None if that is unknown.
         now: the time.
         is_looked_at: a run looks at what is unread: without one "nothing" holds no longer.
     """
-    lag = lag_of(checkpoint, sight, now, drained=standing.share is Share.ZERO)
+    lag = lag_of(checkpoint, seen, now, drained=standing.share is Share.ZERO)
     if lag.ms == 0 and standing.share is not Share.ZERO and not is_looked_at:
         lag = Lag(None, lag.seen_at)
     known = hours is not None and lag.ms is not None and standing.expiry
@@ -67,7 +67,7 @@ def facts_of(
     waiting, dead, pending = (inflight.waiting, inflight.dead, inflight.pending) if inflight else ((), (), ())
     return ShardFacts(
         standing,
-        sight,
+        seen,
         lag,
         max(0, (hours or 0) * HOUR_MS - (lag.ms or 0)) if known else None,
         sum([run.count for run in waiting]) if waiting else 0,

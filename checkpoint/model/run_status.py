@@ -32,7 +32,7 @@ def run_name(host: str, pid: int, epoch: int | None = None) -> str:
     return process if epoch is None else f"epoch {epoch} on {process}"
 
 
-class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
+class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last that a run saw of one shard. Times are epoch milliseconds by the run's clock.
 
     `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
@@ -94,7 +94,7 @@ class StatusNode(Node, frozen=True, kw_only=True):
     time: Time
     settled: Ordinal = 0
     seen: Time | None = None
-    shards: dict[str, Sight] = msgspec.field(default_factory=dict)
+    shards: dict[str, Seen] = msgspec.field(default_factory=dict)
     retention: dict[str, Number] = msgspec.field(default_factory=dict)
     losses: Number = 0
     lost: str = ""
@@ -104,9 +104,9 @@ class StatusNode(Node, frozen=True, kw_only=True):
     taken: Time | None = None
     accounts: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def sight_of(self, shard: str) -> Sight:
+    def seen_of(self, shard: str) -> Seen:
         """Return what was seen of a shard."""
-        return self.shards.get(shard) or Sight(seen=self.seen)
+        return self.shards.get(shard) or Seen(seen=self.seen)
 
 
 class FailingNode(Node, frozen=True, kw_only=True):
@@ -175,18 +175,18 @@ class Lag(NamedTuple):
     seen_at: int | None = None
 
 
-def lag_of(checkpoint: CheckpointNode | None, sight: Sight, now: int, *, drained: bool = False) -> Lag:
+def lag_of(checkpoint: CheckpointNode | None, seen: Seen, now: int, *, drained: bool = False) -> Lag:
     """Return the lag of a shard at `now`, in epoch milliseconds: never a comfort.
 
     It grows with the time while a record is known to be unread. "Nothing is unread" holds for a few seconds after it
-    was seen. `checkpoint` is the shard's node, `sight` is of the same position.
+    was seen. `checkpoint` is the shard's node, `seen` is of the same position.
     """
     if drained:
         return Lag(0)
-    looked = max(sight.seen or 0, (checkpoint.seen if checkpoint else None) or 0) or None
-    if sight.arrival is not None:
-        return Lag(max(0, now - sight.arrival), looked)
-    if checkpoint is not None and checkpoint.behind_ms > 0 and sight.seen is None:
+    looked = max(seen.seen or 0, (checkpoint.seen if checkpoint else None) or 0) or None
+    if seen.arrival is not None:
+        return Lag(max(0, now - seen.arrival), looked)
+    if checkpoint is not None and checkpoint.behind_ms > 0 and seen.seen is None:
         # The oldest unread record came after the last one that was read.
         since = max(0, now - checkpoint.arrival) if checkpoint.arrival is not None else 0
         return Lag(max(checkpoint.behind_ms, since), looked)

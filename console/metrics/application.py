@@ -79,7 +79,7 @@ def read_counts(readings: Readings, home: tuple[str, str], counts: RunCounts) ->
 
 def _read_lags(readings: Readings, snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> None:
     for shard, one in facts.items():
-        labels, lag, sight = _labels(snapshot, shard), one.lag, one.sight
+        labels, lag, seen = _labels(snapshot, shard), one.lag, one.seen
         if one.standing.held_by:
             readings.set("shard_standing", True, *labels, one.standing.held_by)
         if one.standing.share is not Share.COUNTED:
@@ -89,7 +89,7 @@ def _read_lags(readings: Readings, snapshot: Snapshot, facts: Mapping[str, Shard
         readings.set("look_age_seconds", _age(lag.seen_at, now), *labels)
         readings.set("retention_left_seconds", in_seconds(one.retention_left_ms), *labels)
         if REFUSED in one.standing.causes and snapshot.owner is not None:
-            readings.set("refused_seconds", _age(sight.refused, now), *labels, sight.why)
+            readings.set("refused_seconds", _age(seen.refused, now), *labels, seen.why)
 
 
 def _read_records(readings: Readings, snapshot: Snapshot, facts: Mapping[str, ShardFacts], now: int) -> None:

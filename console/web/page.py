@@ -128,9 +128,9 @@ def _shards(snapshot: Snapshot, now: int) -> list[Row]:
     rows, facts = VIEWS["checkpoints"](snapshot, now).rows, shard_facts(snapshot, now)
     found = []
     for name, row in zip(snapshot.shard_ids, rows, strict=True):
-        sight = facts[name].sight
-        refused = now - sight.refused if sight.refused is not None else None
-        found.append(row | {"name": name, "refused_ms": refused, "why": sight.why})
+        seen = facts[name].seen
+        refused = now - seen.refused if seen.refused is not None else None
+        found.append(row | {"name": name, "refused_ms": refused, "why": seen.why})
     return sorted(found, key=_health)
 
 

@@ -46,8 +46,8 @@ from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import make_starting_plan
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.reconciliation import find_highest_epoch, past_in
-from kinesis_trident.spout.planner.sights import StatusNotes, progress_of
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.planner.status import StatusNotes, progress_of
 from kinesis_trident.spout.planner.streams import RecreatedStreams, Streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, has_ended, prefer_fenced_error
 from kinesis_trident.spout.shard_rules import describe_streams

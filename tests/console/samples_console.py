@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardLineage,
 )
-from kinesis_trident.checkpoint.model.run_status import Sight, StatusNode
+from kinesis_trident.checkpoint.model.run_status import Seen, StatusNode
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import Noted, Run
 
@@ -112,7 +112,7 @@ HEALTHY = replace(
 def apart(by: int) -> Snapshot:
     """A shard with an unread record so much older than the newest one that was read."""
     read = msgspec.structs.replace(TIP, arrival=NOW)
-    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(NOW, NOW - by)})
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Seen(NOW, NOW - by)})
     return replace(HEALTHY, status=status, checkpoints={**HEALTHY.checkpoints, NEW: read})
 
 

@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Replay,
     ShardLineage,
 )
-from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Sight, lag_growth
+from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Seen, lag_growth
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
 from kinesis_trident.console.lag import shard_facts, totals
 from kinesis_trident.console.run_findings import phase
@@ -99,7 +99,7 @@ def test_the_status_says_when_a_late_query_has_caught_up() -> None:
         (-0.5, "last minutes it is caught up in"),
         (0.5, "; it does not shrink"),
     ):
-        late = with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth))
+        late = with_status(shards={CHILD: Seen(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth))
         assert says in dict(lines_of(status_of(late, NOW), NOW))["lag"]
 
 
@@ -112,7 +112,7 @@ def test_rates_are_those_of_a_stream_that_is_read_so_fast(
         (NOW - ago * MINUTE, HOUR - round((1 - share) * ago * MINUTE)) for ago in range(minutes, -1, -1)
     )
     reads = tuple(10**6 - round(comes_in * share * ago * 60) for ago in range(minutes, -1, -1))
-    late = totals(with_status(shards={CHILD: Sight(NOW, NOW - HOUR)}, lags=lags, reads=reads), NOW)
+    late = totals(with_status(shards={CHILD: Seen(NOW, NOW - HOUR)}, lags=lags, reads=reads), NOW)
     assert late.read_rate == pytest.approx(comes_in * share, rel=0.05, abs=0.05)
     assert late.input_rate == pytest.approx(comes_in, rel=0.2, abs=0.2)
     assert late.unread == pytest.approx(comes_in * HOUR / 1000, rel=0.2, abs=800)
@@ -126,7 +126,7 @@ def test_rates_are_those_of_a_stream_that_is_read_so_fast(
 
 def test_the_status_shows_rates_and_how_the_runs_before_have_ended() -> None:
     lags = ((NOW - 2 * MINUTE, HOUR), (NOW, HOUR))
-    late = with_status(shards={CHILD: Sight(NOW, NOW - HOUR)}, lags=lags, reads=(100, 1_300))
+    late = with_status(shards={CHILD: Seen(NOW, NOW - HOUR)}, lags=lags, reads=(100, 1_300))
     ends = tuple(
         RunEnd(epoch, "worker-7", 11, NOW - HOUR, NOW - MINUTE, "failed", "ValueError: x") for epoch in (1, 2)
     )
@@ -152,15 +152,15 @@ def drained(asked: int, ago: int = MINUTE) -> Snapshot:
     return replace(with_status(time=asked), ends=(end,))
 
 
-def endless(since: int, parent: Sight | None = None, child: Sight | None = None) -> Snapshot:
+def endless(since: int, parent: Seen | None = None, child: Seen | None = None) -> Snapshot:
     """A shard that was split, whose child was listed a while ago."""
-    sights = {CHILD: parent or Sight(), NEW: child or Sight()}
+    seen = {CHILD: parent or Seen(), NEW: child or Seen()}
     shards = {CHILD: ShardLineage(state="closed"), NEW: ShardLineage(parents=(CHILD,), listed=NOW - since)}
-    status = msgspec.structs.replace(STATUS, shards=sights)
+    status = msgspec.structs.replace(STATUS, shards=seen)
     return replace(HEALTHY, status=status, shards=shards, checkpoints={CHILD: TIP})
 
 
-REFUSED = {CHILD: Sight(NOW - HOUR, None, NOW - 2 * MINUTE, "throttled")}
+REFUSED = {CHILD: Seen(NOW - HOUR, None, NOW - 2 * MINUTE, "throttled")}
 FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
 
 
@@ -203,32 +203,32 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
             f"reads of shard {CHILD}, for 2m 00s now",
         ),
         (
-            with_status(shards={CHILD: Sight(refused=NOW - HOUR, why="unavailable")}),
+            with_status(shards={CHILD: Seen(refused=NOW - HOUR, why="unavailable")}),
             {"unavailable": Level.CRITICAL},
             "does not answer",
         ),
         (
-            with_status(shards={CHILD: Sight(refused=NOW - HOUR, why="unreadable")}),
+            with_status(shards={CHILD: Seen(refused=NOW - HOUR, why="unreadable")}),
             {"unavailable": Level.CRITICAL},
             f"Answers that are none of Kinesis come to the reads of shard {CHILD}",
         ),
         (
-            with_status(shards={CHILD: Sight(NOW, NOW - 13 * HOUR)}),
+            with_status(shards={CHILD: Seen(NOW, NOW - 13 * HOUR)}),
             {"retention": Level.WARNING},
             "expires in 11h 00m",
         ),
         (
-            with_status(shards={CHILD: Sight(NOW, NOW - 23 * HOUR)}),
+            with_status(shards={CHILD: Seen(NOW, NOW - 23 * HOUR)}),
             {"retention": Level.CRITICAL},
             "expires in 1h 00m",
         ),
         (
-            with_status(shards={CHILD: Sight(NOW, NOW - 25 * HOUR)}),
+            with_status(shards={CHILD: Seen(NOW, NOW - 25 * HOUR)}),
             {"retention": Level.CRITICAL},
             "and has expired",
         ),
         (
-            with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth=0.5)),
+            with_status(shards={CHILD: Seen(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth=0.5)),
             {"falling-behind": Level.WARNING},
             "at this rate it never catches up; unread records expire in 1d 16h",
         ),
@@ -247,14 +247,14 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
         ),
         (with_status(taken=NOW - 16 * MINUTE), {}, ""),
         # Something of the parent is unread; the child is read.
-        (endless(MINUTE * 41, parent=Sight(NOW, NOW - MINUTE)), {}, ""),
-        (endless(MINUTE * 41, child=Sight(seen=NOW)), {}, ""),
+        (endless(MINUTE * 41, parent=Seen(NOW, NOW - MINUTE)), {}, ""),
+        (endless(MINUTE * 41, child=Seen(seen=NOW)), {}, ""),
         # It catches up; it is hardly behind; the trend is that of an older run.
-        (with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth=-0.5)), {}, ""),
-        (with_status(shards={CHILD: Sight(NOW, NOW - MINUTE)}, lags=lags_of(growth=0.5)), {}, ""),
+        (with_status(shards={CHILD: Seen(NOW, NOW - 11 * MINUTE)}, lags=lags_of(growth=-0.5)), {}, ""),
+        (with_status(shards={CHILD: Seen(NOW, NOW - MINUTE)}, lags=lags_of(growth=0.5)), {}, ""),
         (
             replace(
-                with_status(shards={CHILD: Sight(NOW, NOW - 11 * MINUTE)}, epoch=2, lags=lags_of(growth=0.5)),
+                with_status(shards={CHILD: Seen(NOW, NOW - 11 * MINUTE)}, epoch=2, lags=lags_of(growth=0.5)),
                 run=msgspec.structs.replace(SNAPSHOT.run, since=NOW),
             ),
             {},
@@ -362,8 +362,8 @@ def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:
     [
         (HEALTHY, {"lag_ms": 0}, Level.OK),
         (with_status(seen=NOW - HOUR), {"lag_ms": HOUR}, Level.UNKNOWN),
-        (with_status(shards={CHILD: Sight(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 5 * MINUTE}, Level.CRITICAL),
-        (with_status(shards={CHILD: Sight(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 7 * MINUTE}, Level.OK),
+        (with_status(shards={CHILD: Seen(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 5 * MINUTE}, Level.CRITICAL),
+        (with_status(shards={CHILD: Seen(NOW, NOW - 6 * MINUTE)}), {"lag_ms": 7 * MINUTE}, Level.OK),
         (replace(HEALTHY, owner=None), {"lag_ms": HOUR}, Level.CRITICAL),
         (with_inflight(waiting=(WAITING,)), {"retrying": 0}, Level.CRITICAL),
         (with_inflight(waiting=(WAITING,)), {"retrying": 1}, Level.OK),
@@ -376,7 +376,7 @@ def test_limits_decide_the_exit_code(snapshot: Snapshot, limits: dict[str, int],
 
 
 def test_a_batch_that_moved_a_shard_on_outdates_what_was_seen_of_it() -> None:
-    seen = with_status(settled=6, shards={CHILD: Sight(NOW, NOW - HOUR, NOW - MINUTE, "throttled")})
+    seen = with_status(settled=6, shards={CHILD: Seen(NOW, NOW - HOUR, NOW - MINUTE, "throttled")})
     assert shard_facts(seen, NOW)[CHILD].lag == Lag(None)
     assert "throttled" in codes(seen)
 

@@ -24,7 +24,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
     ShardsNode,
 )
-from kinesis_trident.checkpoint.model.run_status import FailingNode, Sight, StatusNode
+from kinesis_trident.checkpoint.model.run_status import FailingNode, Seen, StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.spout.testing import ScriptedKinesis
@@ -79,11 +79,11 @@ def run(store: SourceStore) -> None:
     now = int(time.time() * 1000)
     epoch = store.epochs.raise_epoch("worker-7", 4711, now)
     names = sorted(store.client.get_children(store.layout.checkpoints))
-    sights = {
-        name: Sight(seen=now, arrival=now - 600_000, refused=now - 60_000, why=why)
+    seen = {
+        name: Seen(seen=now, arrival=now - 600_000, refused=now - 60_000, why=why)
         for name, why in zip(names, ["unavailable", "unreadable"] * len(names), strict=False)
     }
-    store.status.put(StatusNode(epoch=epoch, time=now, settled=7, shards=sights), epoch)
+    store.status.put(StatusNode(epoch=epoch, time=now, settled=7, shards=seen), epoch)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from samples_console import CHILD, HEALTHY, NEW, NOW, STATUS, TIP, WAITING
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
-from kinesis_trident.checkpoint.model.run_status import Sight
+from kinesis_trident.checkpoint.model.run_status import Seen
 from kinesis_trident.console.lag import lag_of_stream, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find
@@ -18,13 +18,13 @@ from kinesis_trident.console.views import VIEWS
 MINUTE, HOUR = 60_000, 3_600_000
 
 
-def with_a_closed_parent(**sight: object) -> Snapshot:
+def with_a_closed_parent(**seen: object) -> Snapshot:
     """A shard that was split; its child has waited for it for more than half an hour."""
     shards = {
         CHILD: ShardLineage(state="closed"),
         NEW: ShardLineage(parents=(CHILD,), listed=NOW - 41 * MINUTE),
     }
-    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(**sight), NEW: Sight()})  # type: ignore[arg-type]
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Seen(**seen), NEW: Seen()})  # type: ignore[arg-type]
     return replace(HEALTHY, status=status, shards=shards, checkpoints={CHILD: TIP})
 
 
@@ -89,7 +89,7 @@ def test_the_table_of_checkpoints_says_why_a_shard_is_not_read() -> None:
 def test_a_shard_that_retention_has_removed_does_not_hide_the_lag_of_the_others() -> None:
     """It has records in flight, and nothing more to read: that nobody looks at it is no news."""
     inflight = {"shardId-000000000007": InflightNode(txid=7, waiting=(WAITING,))}
-    late = msgspec.structs.replace(STATUS, shards={"shardId-000000000007": Sight()})
+    late = msgspec.structs.replace(STATUS, shards={"shardId-000000000007": Seen()})
     numbers = totals(replace(HEALTHY, inflight=inflight, status=late), NOW)
     assert (numbers.lag_ms, numbers.retrying) == (0, WAITING.count)
     # Where the lineage cannot be read, nobody knows what is there.
@@ -98,7 +98,7 @@ def test_a_shard_that_retention_has_removed_does_not_hide_the_lag_of_the_others(
 
 def unknown() -> Snapshot:
     """A shard that was refused, and not looked at lately."""
-    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(refused=NOW - HOUR, why="unavailable")})
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Seen(refused=NOW - HOUR, why="unavailable")})
     return replace(HEALTHY, status=status)
 
 
@@ -112,7 +112,7 @@ def test_a_retention_that_nobody_knows_is_no_comfort() -> None:
 
 def test_a_stream_that_is_not_read_has_no_part_in_the_lag() -> None:
     """It may stand for days: the sum is of what the run reads, and so is what expires next."""
-    status = msgspec.structs.replace(STATUS, shards={CHILD: Sight(NOW, NOW - 23 * HOUR)})
+    status = msgspec.structs.replace(STATUS, shards={CHILD: Seen(NOW, NOW - 23 * HOUR)})
     read = replace(HEALTHY, status=status)
     assert totals(read, NOW).lag_ms == 23 * HOUR
     numbers = totals(replace(read, active=()), NOW)

@@ -10,7 +10,7 @@ from samples_console import CHILD, NOW, SNAPSHOT
 from web_site import busy_look, part_of, replace_node, site_of
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, SettledNode, ShardLineage
-from kinesis_trident.checkpoint.model.run_status import RunEnd, Sight
+from kinesis_trident.checkpoint.model.run_status import RunEnd, Seen
 from kinesis_trident.console import views
 from kinesis_trident.console.status import lines_of, status_of
 from kinesis_trident.console.web import app as web_app
@@ -68,10 +68,10 @@ def test_the_worst_shards_come_first_and_those_left_out_have_their_state() -> No
         status=replace_node(
             status,
             settled=7,
-            shards={name: Sight(seen=NOW) for name in names}
+            shards={name: Seen(seen=NOW) for name in names}
             | {
-                bad: Sight(refused=NOW - 60_000, why="throttled"),
-                late: Sight(seen=NOW, arrival=NOW - 60_000),
+                bad: Seen(refused=NOW - 60_000, why="throttled"),
+                late: Seen(seen=NOW, arrival=NOW - 60_000),
             },
         ),
     )
@@ -93,7 +93,7 @@ def test_a_look_is_judged_at_its_own_time() -> None:
             look.parts[0].snapshot.status,
             epoch=3,
             settled=7,
-            shards={name: Sight(seen=NOW) for name in SNAPSHOT.shards},
+            shards={name: Seen(seen=NOW) for name in SNAPSHOT.shards},
         ),
         active=("orders",),
     )

@@ -26,7 +26,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardLineage,
 )
-from kinesis_trident.checkpoint.model.run_status import Sight, StatusNode
+from kinesis_trident.checkpoint.model.run_status import Seen, StatusNode
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import status_of
@@ -171,10 +171,10 @@ def busy_look() -> tuple[ApplicationView, dict[str, str]]:
             settled=2_318,
             seen=NOW - 1_200,
             shards={
-                names[8]: Sight(
+                names[8]: Seen(
                     seen=NOW - 74_000, arrival=NOW - 61_000, refused=NOW - 72_000, why="throttled"
                 ),
-                names[5]: Sight(seen=NOW - 1_200, arrival=NOW - 3_400),
+                names[5]: Seen(seen=NOW - 1_200, arrival=NOW - 3_400),
             },
             retention={"orders": 24},
         ),
@@ -210,7 +210,7 @@ def fill(history: History, end: Snapshot) -> None:
         look = replace(
             end,
             checkpoints={names[8]: replace_node(end.checkpoints[names[8]], read=total, arrival=now - 900)},
-            status=replace_node(status, shards={names[8]: Sight(seen=now, arrival=now - lag)}),
+            status=replace_node(status, shards={names[8]: Seen(seen=now, arrival=now - lag)}),
             inflight={names[4]: InflightNode(txid=1, waiting=(Run("1", "9", 9, failures=failures),))},
             dead_letters={},
         )

@@ -115,7 +115,7 @@ class TipWatch:
 
         If the position has not moved, `seen` may come from an earlier turn, so another look must follow. The same holds
         if the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
-        To `stop_at_tip` a sight from before it says nothing. `calls`: those of each turn.
+        To `stop_at_tip` what was seen before it says nothing. `calls`: those of each turn.
         """
         for shard, count in (calls or {}).items():
             self._pace.note_calls(shard, now, count, plan.txid)

@@ -172,11 +172,11 @@ SAMPLES: dict[str, Node] = {
     ),
     "status": run_status.StatusNode(epoch=1, time=NOW),
     "status of a shard": run_status.StatusNode(
-        epoch=1, time=NOW, settled=3, seen=NOW, shards={SHARD: run_status.Sight(NOW, NOW, NOW, "throttled")},
+        epoch=1, time=NOW, settled=3, seen=NOW, shards={SHARD: run_status.Seen(NOW, NOW, NOW, "throttled")},
         retention={"orders": 24}, losses=1, lost="l", counts=run_status.RunCounts(3, 2, {"ValueError": 1}),
     ),
     "status of a shard that is not read": run_status.StatusNode(
-        epoch=1, time=NOW, shards={SHARD: run_status.Sight(NOW, standing="blocked", since=NOW)},
+        epoch=1, time=NOW, shards={SHARD: run_status.Seen(NOW, standing="blocked", since=NOW)},
     ),
     "status of a shared consumer": run_status.StatusNode(epoch=1, time=NOW, taken=NOW),
 }  # fmt: skip

@@ -46,8 +46,8 @@ NEW_FIELDS: dict[str, str] = {
     "Plan.upto": "an older release reads the batch on, and its shards may drift apart",
     "StatusNode.taken": "shows who else uses a consumer; a run of the older release replaces the node",
     "StatusNode.reads": "shows how fast a query reads; a run of the older release replaces the node",
-    "Sight.standing": "for the console; a run of the older release replaces the node",
-    "Sight.since": "it goes with Sight.standing",
+    "Seen.standing": "for the console; a run of the older release replaces the node",
+    "Seen.since": "it goes with Seen.standing",
     "StatusNode.lags": "shows whether a query falls behind; a run of the older release replaces the node",
 }
 """Fields that a release does not know, and why it may ignore them; one that it needs raises the version instead."""

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode
-from kinesis_trident.checkpoint.model.run_status import FRESH_MS, Lag, Sight, StatusNode, lag_of, total_lag
+from kinesis_trident.checkpoint.model.run_status import FRESH_MS, Lag, Seen, StatusNode, lag_of, total_lag
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -25,37 +25,37 @@ def node(behind: int = 0, arrival: int | None = None, seen: int | None = None) -
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "sight", "lag"),
+    ("checkpoint", "seen", "lag"),
     [
         # Nobody has ever looked.
-        (None, Sight(), Lag(None)),
+        (None, Seen(), Lag(None)),
         # The tip was seen a moment ago, by a turn or by a look, or an hour ago.
-        (node(seen=NOW - 1_000), Sight(), Lag(0, NOW - 1_000)),
-        (None, Sight(seen=NOW - 1_000), Lag(0, NOW - 1_000)),
-        (node(seen=NOW - HOUR), Sight(), Lag(None, NOW - HOUR)),
-        (None, Sight(seen=NOW - HOUR), Lag(None, NOW - HOUR)),
-        (node(seen=NOW - HOUR), Sight(seen=NOW), Lag(0, NOW)),
+        (node(seen=NOW - 1_000), Seen(), Lag(0, NOW - 1_000)),
+        (None, Seen(seen=NOW - 1_000), Lag(0, NOW - 1_000)),
+        (node(seen=NOW - HOUR), Seen(), Lag(None, NOW - HOUR)),
+        (None, Seen(seen=NOW - HOUR), Lag(None, NOW - HOUR)),
+        (node(seen=NOW - HOUR), Seen(seen=NOW), Lag(0, NOW)),
         # A turn ended behind the tip: the oldest unread record is about as old as the last one that was read.
-        (node(behind=4_200, arrival=NOW - 4_200), Sight(), Lag(4_200)),
-        (node(behind=4_200, arrival=NOW - HOUR), Sight(), Lag(HOUR)),
-        (node(behind=4_200, seen=NOW - HOUR), Sight(), Lag(4_200, NOW - HOUR)),
+        (node(behind=4_200, arrival=NOW - 4_200), Seen(), Lag(4_200)),
+        (node(behind=4_200, arrival=NOW - HOUR), Seen(), Lag(HOUR)),
+        (node(behind=4_200, seen=NOW - HOUR), Seen(), Lag(4_200, NOW - HOUR)),
         # A look after it saw the tip, or the record that waits.
-        (node(behind=4_200, arrival=NOW - HOUR), Sight(seen=NOW), Lag(0, NOW)),
-        (node(behind=4_200, arrival=NOW - HOUR), Sight(NOW, arrival=NOW - 10), Lag(10, NOW)),
+        (node(behind=4_200, arrival=NOW - HOUR), Seen(seen=NOW), Lag(0, NOW)),
+        (node(behind=4_200, arrival=NOW - HOUR), Seen(NOW, arrival=NOW - 10), Lag(10, NOW)),
         # Throttled: what was seen before ages.
         (
             node(seen=NOW - HOUR),
-            Sight(NOW - HOUR, refused=NOW - HOUR, why="throttled"),
+            Seen(NOW - HOUR, refused=NOW - HOUR, why="throttled"),
             Lag(None, NOW - HOUR),
         ),
-        (None, Sight(NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR, "throttled"), Lag(2 * HOUR, NOW - HOUR)),
+        (None, Seen(NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR, "throttled"), Lag(2 * HOUR, NOW - HOUR)),
     ],
 )
 def test_the_lag_is_known_grows_or_is_unknown(
-    checkpoint: CheckpointNode | None, sight: Sight, lag: Lag
+    checkpoint: CheckpointNode | None, seen: Seen, lag: Lag
 ) -> None:
-    assert lag_of(checkpoint, sight, NOW) == lag
-    assert lag_of(checkpoint, sight, NOW, drained=True).ms == 0
+    assert lag_of(checkpoint, seen, NOW) == lag
+    assert lag_of(checkpoint, seen, NOW, drained=True).ms == 0
 
 
 times = st.one_of(st.none(), st.integers(NOW - 100 * HOUR, NOW))
@@ -63,20 +63,20 @@ times = st.one_of(st.none(), st.integers(NOW - 100 * HOUR, NOW))
 
 @given(
     st.one_of(st.none(), st.builds(node, st.integers(0, HOUR), times, times)),
-    st.builds(Sight, times, times, times, st.just("throttled")),
+    st.builds(Seen, times, times, times, st.just("throttled")),
     st.integers(0, 100 * HOUR),
 )
 def test_time_alone_never_makes_a_lag_smaller(
-    checkpoint: CheckpointNode | None, sight: Sight, passed: int
+    checkpoint: CheckpointNode | None, seen: Seen, passed: int
 ) -> None:
-    before, after = lag_of(checkpoint, sight, NOW), lag_of(checkpoint, sight, NOW + passed)
+    before, after = lag_of(checkpoint, seen, NOW), lag_of(checkpoint, seen, NOW + passed)
     assert before.seen_at == after.seen_at
     if after.ms is not None:
         assert before.ms is not None
         assert after.ms >= before.ms
     if passed > FRESH_MS:
         # Nothing says for ever that nothing is unread.
-        assert after.ms != 0 or sight.arrival is not None
+        assert after.ms != 0 or seen.arrival is not None
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, HOUR))))
@@ -90,7 +90,7 @@ def test_all_shards_together_lag_as_the_worst_unless_an_unknown_one_may_be_worse
 
 
 def test_the_node_is_read_as_it_is_written() -> None:
-    status = StatusNode(epoch=3, time=NOW, seen=NOW, shards={"s": Sight(NOW, None, NOW, "throttled")})
+    status = StatusNode(epoch=3, time=NOW, seen=NOW, shards={"s": Seen(NOW, None, NOW, "throttled")})
     assert decode("/status", encode(status), StatusNode) == status
-    assert status.sight_of("s").why == "throttled"
-    assert status.sight_of("t") == Sight(NOW)
+    assert status.seen_of("s").why == "throttled"
+    assert status.seen_of("t") == Seen(NOW)

@@ -8,7 +8,7 @@ import pytest
 from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, apart
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.checkpoint.model.run_status import RunCounts, Sight, StatusNode
+from kinesis_trident.checkpoint.model.run_status import RunCounts, Seen, StatusNode
 from kinesis_trident.console.metrics.application import read_snapshot
 from kinesis_trident.console.metrics.table import METRICS, Readings
 from kinesis_trident.console.snapshot import Snapshot
@@ -20,8 +20,8 @@ STATUS = StatusNode(
     time=NOW - 2_000,
     settled=7,
     shards={
-        CHILD: Sight(seen=NOW - 3_000, arrival=NOW - 9_000),
-        NEW: Sight(refused=NOW - 20_000, why="throttled"),
+        CHILD: Seen(seen=NOW - 3_000, arrival=NOW - 9_000),
+        NEW: Seen(refused=NOW - 20_000, why="throttled"),
     },
     retention={"orders": 24},
     losses=2,

@@ -11,7 +11,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.facts import facts_of
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of, total_lag
+from kinesis_trident.checkpoint.model.run_status import Lag, Seen, StatusNode, lag_of, total_lag
 from kinesis_trident.checkpoint.model.standing import WAITS_FOR_PARENTS, Share, Standing
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import Surroundings
@@ -34,10 +34,10 @@ _SAMPLES, _SAMPLE_MS = 16, 60_000
 """How many lags the status has, and the milliseconds between two of them."""
 
 
-def sight_of(state: ShardState, look: Look | None) -> Sight:
+def seen_of(state: ShardState, look: Look | None) -> Seen:
     """Return what was seen of a shard: the last look, if it was at the shard's position, and the last turn."""
     if look is None:
-        return Sight()
+        return Seen()
     here = look.position == state.position
     arrival = None
     if here and look.arrival is not None:
@@ -47,7 +47,7 @@ def sight_of(state: ShardState, look: Look | None) -> Sight:
     seen = look.answered_at if here and look.answered_at and (decided or arrival is not None) else None
     # A turn that has moved the position on since that look was answered, so nothing is refused now.
     refused = look.refused if here else None
-    return Sight(seen, arrival, refused, look.why if refused else "")
+    return Seen(seen, arrival, refused, look.why if refused else "")
 
 
 See = Callable[[Iterable[str] | None], Mapping[str, Standing]]
@@ -60,8 +60,8 @@ def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str
     for shard, node in state.shards.active.items():
         share = state.shards.standing(shard).share
         if share is not Share.LEFT_OUT:
-            sight = sight_of(node, looks.get(shard))
-            found[shard] = lag_of(node.checkpoint, sight, now, drained=share is Share.ZERO)
+            seen = seen_of(node, looks.get(shard))
+            found[shard] = lag_of(node.checkpoint, seen, now, drained=share is Share.ZERO)
     return found
 
 
@@ -76,26 +76,26 @@ def status_of(
 
     All others are said together. `since`: `held_by` of each that is not read, and since when.
     """
-    sights = {
-        shard: sight_of(node, looks.get(shard))
+    shown = {
+        shard: seen_of(node, looks.get(shard))
         for shard, node in state.shards.active.items()
         if standings[shard].share is not Share.ZERO
     }
-    for shard in since.keys() & sights.keys():
+    for shard in since.keys() & shown.keys():
         word, at = since[shard]
-        sights[shard] = msgspec.structs.replace(sights[shard], standing=word, since=at)
+        shown[shard] = msgspec.structs.replace(shown[shard], standing=word, since=at)
     # A look at one that waits for its parents does not say that it is read.
-    waiting = {shard for shard in sights if WAITS_FOR_PARENTS in standings[shard].causes}
-    sights |= {shard: msgspec.structs.replace(sights[shard], seen=None) for shard in waiting}
+    waiting = {shard for shard in shown if WAITS_FOR_PARENTS in standings[shard].causes}
+    shown |= {shard: msgspec.structs.replace(shown[shard], seen=None) for shard in waiting}
     seen: dict[str, int | None] = dict.fromkeys(waiting)
-    for shard, sight in sights.items():
+    for shard, one in shown.items():
         if shard in waiting:
             continue
         node = state.shards.active[shard].checkpoint
         stored = node.seen if node is not None and not node.behind_ms else None
-        seen[shard] = None if sight.arrival is not None or sight.refused else sight.seen or stored
+        seen[shard] = None if one.arrival is not None or one.refused else one.seen or stored
     # Those that are not read or were not at their tips first, then those that were there longest ago.
-    ranked = sorted(sights, key=lambda shard: (standings[shard].reads, seen[shard] or 0, shard))
+    ranked = sorted(shown, key=lambda shard: (standings[shard].reads, seen[shard] or 0, shard))
     newest = max((at for at in seen.values() if at is not None), default=0)
     odd = [
         shard
@@ -103,14 +103,14 @@ def status_of(
         if not standings[shard].reads or seen[shard] is None or (seen[shard] or 0) < newest - 2_000
     ]
     named = odd[:_NAMED]
-    rest = [seen[shard] for shard in sights.keys() - set(named)]
+    rest = [seen[shard] for shard in shown.keys() - set(named)]
     losses = list(state.losses.texts.values())
     return StatusNode(
         epoch=state.epoch,
         time=now,
         settled=state.shards.settled,
         seen=None if None in rest else min((at for at in rest if at is not None), default=None),
-        shards={shard: sights[shard] for shard in sorted(named)},
+        shards={shard: shown[shard] for shard in sorted(named)},
         retention={name: info.retention_hours for name, info in state.streams.infos.items()},
         accounts={name: info.account for name, info in state.streams.infos.items()},
         losses=len(losses),
@@ -170,13 +170,13 @@ def _figures_of(
 ) -> dict[str, Any]:
     """Return the figures of a shard for the progress."""
     node, info = state.shards.active[shard], state.streams.info_of(shard)
-    sight, hours = sight_of(node, look), info.retention_hours if info is not None else None
-    facts = facts_of(node.checkpoint, node.inflight, sight, standing, hours, now)
+    seen, hours = seen_of(node, look), info.retention_hours if info is not None else None
+    facts = facts_of(node.checkpoint, node.inflight, seen, standing, hours, now)
     return {
         "behindMs": facts.lag.ms,
         "seenAt": facts.lag.seen_at,
         "retentionLeftMs": facts.retention_left_ms,
-        **({} if sight.refused is None else {f"{sight.why}Ms": max(0, now - sight.refused)}),
+        **({} if seen.refused is None else {f"{seen.why}Ms": max(0, now - seen.refused)}),
         "unacked": facts.unacked,
         "retrying": facts.retrying,
         "dead": facts.exhausted,
