@@ -175,10 +175,12 @@ class OpenShard:
             indexes = [index for index, start in pairs if start < 0]
         return found
 
-    def rest_of(self, run: Run, served: int) -> list[Run]:
-        """Return a run without its first records, if a turn has all of them."""
+    def rest_of(self, run: Run, served: int, reached: str) -> list[Run]:
+        """Return a run without its first records, of which `reached` is the last, if a turn has just these."""
         for txid, start in self._locate([run]).values():
-            return self.held[txid].cut(run, start, np.arange(start, start + served))
+            # Where some of them are gone from the stream, more rows are over than were served.
+            if self.held[txid].order(start + served - 1) == orders_of([reached])[0]:
+                return self.held[txid].cut(run, start, np.arange(start, start + served))
         return []
 
     def _find_run(self, runs: Runs, order: Order) -> int | None:

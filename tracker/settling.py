@@ -18,7 +18,7 @@ from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse
 from kinesis_trident.tracker.held_turns import AckWait, HeldRows, HeldTurn, Rows
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, keys_of_texts
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys, counts, find, keys_of_texts
 from kinesis_trident.tracker.records import (
     NotDone,
     Order,
@@ -34,11 +34,15 @@ _EXPIRED = Failure(Kind.EXPIRED)
 
 
 class GivenTurn(NamedTuple):
-    """The turn of records that wait for their acks until a deadline, in epoch milliseconds."""
+    """The turn of records that wait for their acks until a deadline, in epoch milliseconds.
+
+    `lost`: the number of its records that were in it at first, and that a replay no longer found.
+    """
 
     txid: int
     keys: Keys
     deadline: int
+    lost: int = 0
 
 
 class TurnFacts(msgspec.Struct, frozen=True):
@@ -234,7 +238,7 @@ class _Settling:
             return
         if is_given:
             self._again.append((run, count, reached))
-            known = self._shard.rest_of(run, count) if count < run.count else []
+            known = self._shard.rest_of(run, count, reached) if count < run.count else []
             self._waiting.append((at, at + 1, known or _rest(run, count, reached)))
             return
         self._put(at, run, [*self._cut(run, count, reached, start, stop), *_rest(run, count, reached)])
@@ -368,16 +372,13 @@ class _Settling:
         """
         texts = KeyPositions(given.keys)
         segments, row = list[HeldRows](), 0
-        for run, count, reached in self._again:
-            end = row + count
-            found = texts[end - 1] if end <= len(texts) else None
-            if found != RecordPosition.parse(reached):
-                msg = (
-                    f"{count} records up to {reached} came again in txid {given.txid}, whose rows there end with "
-                    f"{found}"
-                )
+        # By their places: those that a replay no longer found are anywhere among them.
+        ends = counts(given.keys, keys_of_texts([reached for *_, reached in self._again]), through=True)
+        for (run, count, reached), end in zip(self._again, ends.tolist(), strict=True):
+            if not count - given.lost <= end - row <= count:
+                msg = f"{count} records up to {reached} came again in txid {given.txid}, which has {end - row} of them"
                 raise OrderError(msg)
-            if run is not None:
+            if run is not None and row < end:
                 delivery = AckWait(run.attempt + 1, given.deadline, run.failures)
                 segments.append(HeldRows(range(row, end), run.prev, delivery))
             row = end
@@ -401,15 +402,11 @@ class _Settling:
         come again.
         """
         pieces = [piece for piece in self._failed.pieces if parse(piece.text).kind is not Kind.HELD]
-        rows, are_found = find(turn.keys, keys_of_texts([piece.first for piece in pieces]))
-        starts = iter(rows.tolist())
+        starts = counts(turn.keys, keys_of_texts([piece.first for piece in pieces]), through=False)
+        ends = counts(turn.keys, keys_of_texts([piece.last for piece in pieces]), through=True)
         by_text = dict[str, list[Rows]]()
-        for piece, is_found in zip(pieces, are_found.tolist(), strict=True):
-            if is_found:
-                start = next(starts)
-                by_text.setdefault(piece.text, []).append(
-                    np.arange(start, min(start + piece.count, len(turn.keys)))
-                )
+        for piece, start, end in zip(pieces, starts.tolist(), ends.tolist(), strict=True):
+            by_text.setdefault(piece.text, []).append(np.arange(start, end))
         for text, some in by_text.items():
             waits = shard.held[turn.txid].choose(np.unique(np.concatenate(some)))
             if len(waits):

@@ -64,10 +64,13 @@ class Life:
         return [one for one in self.records if one not in self.lost and is_in(one, where)]
 
     def lose(self) -> None:
-        """The oldest records leave the stream, or some in the middle of runs."""
-        runs = [self.there(run)[1:-1] for run in (*self.shard.waiting, *self.shard.dead)]
+        """The oldest records leave the stream, or some in the middle of runs, or the last ones of runs."""
+        runs = [self.there(run) for run in (*self.shard.waiting, *self.shard.dead)]
         oldest = self.records[: self.r.randint(0, len(self.records))]
-        self.lost.update(self.r.choice([oldest, [one for some in runs for one in some[:2]]]))
+        middle, last = (
+            [one for some in runs for one in some[which]] for which in (slice(1, 3), slice(-1, None))
+        )
+        self.lost.update(self.r.choice([oldest, middle, last]))
 
     def failed(self, some: Sequence[RecordPosition]) -> list[NotDone]:
         """What fails of neighbours, as a bolt reports it."""
@@ -101,19 +104,17 @@ class Life:
         rows, pieces, through = list[RecordPosition](), list[NotDone](), None
         for index, (run, is_dead) in enumerate(due):
             here = self.there(run)
-            if here and here[-1] != run.last_position:
-                # The last record of a run is the last that leaves the stream.
-                self.lost.update(here)
-                here = []
             if through is not None or r.random() < 0.05:
                 served.append(-1)
                 continue
             assert len(here) <= run.count
             is_whole = len(here) == run.count
-            if is_whole and run.count > 1 and r.random() < 0.2:
-                here = here[: r.randint(1, run.count - 1)]
+            if len(here) > 1 and r.random() < 0.2:
+                here = here[: r.randint(1, len(here) - 1)]
                 through = str(here[-1])
+                self.seen["read in part, without lost ones"] += not is_whole
             elif not is_whole:
+                self.seen["gone at its end"] += bool(here) and here[-1] != run.last_position
                 missing.append(index)
                 invalid += [index] if r.random() < 0.2 else []
                 self.seen["gone in part"] += bool(here) and not is_dead
@@ -132,7 +133,14 @@ class Life:
         some = self.failed(new)
         self.judge(new, some)
         self.txid += 1
-        is_given = GivenTurn(self.txid, keys_of_texts(list(map(str, [*rows, *new]))), 5)
+        given = [*rows, *new]
+        if self.explicit and r.random() < 0.1:
+            # A replay of the turn, which has an outcome, finds some of its records no more.
+            self.lost.update(r.sample(given, r.randint(0, max(0, len(given) - 1))))
+        left = [one for one in given if one not in self.lost]
+        self.seen["gone at a replay"] += 0 < len(left) < len(given)
+        keys = keys_of_texts(list(map(str, left)))
+        is_given = GivenTurn(self.txid, keys, 5, len(given) - len(left))
         facts = TurnFacts(
             due,
             served,
@@ -234,5 +242,6 @@ def test_random_lives_meet_all_that_can_be() -> None:
     seen = sum(
         (play(seed, explicit=explicit) for seed in range(60) for explicit in (False, True)), Counter[str]()
     )
-    names = ("gone in part", "gone in part again", "replay", "bury", "take back", "ack", "fail", "time out")
+    names = ("gone in part", "gone in part again", "gone at its end", "read in part, without lost ones")
+    names += ("gone at a replay", "replay", "bury", "take back", "ack", "fail", "time out")
     assert [name for name in names if not seen[name]] == []

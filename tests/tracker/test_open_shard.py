@@ -362,7 +362,7 @@ def test_rows_that_are_not_the_runs_are_an_error() -> None:
     tracker.give(1, made([a, b, c]), NOW)
     tracker.fail(made([b]), NOW, "no", random.Random(7))
     (run,) = tracker.waiting
-    with pytest.raises(OrderError, match="whose rows there end with"):
+    with pytest.raises(OrderError, match="which has 0 of them"):
         tracker.give(2, made([c]), NOW, run, 1)
     with pytest.raises(OrderError, match="expected them after"):
         tracker.give(3, made([c]), NOW)

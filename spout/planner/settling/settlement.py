@@ -224,7 +224,7 @@ def _facts_of(turn: CommittedTurn, pin: Pin, rules: InflightRules) -> TurnFacts:
         missing=pin.missing,
         invalid=pin.invalid,
         fresh=None if is_given else _find_new_records(pin),
-        given=GivenTurn(pin.txid, unpack(*pin.positions), turn.now + (rules.timeout or 0))
+        given=GivenTurn(pin.txid, unpack(*pin.positions), turn.now + (rules.timeout or 0), pin.lost)
         if is_given
         else None,
     )
