@@ -33,7 +33,8 @@ reasons are control characters, six bytes each in JSON, up to 250, and zeros 770
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
 
-_Head = Annotated[str, msgspec.Meta(max_length=129)]
+# All digits of the longest position but one, also of those of its part of an aggregate.
+_Head = Annotated[str, msgspec.Meta(max_length=139)]
 
 _RunColumns = tuple[_Head, str, str, list[Number], str, list[Number], list[Time], list[_Index]]
 _PieceColumns = tuple[_Head, str, str, list[Number], str, list[_Index]]

@@ -109,7 +109,8 @@ class _Pieces:
     def of(cls, failed: Sequence[NotDone]) -> _Pieces:
         pieces = sort_in_shard_order(failed) if len(failed) > 1 else failed
         texts = [piece.last for piece in pieces]
-        lasts, starts = orders_of(texts), [piece.first for piece in pieces]
+        lasts = orders_of(texts)
+        starts = [piece.first or str(_next(RecordPosition.parse(piece.prev or ""))) for piece in pieces]
         known = iter(orders_of([piece.prev for piece in pieces if piece.prev is not None]))
         return cls(
             pieces,

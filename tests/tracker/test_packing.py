@@ -50,6 +50,12 @@ def test_runs_come_back_as_they_were(runs: tuple[Run, ...]) -> None:
     assert unpack(pack({"a": runs, "b": runs[:1]})) == {"a": runs, "b": runs[:1]}
 
 
+def test_the_longest_positions_come_back_as_they_were() -> None:
+    longest = "9" * 129 + ":2147483648"
+    for runs in ((Run(longest, longest),), (Run("", longest, 2, longest[:-1] + "6"),)):
+        assert unpack(pack(runs)) == runs
+
+
 @given(st.lists(PIECES, min_size=1, max_size=20).map(tuple))
 def test_pieces_come_back_as_they_were(pieces: tuple[NotDone, ...]) -> None:
     assert unpack_pieces(pack({"a": pieces, "b": ()})) == {"a": pieces, "b": ()}

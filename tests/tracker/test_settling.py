@@ -249,6 +249,17 @@ def test_what_was_not_reached_waits_on_unchanged() -> None:
     assert tracker.waiting == (again, rest)
 
 
+def test_a_piece_without_a_first_record_begins_behind_the_one_before_it() -> None:
+    """As the rest of a run that came again in part, which somebody gives up with its batch."""
+    tracker = delivered(RetryPolicy(1, Backoff.parse("0s..0s x1")), 9, NotDone("2", "8", 7, "boom", "1"))
+    (run,) = tracker.waiting
+    tracker.redeliver(run, 3, RecordPosition(4), (), 0, rng())
+    (rest,) = tracker.waiting
+    tracker.redeliver(rest, 2, RecordPosition(6), [NotDone("", "6", 2, "given up", "4")], 0, rng())
+    assert [(one.first, one.last, one.count, one.prev) for one in tracker.dead] == [("", "6", 2, "4")]
+    assert [(one.first, one.last, one.count, one.prev) for one in tracker.waiting] == [("", "8", 2, "6")]
+
+
 HELD = "HELD (bolt join)"
 
 
