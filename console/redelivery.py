@@ -47,6 +47,7 @@ class Redelivery:
         ids: the records, as they were chosen.
         records: their positions; one of a run that waits brings all of it.
         count: the number of records that come.
+        waiting: those of the positions that wait for a retry; if they are done by the time of the answer, they stay so.
         again: also those that were replayed before and are done since.
         checks: that the shards and the streams of the home are those that were looked at.
     """
@@ -56,14 +57,20 @@ class Redelivery:
     ids: tuple[MessageId, ...]
     records: tuple[str, ...]
     count: int
+    waiting: Collection[str] = ()
     again: bool = False
     checks: tuple[Check, ...] = ()
 
     @property
     def nodes(self) -> list[ExternalNode]:
         """The nodes to write: every record once, in order, a bounded number in a node."""
-        parts = _parts_of(self.records)
-        return [ExternalNode(op="replay", records=part, again=self.again) for part in parts]
+        return [
+            ExternalNode(op="replay", records=part, again=self.again, attempt=attempt)
+            for attempt in (None, 0)
+            for part in _parts_of(
+                tuple(one for one in self.records if (one in self.waiting) is (attempt is not None))
+            )
+        ]
 
 
 def deliver_again(requests: Sequence[Redelivery], *, what: str) -> int:
@@ -236,6 +243,7 @@ class _Runs:
 
     def __init__(self, source: str, held: InflightNode | None) -> None:
         runs = sorted((*held.waiting, *held.dead), key=lambda run: run.last_position) if held else []
+        self._waiting = {run.last for run in held.waiting} if held else set[str]()
         self._runs = [(MessageId.of_run(source, run), run.count) for run in runs]
         self._lasts = [name.last for name, _ in self._runs]
 
@@ -250,6 +258,15 @@ class _Runs:
             else (bisect_right(self._lasts, one.prev) if one.prev else 0)
         )
         return self._runs[begin : bisect_right(self._lasts, one.last)]
+
+    def find_waiting(self, positions: Iterable[RecordPosition]) -> frozenset[str]:
+        """Return those of the positions whose runs wait for a retry."""
+        return frozenset(
+            str(at)
+            for at in positions
+            for run, _ in self.within(MessageId.of_record("", at))
+            if str(run.last) in self._waiting
+        )
 
     def count(self, positions: Iterable[RecordPosition]) -> int:
         """Return how many records come if these are asked for: one that is in a run brings all of it."""
@@ -336,7 +353,16 @@ def find_requests(
             positions.update([one.last] if one.is_one else [run.last for run, _ in inside])
         left = [at for at in sorted(positions) if str(at) not in home.asked.get(shard, ())]
         made.append(
-            Redelivery(store, shard, tuple(some), tuple(map(str, left)), runs.count(left), again, home.checks)
+            Redelivery(
+                store,
+                shard,
+                tuple(some),
+                tuple(map(str, left)),
+                runs.count(left),
+                runs.find_waiting(left),
+                again,
+                home.checks,
+            )
         )
     if made and not any(one.records for one in made):
         chosen = [str(one) for request in made for one in request.ids]

@@ -353,7 +353,7 @@ class OpenShard:
         return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)
 
     def replay(
-        self, positions: Sequence[RecordPosition], now_at: int
+        self, positions: Sequence[RecordPosition], now_at: int, *, takes_done: bool = True
     ) -> tuple[OpenShard, tuple[RecordPosition, ...]]:
         """Somebody asks for records again: they are due now, with a fresh count (no delivery, no failure).
 
@@ -361,7 +361,7 @@ class OpenShard:
         Records done before, at or below the checkpoint too, become runs of their own; the checkpoint does not
         move back for them, and those above it hold it until they are done again. What is pending is being
         delivered: nothing changes. Returns also the positions that are refused: beyond what was ever delivered
-        here, or known to be none.
+        here, or known to be none, or done, unless it `takes_done` ones.
         """
         due = now_at // 1_000 * 1_000
         waiting, dead = dict[int, Run](), dict[int, Run]()
@@ -378,7 +378,8 @@ class OpenShard:
                     break
             else:
                 is_pending, before = self._find_following(position)
-                if not is_pending and before is not None and orders_of([before])[0] < order:
+                is_none = before is not None and orders_of([before])[0] < order
+                if not is_pending and (is_none or not takes_done):
                     refused.append(position)
                 elif not is_pending:
                     new.append(Run(str(position), str(position), 1, None, 0, due))

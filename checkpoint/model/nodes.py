@@ -521,7 +521,8 @@ class ExternalNode(Node, frozen=True, kw_only=True):
     `op`: `replay` of the `records`, `cancel` of that, where a run has taken it in, or `bury` of the runs that end with
     them (they are dead now); or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the `positions`,
     which are packed by `tracker.position_keys`; with an `attempt`, only as far as they are in that one. A `replay`
-    leaves out records that were replayed before and are done since, unless it says `again`.
+    leaves out records that were replayed before and are done since, unless it says `again`. One of records that wait
+    has an `attempt` too: a release that knows no such one delivers them also if they are done by then.
     """
 
     op: Literal["replay", "cancel", "bury", "ack", "fail", "reset"]
@@ -530,6 +531,11 @@ class ExternalNode(Node, frozen=True, kw_only=True):
     reason: str = ""
     attempt: Ordinal | None = None
     again: bool = False
+
+    @property
+    def takes_done(self) -> bool:
+        """Return whether a `replay` is also of records that are done by the time of the answer."""
+        return self.attempt is None
 
 
 class DeadLetterRecord(msgspec.Struct, frozen=True, omit_defaults=True):

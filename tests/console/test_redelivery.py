@@ -92,6 +92,32 @@ def test_a_query_that_would_stop_for_it_dead_letters_nothing(
     lives.end()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_done_while_somebody_asks_for_it_is_not_delivered_once_more(
+    zookeeper: EmbeddedZooKeeper, app: str, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    """A retry that is under way comes to its end before the query takes the request in."""
+    kinesis = MemoryKinesis()
+    kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(5)])
+    lives = Lives(zookeeper.hosts, app, retryBackoff="1ms..1ms x1", retryLimit="3")
+    query = lives.begin(kinesis)
+    query.batch(failing=[1, 3])
+    query.planned()
+    rows = query.rows()
+    waiting = map(MessageId.parse, waiting_ids(query.store))
+    assert deliver_again(find_requests([query.store], waiting), what="retry now") == 2
+    query.publish(row for row in rows if fails and row[0] == 3)
+    query.commit()
+    query.run._on_request()
+    if fails:
+        assert [(row[0], row[2]) for row in query.batch()] == [(3, 1)]
+    else:
+        assert query.plan() is None
+    assert "do not wait any more, and stay done: " in caplog.text
+    assert query.store.external.read().asked == {}
+    lives.end()
+
+
 def test_what_is_asked_for_while_shards_or_streams_change_is_refused(
     lives: Lives, client: KazooClient
 ) -> None:

@@ -218,11 +218,11 @@ def apply_requests(
     unreadable: dict[str, str] = {}
     for name, node in asked.items():
         if node.op == "replay":
-            after, refused = after.replay([RecordPosition.parse(text) for text in node.records], now)
+            positions = [RecordPosition.parse(text) for text in node.records]
+            after, refused = after.replay(positions, now, takes_done=node.takes_done)
             if refused:
-                log.warning(
-                    "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
-                )
+                what = "were not delivered" if node.takes_done else "do not wait any more, and stay done"
+                log.warning("shard %s: these records %s: %s", shard, what, ", ".join(map(str, refused)))
             continue
         if node.op == "cancel":
             after = after.take_back([RecordPosition.parse(text) for text in node.records])
