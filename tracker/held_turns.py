@@ -175,20 +175,7 @@ class HeldTurn:
             fate = fates[number]
             first = self.text(start)
             last = first if until == start + 1 else self.text(until - 1)
-            parts.append(
-                (
-                    fate,
-                    Run(
-                        first,
-                        last,
-                        until - start,
-                        self.before(start),
-                        fate.attempt,
-                        fate.due,
-                        fate.failures,
-                    ),
-                )
-            )
+            parts.append((fate, Run(first, last, until - start, self.before(start), *fate[1:])))
         return self.close(rows), parts
 
     def spans(self, apart: int) -> Iterator[tuple[int, int]]:
