@@ -9,7 +9,7 @@ from time import process_time
 import numpy as np
 
 from benchmarks.report import Section, best, publish, verdict
-from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
+from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.ids import roots as turn_roots
 
 TREES = 1_000_000

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.graceful_stop import stop as stop
     from kinesis_trident.spout.source import KinesisTridentSource as KinesisTridentSource
     from kinesis_trident.spout.termination import await_termination as await_termination
-    from kinesis_trident.tracker.acker.acker import (
+    from kinesis_trident.tracker.acker import (
         Acker as Acker,
         TreeOutcome as TreeOutcome,
     )

@@ -27,7 +27,7 @@ FLOORS = {
         "errors failure spread",
         "records",
         "few_failures ids packing position_keys retry runs",
-        "held_turns",
+        "held_turns sums",
         "open_shard",
         "acker inflight settling",
     ],

@@ -21,7 +21,7 @@ from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settl
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier
-from kinesis_trident.bolt.tracking.coverage import Total, Wiring, failures, find_uncovered
+from kinesis_trident.bolt.tracking.coverage import Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.reports import Reports
@@ -33,6 +33,7 @@ from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import MAX_ORDINAL, MAX_SHARDS
 from kinesis_trident.tracker.records import Run
+from kinesis_trident.tracker.sums import XorSum
 
 AnySpout = KinesisSpout | DataFrameSpout
 
@@ -178,7 +179,9 @@ class FrameBatch:
             F.col(ANCHORS)[0]["edge"].alias("edge"),
         )
         found = sums.groupBy("partition").agg(F.count("*").alias("rows"), F.bit_xor("edge").alias("xor"))
-        self._totals: dict[int, Total] = {one.partition: (one.rows, one.xor) for one in found.collect()}
+        self._totals: dict[int, XorSum] = {
+            one.partition: XorSum(one.rows, one.xor) for one in found.collect()
+        }
         largest = max((count for count, _ in self._totals.values()), default=0)
         if largest > MAX_ORDINAL or max(self._totals, default=0) >= MAX_SHARDS:
             msg = (

@@ -12,7 +12,7 @@ from kinesis_trident.bolt.failed_share import FailedShare
 from kinesis_trident.bolt.outcomes import outcome
 from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
-from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, find_uncovered
+from kinesis_trident.bolt.tracking.coverage import SOURCE, Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.reports import Reports
@@ -29,6 +29,7 @@ from kinesis_trident.spout.shard_rules import describe_streams
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.sums import XorSum
 
 log = logging.getLogger(__name__)
 
@@ -231,10 +232,10 @@ class CurrentBatch:
         )
         raise NotCoveredError(msg)
 
-    def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
+    def _turns(self, pins: Mapping[str, Pin]) -> dict[int, XorSum]:
         """Return the totals of the pinned turns, by the shard's index in the plan."""
         return {
-            index: (pins[shard].rows, pins[shard].xor)
+            index: XorSum(pins[shard].rows, pins[shard].xor)
             for index, shard in enumerate(self._plan.shards)
             if shard in pins
         }

@@ -19,9 +19,9 @@ from kinesis_trident.bolt.tracking.failed import NONE, Failed
 from kinesis_trident.bolt.tracking.fusion import current_task
 from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.common.arrow_columns import numbers
-from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.failure import Failure, join
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
+from kinesis_trident.tracker.sums import XorSum, sums_of
 
 
 class ReportKey(NamedTuple):
@@ -43,6 +43,16 @@ class ReportKey(NamedTuple):
     stage: int = 0
     partition: int = 0
     span: int = WHOLE
+
+    @property
+    def taken(self) -> XorSum:
+        """The sum of the input."""
+        return XorSum(self.rows, self.consumed)
+
+    @property
+    def made(self) -> XorSum:
+        """The sum of the output."""
+        return XorSum(self.emitted, self.produced)
 
 
 Reports = dict[ReportKey, Failed]
@@ -73,11 +83,10 @@ def add_failures(known: dict[int, Failure], more: Mapping[int, Failure]) -> None
 class _TurnTotals:
     """The totals of one operator's input and output of one shard so far."""
 
-    __slots__ = ("consumed", "emitted", "failed", "produced", "rows", "seen")
+    __slots__ = ("failed", "made", "seen", "taken")
 
     def __init__(self) -> None:
-        self.rows = self.consumed = 0
-        self.emitted = self.produced = 0
+        self.taken = self.made = XorSum()
         self.failed: list[Failed] = []
         self.seen: tuple[int, str] | None = None
 
@@ -135,15 +144,13 @@ class OperatorLedger:
 
     def consume(self, taken: Anchors) -> None:
         """Tuples came in."""
-        for turn, count, xor in self._sums_of(taken):
-            turn.rows += count
-            turn.consumed ^= xor
+        for turn, some in self._sums_of(taken):
+            turn.taken = XorSum.over((turn.taken, some))
 
     def produce(self, made: Anchors) -> None:
         """Tuples went out."""
-        for turn, count, xor in self._sums_of(made):
-            turn.emitted += count
-            turn.produced ^= xor
+        for turn, some in self._sums_of(made):
+            turn.made = XorSum.over((turn.made, some))
 
     def fail(self, roots: Iterable[int], failure: Failure) -> None:
         """Fail the trees of these roots; several failures of one are joined."""
@@ -218,32 +225,22 @@ class OperatorLedger:
                 self._turn(tag, shard, span).failed.append(unplaced)
         return {
             ReportKey(
-                self.txid,
-                tag,
-                self._operator,
-                shard,
-                turn.rows,
-                turn.consumed,
-                turn.emitted,
-                turn.produced,
-                stage,
-                partition,
-                span,
+                self.txid, tag, self._operator, shard, *turn.taken, *turn.made, stage, partition, span
             ): NONE.union(*turn.failed)
             for (tag, shard, span), turn in self._turns.items()
         }
 
-    def _sums_of(self, anchors: Anchors) -> Iterator[tuple[_TurnTotals, int, int]]:
-        """The number of anchors, and the XOR of their edges, of each turn or span."""
+    def _sums_of(self, anchors: Anchors) -> Iterator[tuple[_TurnTotals, XorSum]]:
+        """The sum of the anchors' edges of each turn or span."""
         roots, edges = anchors.roots, anchors.edges
         if self._spans is None:
-            for turn, count, xor in sums_of(turn_of(roots), edges):
-                yield self._turn(*of_turn(turn), WHOLE), count, xor
+            for turn, some in sums_of(turn_of(roots), edges):
+                yield self._turn(*of_turn(turn), WHOLE), some
             return
         for (tag, shard), places in groups_of(roots):
             spans = self._spans.of(shard, ordinal_of(roots[places]))
-            for span, count, xor in sums_of(spans, edges[places]):
-                yield self._turn(tag, shard, span), count, xor
+            for span, some in sums_of(spans, edges[places]):
+                yield self._turn(tag, shard, span), some
 
     def _turn(self, *key: int) -> _TurnTotals:
         tag, shard, span = key

@@ -23,7 +23,7 @@ from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.operators import Tag
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.acker.acker import Acker
+from kinesis_trident.tracker.acker import Acker
 from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.ids import roots, tuple_ids
 

@@ -18,7 +18,7 @@ from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
 from kinesis_trident.bolt.tracking.operators import Tag
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.acker.acker import Acker
+from kinesis_trident.tracker.acker import Acker
 from kinesis_trident.tracker.ids import roots, tuple_ids
 
 NUMBERS = pa.schema([("number", pa.int64()), ("part", pa.int64())])

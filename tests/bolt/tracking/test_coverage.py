@@ -13,7 +13,7 @@ from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, find_lost, 
 from kinesis_trident.bolt.tracking.failed import Failed
 from kinesis_trident.bolt.tracking.reports import OperatorLedger, ReportKey, Reports
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.tracker.acker.acker import Acker
+from kinesis_trident.tracker.acker import Acker
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import ordinal_of, roots, tuple_ids
 

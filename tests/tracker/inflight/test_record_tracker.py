@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 from traced import traced
 
-from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
+from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition, Run

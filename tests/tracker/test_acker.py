@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from thorough import cases
 
-from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
+from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
 
 ACKED, FAILED = TreeOutcome.ACKED, TreeOutcome.FAILED

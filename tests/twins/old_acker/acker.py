@@ -14,8 +14,8 @@ from enum import Enum
 from operator import attrgetter
 
 import numpy as np
+from twins.old_acker.arrays import Int64s, Roots, combine_roots, int64s
 
-from kinesis_trident.tracker.acker.arrays import Int64s, Roots, combine_roots, int64s
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.ids import to_signed
 

@@ -1,0 +1,1 @@
+"""The acker as it was before `Sums`: its twin."""
