@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.failure import Failure, join, text_of
 from kinesis_trident.tracker.few_failures import Few
-from kinesis_trident.tracker.records import RecordPosition, Run, sort_in_shard_order
+from kinesis_trident.tracker.records import RecordPosition, begin_of, sort_in_shard_order
 
 
 class Outcomes:
@@ -197,7 +197,7 @@ class _PinnedTurn:
         for (run, dead), served in zip(self._plan.due(self._shard), self._pin.served, strict=False):
             if dead or served <= 0:
                 continue
-            first, last = _run_span(run)
+            first, last = begin_of(run), run.last_position
             if through is not None and served < run.count:
                 last = min(last, through)
             found.append((first, last, run.prev))
@@ -237,10 +237,3 @@ class _PinnedTurn:
         span = None if is_new else self._due.of(where)
         prev = self._prevs.get(span[1]) if span else self._after and str(self._after)
         return msgspec.structs.replace(run, prev=prev)
-
-
-def _run_span(run: Run) -> tuple[RecordPosition, RecordPosition]:
-    if run.first:
-        return RecordPosition.parse(run.first), run.last_position
-    before = RecordPosition.parse(run.prev or "0")
-    return RecordPosition(before.sequence, before.sub + 1), run.last_position

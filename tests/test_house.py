@@ -26,8 +26,9 @@ FLOORS = {
     "tracker": [
         "errors failure spread",
         "records",
-        "few_failures ids packing position_keys retry runs",
-        "held_turns sums",
+        "few_failures ids packing position_keys retry",
+        "runs",
+        "clipping held_turns sums",
         "open_shard",
         "acker inflight settling",
     ],

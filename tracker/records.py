@@ -137,6 +137,11 @@ class RecordPosition(tuple[str, _Width]):
         """The sequence number as an integer, for distances between records."""
         return int(self[0][1:].partition(":")[0])
 
+    @property
+    def following(self) -> RecordPosition:
+        """The first place where a record after this one can stand."""
+        return RecordPosition(self.sequence, self.sub + 1)
+
     def __str__(self) -> str:
         sequence, _, sub = self[0][1:].partition(":")
         text = sequence.zfill(self[1].digits)
@@ -233,6 +238,13 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def failure(self) -> Failure:
         """The failure of the records."""
         return parse(self.text)
+
+
+def begin_of(run: Run | NotDone) -> RecordPosition:
+    """Return the first possible position of a run: where its first record is not known, right after the one before."""
+    if run.first:
+        return RecordPosition.parse(run.first)
+    return RecordPosition.parse(run.prev).following if run.prev else RecordPosition("0")
 
 
 def orders_of(texts: Sequence[str]) -> list[Order]:

@@ -11,6 +11,8 @@ from itertools import islice
 from operator import lt
 from typing import overload
 
+import msgspec
+
 from kinesis_trident.tracker.records import Order, Run, orders_of
 
 Edit = tuple[int, int, Sequence[Run]]
@@ -114,6 +116,27 @@ def covers(run: Run, last: Order, order: Order) -> bool:
     if run.first:
         return orders_of([run.first])[0] <= order
     return order == last or (run.prev is not None and orders_of([run.prev])[0] < order)
+
+
+def lean(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return runs (in shard order) without their failures, which are stored once, and without their neighbours.
+
+    The first run keeps the record before it, which is the safe checkpoint.
+    """
+    return tuple(
+        [
+            Run(run.first, run.last, run.count, None if at and run.first else run.prev, run.attempt, run.due)
+            for at, run in enumerate(runs)
+        ]
+    )
+
+
+def full(runs: Sequence[Run], known: Sequence[Run]) -> tuple[Run, ...]:
+    """Return lean runs with the failures of those that are known, each by its last record."""
+    failures = {run.last: run.failures for run in known}
+    return tuple(
+        [msgspec.structs.replace(run, failures=run.failures or failures.get(run.last, ())) for run in runs]
+    )
 
 
 def _append(runs: list[Run], lasts: list[Order], run: Run, last: Order, apart: Order | None) -> bool:

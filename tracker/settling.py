@@ -24,6 +24,7 @@ from kinesis_trident.tracker.records import (
     Order,
     RecordPosition,
     Run,
+    begin_of,
     orders_of,
     sort_in_shard_order,
 )
@@ -110,7 +111,7 @@ class _Pieces:
         pieces = sort_in_shard_order(failed) if len(failed) > 1 else failed
         texts = [piece.last for piece in pieces]
         lasts = orders_of(texts)
-        starts = [piece.first or str(_next(RecordPosition.parse(piece.prev or ""))) for piece in pieces]
+        starts = [piece.first or str(begin_of(piece)) for piece in pieces]
         known = iter(orders_of([piece.prev for piece in pieces if piece.prev is not None]))
         return cls(
             pieces,
@@ -255,7 +256,7 @@ class _Settling:
             raise OrderError(msg)
         fate = self._fates.decide(failure, run.attempt, run.failures)
         # A run has a first record, or one before it, which is the case after it came again in part.
-        gone_until = run.first or str(_next(RecordPosition.parse(run.prev or "")))
+        gone_until = str(begin_of(run))
         left = msgspec.structs.replace(run, first="", count=count, prev=gone_until) if count else None
         if left is not None and self._is_there(gone_until, start, stop):
             # The records that are gone have no other place.
@@ -424,8 +425,3 @@ def _rest(run: Run, served: int, through: str) -> list[Run]:
     if served == run.count:
         return []
     return [msgspec.structs.replace(run, first="", count=run.count - served, prev=through)]
-
-
-def _next(position: RecordPosition) -> RecordPosition:
-    """Return the first place where a record after another one can stand."""
-    return RecordPosition(position.sequence, position.sub + 1)

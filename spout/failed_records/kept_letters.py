@@ -21,11 +21,11 @@ from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, letter_files, read_files
 from kinesis_trident.spout.failed_records.letter_stream import read_stream_letters
 from kinesis_trident.spout.failed_records.retry_ranges import Picker, RunRecords
-from kinesis_trident.spout.failed_records.retry_spool import find_beginning, sort_distinct
+from kinesis_trident.spout.failed_records.retry_spool import sort_distinct
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.failure import Kind
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.records import RecordPosition, Run, begin_of
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class KeptLetters:
 def _find_run(runs: Sequence[Run], position: RecordPosition) -> int | None:
     """Return the index of the run that a record is in, as far as its bounds tell."""
     at = bisect_left(runs, position, key=attrgetter("last_position"))
-    return at if at < len(runs) and find_beginning(runs[at]) <= position else None
+    return at if at < len(runs) and begin_of(runs[at]) <= position else None
 
 
 def _row_of(letter: DeadLetter) -> dict[str, object]:

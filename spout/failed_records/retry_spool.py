@@ -37,7 +37,7 @@ from kinesis_trident.spout.kinesis.record_batches import (
     select_readable,
 )
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
+from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run, begin_of
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _File:
     has_no_root: bool
 
     def holds_some_of(self, runs: Sequence[Run]) -> bool:
-        return any(find_beginning(run) <= self.last and self.first <= run.last_position for run in runs)
+        return any(begin_of(run) <= self.last and self.first <= run.last_position for run in runs)
 
 
 class RetrySpool:
@@ -240,7 +240,7 @@ def _choose_within(
         begun: list[_File] = []
         while left and left[-1].first <= run.last_position:
             begun.append(left.pop())
-        begin = find_beginning(run)
+        begin = begin_of(run)
         more = [file for file in begun if file.last >= begin]
         size += sum(file.size for file in more)
         if count and size > max_bytes:
@@ -266,11 +266,6 @@ def sort_distinct(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     first = np.concatenate([[True], ~same])
     [records] = table.take(order.filter(pa.array(first))).combine_chunks().to_batches()
     return records
-
-
-def find_beginning(run: Run) -> RecordPosition:
-    """Return the first record of a run, or the one before it where only that is known."""
-    return RecordPosition.parse(run.first or run.prev or "0")
 
 
 def _format_position(position: RecordPosition) -> str:

@@ -1,4 +1,11 @@
-"""Plans a batch: which shards it reads, and which failed records it delivers again. Pure."""
+"""Plans a batch: which shards it reads, and which failed records it delivers again. Pure.
+
+Spark logs the plan as the batch's offset, and shows it in its progress. So an offset names the runs that the batch
+delivers again, as many as fit, and ZooKeeper has the reasons of their failures. The plan that is stored in ZooKeeper
+has more of them: nobody has seen a row of a batch whose plan is not stored, so if only Spark has it, the others come
+with a later one. Other waiting runs matter only if ZooKeeper's data is lost: if they do not fit, the offset has the
+position from which a shard is then read again.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +16,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
-from kinesis_trident.spout.planner.named_runs import (
-    STORED_BYTES,
-    beginning_of,
-    due_bytes,
-    take_fitting,
-    take_fitting_shards,
-    waiting_bytes,
-)
 from kinesis_trident.spout.positions import At, Position, parse_position
+from kinesis_trident.tracker.clipping import clip, clip_whole
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys
-from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run, begin_of
 
 MAX_DUE_RUNS = 1000
 """The maximum of runs of one shard in a plan; the others are due in the next plan."""
@@ -29,6 +29,21 @@ RUNS_A_SHARD = 65_536
 
 It applies within one turn too: every second new record can be a separate run.
 """
+
+_KIB = 1024
+
+STORED_BYTES = 400 * _KIB
+"""The bytes for the runs that a plan in ZooKeeper delivers again."""
+
+
+def due_bytes(shards: int) -> int:
+    """Return the bytes for the runs that a plan of so many shards delivers again: some hundred runs a shard."""
+    return min(max(16 * _KIB, shards * _KIB), 128 * _KIB)
+
+
+def waiting_bytes(shards: int) -> int:
+    """Return the bytes for the other waiting runs in a plan of so many shards."""
+    return due_bytes(shards) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +154,7 @@ def make_plan(
     turn. `deaggregate`: whether aggregates are split. `upto`: as in `Plan`.
     """
     ordered = sorted(states.items())
-    retries, dead = _split_by_kind(take_fitting(_collect_due(states, now), due_bytes(len(ordered)), txid))
+    retries, dead = _split_by_kind(clip(_collect_due(states, now), due_bytes(len(ordered)), txid))
     wanted = sorted(read)
     # Every second record can fail and be a separate run.
     room = {
@@ -178,7 +193,7 @@ def add_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
     due = _collect_due(states, now)
     if sum(map(len, due.values())) == sum(map(len, (*plan.retries.values(), *plan.dead.values()))):
         return plan
-    retries, dead = _split_by_kind(take_fitting(due, STORED_BYTES, plan.txid))
+    retries, dead = _split_by_kind(clip(due, STORED_BYTES, plan.txid))
     return msgspec.structs.replace(plan, retries=retries, dead=dead)
 
 
@@ -193,10 +208,10 @@ def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
         rest = tuple(run for run in _unfinished_runs(state) if run.last not in taken)
         if rest:
             left[shard] = rest
-    named = take_fitting_shards(left, waiting_bytes(len(states)))
+    named = clip_whole(left, waiting_bytes(len(states)))
     resume = {shard: At(at) for shard, state in states.items() if (at := state.resume) is not None}
     for shard in left.keys() - named.keys():
-        first = min(map(beginning_of, (*states[shard].waiting[:1], *states[shard].dead[:1])))
+        first = min(map(begin_of, (*states[shard].waiting[:1], *states[shard].dead[:1])))
         resume[shard] = min(resume.get(shard, At(first)), At(first), key=lambda at: at.record)
     return msgspec.structs.replace(
         plan, notDone=named, resume={shard: str(at) for shard, at in sorted(resume.items())}

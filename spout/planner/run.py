@@ -41,7 +41,6 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import IdleWait, Surroundings
-from kinesis_trident.spout.planner.named_runs import add_reasons
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import make_starting_plan
 from kinesis_trident.spout.planner.reconciler import Reconciler
@@ -51,6 +50,7 @@ from kinesis_trident.spout.planner.status import StatusNotes, progress_of
 from kinesis_trident.spout.planner.streams import RecreatedStreams, Streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, has_ended, prefer_fenced_error
 from kinesis_trident.spout.shard_rules import describe_streams
+from kinesis_trident.tracker.runs import full
 
 log = logging.getLogger(__name__)
 
@@ -413,8 +413,9 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned, self._reconciler.stored = plan, plan.plan
-            whole = add_reasons(plan, self._state.shards.dead)
-            turns = self._planner.turns(whole)
+            known = self._state.shards.dead
+            dead = {shard: full(runs, known.get(shard, ())) for shard, runs in plan.dead.items()}
+            turns = self._planner.turns(msgspec.structs.replace(plan, dead=dead))
             # Its time is taken after what the turns say of calls, for a pause between must not make them older.
             tasks = tasks_of(self._work_of(plan), turns, plan.tasks)
             self._planner.prefetch(plan)

@@ -9,20 +9,22 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
-from kinesis_trident.spout.planner import named_runs
-from kinesis_trident.spout.planner.named_runs import (
+from kinesis_trident.spout.planner.offsets import offset_from_plan
+from kinesis_trident.spout.planner.plan import (
+    RUNS_A_SHARD,
     STORED_BYTES,
-    add_reasons,
-    drop_reasons,
+    ShardState,
     due_bytes,
-    take_fitting,
+    make_plan,
+    make_starting_plan,
     waiting_bytes,
 )
-from kinesis_trident.spout.planner.offsets import offset_from_plan
-from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, make_plan, make_starting_plan
 from kinesis_trident.spout.positions import TRIM_HORIZON, At, parse_position
+from kinesis_trident.tracker import clipping
+from kinesis_trident.tracker.clipping import clip, size_of
 from kinesis_trident.tracker.packing import pack
 from kinesis_trident.tracker.records import Noted, RecordPosition, Run
+from kinesis_trident.tracker.runs import full, lean
 
 NOW = 1_700_000_000_000
 BEFORE = 49590338271490256608559692538361571095921575989136588898
@@ -123,13 +125,13 @@ def test_what_fits_is_the_first_of_each_and_no_list_is_left_out_for_ever(
     lists: dict[int, int], most: int, turn: int
 ) -> None:
     runs = {key: failed(count, key) for key, count in lists.items()}
-    for key, some in take_fitting(runs, most, turn).items():
+    for key, some in clip(runs, most, turn).items():
         assert [run.last for run in some] == [run.last for run in runs[key][: len(some)]]
         assert all(run.first and run.failures == () for run in some)
     wanted = {key for key, some in runs.items() if some}
     seen: set[int] = set()
     for number in range(2 * len(wanted)):
-        seen |= take_fitting(runs, most, turn + number).keys()
+        seen |= clip(runs, most, turn + number).keys()
     assert seen == wanted
 
 
@@ -140,13 +142,13 @@ def test_few_of_thousands_of_runs_are_packed_to_learn_what_fits(monkeypatch: pyt
         packed.append(len(runs))
         return pack(runs)
 
-    monkeypatch.setattr(named_runs, "pack", pack_and_note)
+    monkeypatch.setattr(clipping, "pack", pack_and_note)
     runs = {key: failed(900, key) for key in range(10)}
-    assert take_fitting(runs, STORED_BYTES, 1) == {key: drop_reasons(some) for key, some in runs.items()}
+    assert clip(runs, STORED_BYTES, 1) == {key: lean(some) for key, some in runs.items()}
     assert sum(packed) < 900
     packed.clear()
-    kept = take_fitting(runs, 32 * 1024, 1)
-    assert 0.8 * 32 * 1024 < sum(map(named_runs._size, kept.values())) <= 32 * 1024
+    kept = clip(runs, 32 * 1024, 1)
+    assert 0.8 * 32 * 1024 < sum(map(size_of, kept.values())) <= 32 * 1024
     assert sum(packed) < 5 * sum(map(len, kept.values()))
 
 
@@ -156,14 +158,14 @@ def test_runs_that_grow_longer_behind_the_first_ones_are_bounded_too() -> None:
         for last in range(10**128, 10**128 + 10**7, 10**4)
     )
     some = failed(100)
-    assert sum(map(named_runs._size, take_fitting({"a": (*some, *long)}, 16 * 1024, 1).values())) <= 17 * 1024
+    assert sum(map(size_of, clip({"a": (*some, *long)}, 16 * 1024, 1).values())) <= 17 * 1024
 
 
 def test_exhausted_runs_are_given_their_reasons_back() -> None:
     dead = failed(3)
     plan = planned({"a": shard(dead=dead)})
     assert not any(run.failures for run in plan.dead["a"])
-    again = add_reasons(plan, {"a": dead})
-    assert [run.failures for run in again.dead["a"]] == [run.failures for run in dead]
-    assert add_reasons(plan, {}).dead == plan.dead
-    assert RecordPosition.parse(again.dead["a"][0].last) == dead[0].last_position
+    again = full(plan.dead["a"], dead)
+    assert [run.failures for run in again] == [run.failures for run in dead]
+    assert full(plan.dead["a"], ()) == plan.dead["a"]
+    assert RecordPosition.parse(again[0].last) == dead[0].last_position

@@ -1,0 +1,1 @@
+"""What planner, bolts and Trident did with runs before `Runs` did it: its twin."""

@@ -1,0 +1,246 @@
+"""The records of one batch that a sink refused, named by its rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+from pyspark.sql import Column, DataFrame, functions as F
+
+from kinesis_trident.bolt.errors import NotOfThisBatchError
+from kinesis_trident.bolt.mark import Batch
+from kinesis_trident.checkpoint.model.message_id import MessageId
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.spout.positions import After, At, parse_position
+from kinesis_trident.tracker.failure import Failure, join, text_of
+from kinesis_trident.tracker.few_failures import Few
+from kinesis_trident.tracker.records import RecordPosition, Run, sort_in_shard_order
+
+
+class Outcomes:
+    """The rows that `write` could not store: they come back in a later batch, with the reason.
+
+    Attributes:
+        batch: the attempt at the batch, as sinks know it.
+    """
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        application: str = "",
+        txid: int = 0,
+        *,
+        home: str = "",
+        merged: Iterable[str] = (),
+    ) -> None:
+        self.batch = Batch(application, home, frozenset(merged), epoch, txid)
+        self._failed: dict[str, Failure] = {}
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the run that read the rows; each start of the application has a higher one.
+
+        A driver that was paused and resumes after a takeover writes under its own epoch, so a sink that has it in its
+        keys or paths can recognise late writes.
+        """
+        return self.batch.epoch
+
+    @property
+    def application(self) -> str:
+        """The option `applicationName`."""
+        return self.batch.application
+
+    @property
+    def txid(self) -> int:
+        """The txid of the batch."""
+        return self.batch.txid
+
+    def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:
+        """Send records back.
+
+        `rows` is a DataFrame with the column `messageId` (any number of rows of this batch), or message ids;
+        `reason` is a text, or a column of `rows` with one.
+
+        Raises:
+            NotOfThisBatchError: `rows` has no column `messageId`, or a row has a null there.
+        """
+        if not isinstance(rows, DataFrame):
+            if isinstance(reason, Column):
+                msg = "outcomes.fail needs a DataFrame of rows if the reason is a column. Give the reason as a text"
+                raise NotOfThisBatchError(msg)
+            failure = Failure.said(reason)
+            for message_id in rows:
+                self._fail(message_id, failure)
+            return
+        if "messageId" not in rows.columns:
+            msg = (
+                "outcomes.fail needs the column 'messageId' to identify records; the rows have "
+                f"{', '.join(rows.columns)}. Keep the column in all DataFrames derived from the batch"
+            )
+            raise NotOfThisBatchError(msg)
+        why = reason if isinstance(reason, Column) else F.lit(reason)
+        for row in rows.select("messageId", why.cast("string").alias("reason")).distinct().collect():
+            if row["messageId"] is None:
+                msg = (
+                    "outcomes.fail got a row whose messageId is null, as outer joins produce them. Filter such "
+                    "rows out"
+                )
+                raise NotOfThisBatchError(msg)
+            self._fail(row["messageId"], Failure.said(row["reason"] or "refused by the sink"))
+
+    def _fail(self, message_id: str, failure: Failure) -> None:
+        known = self._failed.get(message_id)
+        self._failed[message_id] = failure if known is None else join(known, failure)
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Send back the records, by `messageId`, that a table does not take."""
+        for message_id, reason in reasons.items():
+            self._fail(message_id, Failure.said(reason))
+
+    def __len__(self) -> int:
+        return len(self._failed)
+
+    @property
+    def failures(self) -> Mapping[str, Failure]:
+        """The records failed so far, by message id."""
+        return self._failed
+
+
+def outcome(
+    plan: Plan,
+    sources: Mapping[str, str],
+    pins: Mapping[str, Pin],
+    failed: Mapping[str, Iterable[NotDone]],
+    refused: Mapping[str, Failure],
+) -> dict[str, tuple[NotDone, ...]]:
+    """Join the failures of operators (by shard) and of a sink (by message id) into the outcome of the batch.
+
+    `sources` has the plan's shards by the beginning of their message ids, `stream/shardId`.
+
+    Raises:
+        NotOfThisBatchError: a refused record was not in the batch.
+    """
+    turns = {shard: _PinnedTurn(plan, shard, pin) for shard, pin in pins.items()}
+    pieces = {
+        shard: [turns[shard].with_prev(run) if shard in turns else run for run in runs]
+        for shard, runs in failed.items()
+    }
+    # Looked up only for what a sink refused: an operator may have failed every record.
+    known = {shard: _Spans(map(_span, runs)) for shard, runs in pieces.items()} if refused else {}
+    for message_id, failure in refused.items():
+        named = MessageId.find(message_id)
+        if named is None or not named.is_one:
+            msg = f"outcomes.fail: {message_id!r} is not a message id. Its form is stream/shardId:sequence[:sub]"
+            raise NotOfThisBatchError(msg)
+        shard, where = sources.get(named.source, ""), named.last
+        if shard not in turns or not turns[shard].holds(where):
+            streams = ", ".join(sorted(plan.streams))
+            msg = (
+                f"outcomes.fail: record {message_id!r} is not in batch {plan.txid} of {streams}. Fail only rows "
+                "of the current batch"
+            )
+            raise NotOfThisBatchError(msg)
+        if shard not in known or where not in known[shard]:
+            pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, text_of(failure)))
+    few, found = Few("batch"), dict[str, tuple[NotDone, ...]]()
+    for shard, runs in pieces.items():
+        if runs:
+            kept = ((run, few.keep(run.text)) for run in sort_in_shard_order(runs))
+            # Nearly all stay the same object.
+            found[shard] = tuple(
+                [run if text == run.text else msgspec.structs.replace(run, text=text) for run, text in kept]
+            )
+    return found
+
+
+def _span(piece: NotDone) -> tuple[RecordPosition, RecordPosition]:
+    return RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)
+
+
+class _Spans:
+    """Disjoint spans of positions, both ends included, with a fast lookup: a sink may refuse a whole batch."""
+
+    def __init__(self, spans: Iterable[tuple[RecordPosition, RecordPosition]]) -> None:
+        self._spans = sorted(spans)
+
+    def of(self, where: RecordPosition) -> tuple[RecordPosition, RecordPosition] | None:
+        """Return the span that holds a position."""
+        at = bisect_left(self._spans, where, key=lambda span: span[1])
+        return self._spans[at] if at < len(self._spans) and self._spans[at][0] <= where else None
+
+    def __contains__(self, where: RecordPosition) -> bool:
+        return self.of(where) is not None
+
+
+class _PinnedTurn:
+    """The positions that a pinned turn holds."""
+
+    def __init__(self, plan: Plan, shard: str, pin: Pin) -> None:
+        start = parse_position(pin.start)
+        self._after = start.record if isinstance(start, After) else None
+        self._from = start.record if isinstance(start, At) else None
+        self._last = RecordPosition.parse(pin.last) if pin.last is not None else None
+        self._plan, self._shard, self._pin = plan, shard, pin
+
+    @cached_property
+    def _befores(self) -> dict[str, str | None]:
+        """The record before each run that was delivered again, by its first one: most of what fails may be these."""
+        return {run.first: run.prev for run in self._plan.retries.get(self._shard, ()) if run.first}
+
+    @cached_property
+    def _taken_up(self) -> list[tuple[RecordPosition, RecordPosition, str | None]]:
+        """The first and last positions of the runs that were delivered again, and the record before each."""
+        through = RecordPosition.parse(self._pin.through) if self._pin.through else None
+        found = []
+        for (run, dead), served in zip(self._plan.due(self._shard), self._pin.served, strict=False):
+            if dead or served <= 0:
+                continue
+            first, last = _run_span(run)
+            if through is not None and served < run.count:
+                last = min(last, through)
+            found.append((first, last, run.prev))
+        return found
+
+    @cached_property
+    def _due(self) -> _Spans:
+        return _Spans((first, last) for first, last, _ in self._taken_up)
+
+    @cached_property
+    def _prevs(self) -> dict[RecordPosition, str]:
+        return {last: prev for _, last, prev in self._taken_up if prev is not None}
+
+    def holds(self, where: RecordPosition) -> bool:
+        """Return whether a record at this position can have been in the turn."""
+        new = self._last is not None and where <= self._last
+        if (
+            new
+            and (self._after is None or where > self._after)
+            and (self._from is None or where >= self._from)
+        ):
+            return True
+        return where in self._due
+
+    def with_prev(self, run: NotDone) -> NotDone:
+        """Return an operator's failure with the record before it; without one it is the first of its segment.
+
+        The position before the segment is then just before it, so the safe checkpoint is exact.
+        """
+        if run.prev is not None:
+            return run
+        if run.first in self._befores:
+            return msgspec.structs.replace(run, prev=self._befores[run.first])
+        where = RecordPosition.parse(run.first)
+        # What is delivered again was delivered before the turn's new records.
+        is_new = self._after is not None and where > self._after
+        span = None if is_new else self._due.of(where)
+        prev = self._prevs.get(span[1]) if span else self._after and str(self._after)
+        return msgspec.structs.replace(run, prev=prev)
+
+
+def _run_span(run: Run) -> tuple[RecordPosition, RecordPosition]:
+    if run.first:
+        return RecordPosition.parse(run.first), run.last_position
+    before = RecordPosition.parse(run.prev or "0")
+    return RecordPosition(before.sequence, before.sub + 1), run.last_position

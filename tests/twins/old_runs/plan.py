@@ -1,0 +1,198 @@
+"""Plans a batch: which shards it reads, and which failed records it delivers again. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+import msgspec
+from twins.old_runs.named_runs import (
+    STORED_BYTES,
+    beginning_of,
+    due_bytes,
+    take_fitting,
+    take_fitting_shards,
+    waiting_bytes,
+)
+
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.positions import At
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+MAX_DUE_RUNS = 1000
+"""The maximum of runs of one shard in a plan; the others are due in the next plan."""
+
+RUNS_A_SHARD = 65_536
+"""The maximum of failed runs of one shard, whatever `maxRetryingRecords` says: 64 bytes each, 4 MiB in total.
+
+It applies within one turn too: every second new record can be a separate run.
+"""
+
+
+def make_starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
+    """Return the offset before the first batch of a Spark checkpoint: positions and unfinished runs, no work."""
+    plan = Plan(
+        txid=txid,
+        plan="",
+        streams=dict(streams),
+        positions={shard: str(state.position) for shard, state in sorted(states.items())},
+    )
+    return add_waiting(plan, states)
+
+
+def make_plan(
+    *,
+    txid: int,
+    plan: str,
+    streams: Mapping[str, int],
+    states: Mapping[str, ShardState],
+    read: Collection[str],
+    now: int,
+    max_records: int | None,
+    max_bytes: int | None = None,
+    max_inflight: int | None = None,
+    max_turn: int = 0,
+    deaggregate: bool | None = None,
+    upto: int | None = None,
+) -> Plan | None:
+    """Return the plan of the next batch, or None if there is nothing to do.
+
+    `plan` is the random mark of this plan; `read` names the shards of which new records are read; `now` is in epoch
+    milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
+    `max_inflight` the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
+    turn. `deaggregate`: whether aggregates are split. `upto`: as in `Plan`.
+    """
+    ordered = sorted(states.items())
+    retries, dead = _split_by_kind(take_fitting(_collect_due(states, now), due_bytes(len(ordered)), txid))
+    wanted = sorted(read)
+    # Every second record can fail and be a separate run.
+    room = {
+        shard: fit
+        for shard in wanted
+        if (fit := 2 * (RUNS_A_SHARD - len(states[shard].waiting) - len(states[shard].dead))) < max_turn
+    }
+    if max_inflight is not None:
+        room = {
+            shard: min(max_inflight - states[shard].held, room.get(shard, max_inflight)) for shard in wanted
+        }
+    wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
+    limit, chosen = per_shard_limit(wanted, max_records, txid)
+    limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
+    if not (chosen or dead or any(run.due <= now for _, state in ordered for run in state.waiting)):
+        return None
+    made = Plan(
+        txid=txid,
+        plan=plan,
+        streams=dict(streams),
+        positions={shard: str(state.position) for shard, state in ordered},
+        read=tuple(chosen),
+        retries=retries,
+        dead=dead,
+        limit=limit,
+        limitBytes=limit_bytes,
+        room={shard: room[shard] for shard in chosen if shard in room},
+        deaggregate=deaggregate,
+        upto=upto if chosen else None,
+    )
+    return add_waiting(made, states)
+
+
+def add_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
+    """Return the plan to be stored: with all runs that are due, as many as fit into a node."""
+    due = _collect_due(states, now)
+    if sum(map(len, due.values())) == sum(map(len, (*plan.retries.values(), *plan.dead.values()))):
+        return plan
+    retries, dead = _split_by_kind(take_fitting(due, STORED_BYTES, plan.txid))
+    return msgspec.structs.replace(plan, retries=retries, dead=dead)
+
+
+def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+    """Return the plan with the other waiting runs: those for a later batch, and those that wait for acks.
+
+    If they are too many to name, `resume` is the first unfinished record of the shard.
+    """
+    left = {}
+    for shard, state in states.items():
+        taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
+        rest = tuple(run for run in _unfinished_runs(state) if run.last not in taken)
+        if rest:
+            left[shard] = rest
+    named = take_fitting_shards(left, waiting_bytes(len(states)))
+    resume = {shard: At(at) for shard, state in states.items() if (at := state.resume) is not None}
+    for shard in left.keys() - named.keys():
+        first = min(map(beginning_of, (*states[shard].waiting[:1], *states[shard].dead[:1])))
+        resume[shard] = min(resume.get(shard, At(first)), At(first), key=lambda at: at.record)
+    return msgspec.structs.replace(
+        plan, notDone=named, resume={shard: str(at) for shard, at in sorted(resume.items())}
+    )
+
+
+def keep_still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+    """Return the plan with those of its runs that still wait, or are dead, as it names them.
+
+    A plan that Spark has logged and nobody has stored can be older than the shards' nodes: its runs may have been
+    acked, or asked for again, by name since. Such a run cannot be settled; what is left of it comes with a later plan.
+    """
+    taken_up = {*plan.retries, *plan.dead} & states.keys()
+    waiting = {shard: {_key(run) for run in states[shard].waiting} for shard in taken_up}
+    dead = {shard: {_key(run) for run in states[shard].dead} for shard in taken_up}
+    return msgspec.structs.replace(plan, retries=_known(plan.retries, waiting), dead=_known(plan.dead, dead))
+
+
+def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
+    """Divide so many records, or bytes: (the share of a shard, the shards that are read).
+
+    If there are fewer records than shards, the shards take turns by txid, so that none starves.
+    """
+    if most is None or not shards:
+        return None, shards
+    if most >= len(shards):
+        return math.floor(most / len(shards)), shards
+    first = (txid * most) % len(shards)
+    return 1, sorted((shards[first:] + shards[:first])[:most])
+
+
+_Runs = Mapping[tuple[str, bool], tuple[Run, ...]]
+"""Runs by their shard, and whether they are exhausted."""
+
+
+def _collect_due(states: Mapping[str, ShardState], now: int) -> _Runs:
+    """Return the runs that are due, and the exhausted ones."""
+    ordered = sorted(states.items())
+    due = {(shard, False): some for shard, state in ordered if (some := _select_due(state, now))}
+    return due | {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
+
+
+def _split_by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[Run, ...]]]:
+    """Return the runs that are due, and the exhausted ones, by shard."""
+    taken = sorted(runs.items())
+    retries, dead = (
+        {shard: some for (shard, exhausted), some in taken if exhausted is kind} for kind in (False, True)
+    )
+    return retries, dead
+
+
+def _select_due(state: ShardState, now: int) -> tuple[Run, ...]:
+    """Return the runs that go into a plan; what bolts hold goes into each, to meet what it waits for."""
+    waiting = state.waiting
+    return tuple(run for run in waiting if run.due <= now or run.is_held)[:MAX_DUE_RUNS] if waiting else ()
+
+
+def _unfinished_runs(state: ShardState) -> tuple[Run, ...]:
+    return (*state.waiting, *state.dead)
+
+
+def _key(run: Run) -> tuple[RecordPosition, int, int]:
+    """Return the key by which the tracker looks up a run among those of its shard."""
+    return run.last_position, run.attempt, run.count
+
+
+def _known(
+    named: Mapping[str, tuple[Run, ...]], known: Mapping[str, set[tuple[RecordPosition, int, int]]]
+) -> dict[str, tuple[Run, ...]]:
+    left = {
+        shard: tuple(run for run in runs if _key(run) in known.get(shard, ()))
+        for shard, runs in named.items()
+    }
+    return {shard: runs for shard, runs in left.items() if runs}
