@@ -17,6 +17,7 @@ from claims import CLAIMS, UNHELD
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from spark_settings import setting_rows
+from spec.page import draw, render, tell
 from who_writes import callers, writers
 
 from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind
@@ -317,6 +318,17 @@ SETTINGS_TABLE = DocTable(
     ("setting", "what was played with it"),
     setting_rows(),
 )
+
+
+class ProtocolPage(DocTable):
+    """The rules of the commit protocol with their stories, for which all states are searched."""
+
+    def render(self) -> str:
+        """Return the sections as Markdown."""
+        return render(lambda story: draw(tell(story)))
+
+
+PROTOCOL_PAGE = ProtocolPage("protocol.md", "rules: rendered from tests/spec", "end of rules", (), ())
 
 CODE_TABLES: dict[str, tuple[Sequence[str], Callable[[], Sequence[Sequence[str]]]]] = {
     "writers": (("write of the store", "process", "in"), writers),

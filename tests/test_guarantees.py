@@ -32,6 +32,14 @@ TESTS = {
     "| after Spark has committed": "spout/restarts/test_restarts.py a_batch_finished_but_not_settled |"
     "spout/restarts/test_restarts.py a_settling_that_was_cut_short",
     "The tests kill": "e2e/test_crash.py it_died_where_it_was_to",
+    "| the same txid has": "spec/test_spec.py each_rule_has_its_story",
+    "| no record is passed": "spec/test_spec.py each_rule_has_its_story",
+    "| a finished batch is": "spec/test_spec.py each_rule_has_its_story",
+    "| a record that fails its": "spec/test_spec.py each_rule_has_its_story",
+    "| a record is once": "spec/test_spec.py each_rule_has_its_story",
+    "| the newest start": "spec/test_spec.py each_rule_has_its_story",
+    "| no txid is used": "spec/test_spec.py each_rule_has_its_story",
+    "What is not promised": "spec/test_spec.py each_rule_has_its_story",
     "| `opaque`": "spout/test_scripted_source.py an_opaque_batch_goes_on_with_what_is_left",
     "| `transactional`": "spout/test_scripted_source.py a_transactional_batch_whose_records_are_gone |"
     + MODEL,
@@ -136,7 +144,7 @@ TESTS = {
 }
 
 INTRODUCTIONS = ("The next start", "The source gives", "Both store", "A batch (", "| the job", "| `spout`")
-INTRODUCTIONS += ("| sink |", "| situation |")
+INTRODUCTIONS += ("| sink |", "| situation |", "| promise |")
 
 
 def parts_of(text: str) -> list[str]:

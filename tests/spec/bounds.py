@@ -1,4 +1,4 @@
-"""The bounds of an exploration, the rules that may be dropped, and what chance decides."""
+"""The bounds of an exploration, and what chance decides."""
 
 from __future__ import annotations
 
@@ -8,34 +8,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
-from spec.values import GONE, Plan, Run, State, Step, Turn, Waiting, Zk, only, unfinished
-
-RULES = {
-    "pin": "a task that finds a pin of the plan adopts it",
-    "task": "a task checks the epoch before it gives the rows of a pin",
-    "letter": "the dead letter is written before the pin",
-    "rows": "the driver compares the rows in hand with the batch that it works on",
-    "check": "the driver checks the epoch before it lets the batch function read and write",
-    "folder": "a sink tells the runs of a txid apart by their epoch, and the highest counts",
-    "fence": "every write to ZooKeeper checks the epoch",
-    "once": "an outcome is created once, and who finds one adopts it",
-    "follow": "a replay follows the outcome that it finds, and does not judge again",
-    "before": "the outcome is published before Spark commits",
-    "judging": "a driver that judges says so before its first job",
-    "note": "it writes that anew also where it stands, so that no other driver takes it back",
-    "absent": "an absent outcome never means done",
-    "doubt": "what the run that began a batch has not read comes again where nobody knows who has committed",
-    "sync": "what decides about a finished batch is read after a sync",
-    "exists": "settling pins what it finds unread, and a pin that exists counts",
-    "stamp": "a shard that bears the stamp of a batch is not settled again",
-    "queue": "a failed record waits, in the transaction that moves the position",
-    "begun": "a batch that ZooKeeper holds unfinished comes first",
-    "conflict": "another plan under a txid is refused",
-    "memory": "a run starts above the epochs that Spark's offsets name, and says what was lost",
-    "starts": "and above those of the runs that may have begun the batch in hand since",
-    "past": "a start that stops notes the txid that Spark names: later batches go on above it",
-}
-"""Each rule of the protocol: the search shows what goes wrong without it."""
+from spec.rules import RULES
+from spec.values import GONE, NO_WAITING, Plan, Run, State, Step, Turn, Waiting, Zk, only, unfinished
 
 SinkKind = Literal["folder", "fenced", "state"]
 """A folder by txid and epoch, a database with a fenced transaction, an opaque state changed after the verdict."""
@@ -55,6 +29,8 @@ class Bounds:
         go_on: as `onCheckpointMismatch=continue`.
         restores: how often ZooKeeper comes back from a copy.
         late_copies: a copy is made only once a driver has noted that it judges.
+        heeded: no driver lives through a restore, and a new checkpoint of Spark is taken only after that and a start
+            with the one before.
         checkpoints: new ones of Spark, beside the first.
         olders: whether Spark's checkpoint comes back from a copy.
         lag: servers show what was before the last write.
@@ -73,6 +49,7 @@ class Bounds:
     go_on: bool = False
     restores: int = 0
     late_copies: bool = False
+    heeded: bool = False
     checkpoints: int = 0
     olders: bool = False
     lag: bool = False
@@ -122,7 +99,7 @@ class World:
         sizes = self.bounds.shards
         read = frozenset(k for k, one in enumerate(zk.shards) if one.at < sizes[k])
         waiting = unfinished(zk)
-        return [(read, taken) for taken in {waiting, frozenset[tuple[int, int]]()} if read or taken]
+        return [(read, taken) for taken in dict.fromkeys((waiting, NO_WAITING)) if read or taken]
 
     def choose_dead(self, taken: Waiting) -> Waiting:
         """Return those that have failed often enough."""

@@ -20,7 +20,19 @@ from spec.protocol import Protocol
 from spec.seen import Event, SeenLog
 from spec.values import GONE, NONE, Log, Plan, Run, Shard, State, Step, Turn, Waiting, Zk
 
-__all__ = ["RefusedError", "bounds_of", "follow"]
+__all__ = ["NOT_FOLLOWED", "RefusedError", "bounds_of", "follow"]
+
+NOT_FOLLOWED = {
+    "trim": "retention takes records: what a turn reads then is no longer what its plan says",
+    "explicit": "others ack, fail and reset: a shard's checkpoint follows from that, beside the batches",
+    "mixed": "as explicit",
+    "padded-explicit": "as explicit",
+    "odd": "records that cannot be decoded have no row, and fail without an outcome",
+    "joined": "streams are put together: the specification has one home",
+    "requests": "as explicit",
+    "operators": "as requests",
+}
+"""Families with what is not specified."""
 
 _MANY = 10**6
 _DEPTH = 30

@@ -19,7 +19,8 @@ class Planning(World):
         """Start a run over one of Spark's checkpoints: it raises the epoch."""
         logs, bounds, i = s.logs, self.bounds, len(s.runs)
         choices = [(f"checkpoint {n + 1}", n, logs) for n in range(len(logs))]
-        if len(logs) <= bounds.checkpoints:
+        waits = bounds.heeded and not (s.restored and i > s.since)
+        if len(logs) <= bounds.checkpoints and not waits:
             choices.append(("a new checkpoint", len(logs), (*logs, Log())))
         if s.older is not None and s.older not in logs:
             choices.append(("the older checkpoint", len(logs), (*logs, s.older)))

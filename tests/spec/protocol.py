@@ -50,6 +50,10 @@ class Protocol(Settling):
         No session survives: a server refuses a client that has seen more. What needs no ZooKeeper goes on.
         """
         runs = tuple(
-            one._replace(epoch=-one.epoch) if one.step in ("write", "commit") else GONE for one in s.runs
+            one._replace(epoch=-one.epoch)
+            if one.step in ("write", "commit") and not self.bounds.heeded
+            else GONE
+            for one in s.runs
         )
-        return s._replace(zk=copy, copy=None, restored=s.restored + 1, runs=runs, before=None)
+        since = len(s.runs) if self.bounds.heeded else 0
+        return s._replace(zk=copy, copy=None, restored=s.restored + 1, since=since, runs=runs, before=None)

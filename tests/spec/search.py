@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
@@ -29,7 +30,8 @@ def search(bounds: Bounds, only: Collection[str] = (), most: int = 1_000_000) ->
 
     Args:
         bounds: of the world.
-        only: the kinds of what may be broken (`LOST`, `TWICE`, `EARLY`, `CHANGED`, `BACK`, `FENCED`); empty for all.
+        only: the kinds of what may be broken (`LOST`, `TWICE`, `EARLY`, `CHANGED`, `REUSED`, `BACK`, `FENCED`); all if
+            empty.
         most: states.
     """
     protocol = Protocol(bounds)
@@ -44,14 +46,15 @@ def search(bounds: Bounds, only: Collection[str] = (), most: int = 1_000_000) ->
                 is_new = key not in parents
                 if not is_new and after.sink is s.sink and after.zk is s.zk:
                     continue
-                broken = broken_step(protocol, s, name, after)
+                found = [broken_step(protocol, s, name, after)]
                 if is_new:
-                    broken = broken or broken_state(protocol, after)
+                    found.append(broken_state(protocol, after))
                     parents[key] = hash(s)
                     following.append(after)
-                if broken and (not only or broken.partition(":")[0] in only):
-                    parents.setdefault(key, hash(s))
-                    return Found(broken, told(protocol, parents, key), len(parents), is_complete=False)
+                asked = [one for one in found if one and (not only or one.partition(":")[0] in only)]
+                if asked:
+                    story = [*told(protocol, parents, hash(s)), name]
+                    return Found(asked[0], story, len(parents), is_complete=False)
         frontier = following
     return Found("", [], len(parents), is_complete=not frontier)
 
@@ -96,12 +99,26 @@ def broken_step(protocol: Protocol, before: State, name: str, after: State) -> s
             one, other = before.sink[txid], after.sink[txid]
             if one is not None and other is not None and one[1] != other[1]:
                 return f"CHANGED: txid {txid} is settled, and its rows become {show(other[1])}"
+        return used_again(before, name, after)
     if before.zk is after.zk or name.startswith("ZooKeeper"):
         return ""
     for k, (shard, now) in enumerate(zip(before.zk.shards, after.zk.shards, strict=True)):
         if shard is not now and checkpoint(protocol, k, now) < checkpoint(protocol, k, shard):
             return f"BACK: the checkpoint of shard {k + 1} moves back"
     return fenced_write(before, name, after)
+
+
+def used_again(before: State, name: str, after: State) -> str:
+    """Return which txid a run has used for a plan of its own although Spark has committed it for an earlier one."""
+    who = re.match(r"run (\d+): writes .* under txid (\d+)", name)
+    plan = before.runs[int(who[1]) - 1].plan if who is not None else None
+    if who is None or plan is None:
+        return ""
+    txid = int(who[2])
+    done = [log.done for log in after.logs if log.done is not None and log.done.txid >= txid]
+    if any(one.mark[0] < plan.mark[0] for one in done):
+        return f"REUSED: txid {txid} is used for other records, and Spark has committed it"
+    return ""
 
 
 def fenced_write(before: State, name: str, after: State) -> str:

@@ -27,7 +27,7 @@ class Settling(Planning, Working):
         assert batch is not None
         if self.is_fenced(s, run.epoch):
             return self.stop(s, i, "FencedError")
-        for zk in {s.zk, s.zk if self.keeps("sync") else s.before or s.zk}:
+        for zk in dict.fromkeys((s.zk, s.zk if self.keeps("sync") else s.before or s.zk)):
             verdict = self.verdict(zk, batch.epoch, run, plan, offset, later)
             if verdict is None:
                 why = "OutcomeMissingError"

@@ -3,57 +3,50 @@
 from __future__ import annotations
 
 import pytest
+from doc_tables import PROTOCOL_PAGE
 from thorough import cases
 
-from spec.bounds import RULES, Bounds
-from spec.search import search
+from spec.figures import LONG, REACHED, explore, worlds_table
+from spec.page import draw, drawings_in, render, tell
+from spec.rules import RULES
 from spec.stories import DOCUMENTED, STORIES, Story
-
-REACHED = {
-    "two starts": (Bounds(), 4_950),
-    "retries": (Bounds(txids=3, tries=2), 19_195),
-    "a new checkpoint": (Bounds(checkpoints=1), 21_249),
-    "servers that lag": (Bounds(lag=True), 5_301),
-    "a plain query": (Bounds(shards=(1,), starts=3, kinds=(True,), leaves_out=1), 3_135),
-    "both kinds": (Bounds(shards=(1,), starts=3, kinds=(False, True)), 58_190),
-    "both kinds over a state": (Bounds(shards=(1,), starts=3, kinds=(False, True), sink="state"), 56_152),
-    "two shards": (Bounds(shards=(1, 1), starts=3), 98_671),
-    "dead letters": (Bounds(fickle=(0,), starts=3, txids=3), 117_579),
-}
-"""Each with the number of states that are reached."""
-
-LONG = {
-    "three starts": (Bounds(starts=3), 170_067),
-    "a state": (Bounds(starts=3, sink="state"), 148_395),
-    "a fenced transaction": (Bounds(starts=3, sink="fenced"), 168_207),
-    "ZooKeeper restored": (Bounds(shards=(1,), starts=3, restores=1, late_copies=True), 164_504),
-    "restored, and continued": (
-        Bounds(shards=(1,), starts=3, restores=1, late_copies=True, go_on=True),
-        168_502,
-    ),
-}
 
 
 @pytest.mark.parametrize("name", cases(*REACHED, long=tuple(LONG)))
 def test_every_state_keeps_the_promises(name: str) -> None:
-    bounds, states = (REACHED | LONG)[name]
-    is_exact = len(bounds.kinds) == 1 and not (bounds.kinds[0] or bounds.go_on)
-    found = search(bounds, only=() if is_exact else ("LOST",))
+    found = explore(name)
     assert not found.broken, str(found)
     assert found.is_complete
-    assert found.states == states
+    assert found.states == (REACHED | LONG)[name][1]
+
+
+def test_the_table_of_worlds_is_on_its_page() -> None:
+    written = worlds_table([""] * len(REACHED | LONG))
+    seconds = [line.split("|")[-2].strip() for line in written.read().splitlines()[2:]]
+    assert all(float(took) > 0 for took in seconds)
+    assert worlds_table(seconds).render() == written.read()
 
 
 @pytest.mark.parametrize("story", [*STORIES, *DOCUMENTED], ids=str)
 def test_each_rule_has_its_story(story: Story) -> None:
-    without = frozenset(filter(None, story.without.split(",")))
-    bounds = story.bounds.dropping(without)
-    found = search(bounds, only=(story.broken,) if story.broken else ("LOST", "TWICE", "EARLY"))
+    found = tell(story)
     assert found.broken.partition(":")[0] == story.broken, str(found)
     assert len(found.story) == story.steps, str(found)
     assert found.is_complete or story.broken
+    if story.broken:
+        assert drawings_in(PROTOCOL_PAGE.read())[story] == draw(found)
+
+
+def test_the_page_has_each_rule_with_its_story() -> None:
+    page = PROTOCOL_PAGE.read()
+    drawings = drawings_in(page)
+    assert page == render(lambda story: drawings[story])
 
 
 def test_each_rule_is_dropped_in_a_story() -> None:
-    dropped = {rule for story in STORIES for rule in story.without.split(",")}
-    assert dropped | {"past"} == RULES.keys()
+    assert {rule for story in STORIES for rule in story.rules} == RULES.keys()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_place_of_each_rule_exists(rule: str) -> None:
+    assert all(map(callable, RULES[rule].resolve())) or rule == "follow"

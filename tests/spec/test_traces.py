@@ -9,21 +9,10 @@ from model.families import FAMILIES
 from model.story import play
 from thorough import CHAOS
 
-from spec.follow import RefusedError, bounds_of, follow
+from spec.figures import families_table
+from spec.follow import NOT_FOLLOWED, RefusedError, bounds_of, follow
 from spec.planted import PLANTED, Planted
 from spec.seen import watching
-
-NOT_FOLLOWED = {
-    "trim": "retention takes records: what a turn reads then is no longer what its plan says",
-    "explicit": "others ack, fail and reset: a shard's checkpoint follows from that, beside the batches",
-    "mixed": "as explicit",
-    "padded-explicit": "as explicit",
-    "odd": "records that cannot be decoded have no row, and fail without an outcome",
-    "joined": "streams are put together: the specification has one home",
-    "requests": "as explicit",
-    "operators": "as requests",
-}
-"""Families with what is not specified."""
 
 SEEDS = int(os.environ.get("TRACED_SCHEDULES", "40" if CHAOS else "2"))
 
@@ -31,8 +20,9 @@ _MOST_SEEDS = 60
 """A schedule that comes to the place of a planted error is found long before."""
 
 
-def test_what_is_not_followed_is_a_family() -> None:
+def test_the_families_that_are_not_followed_are_on_the_page() -> None:
     assert NOT_FOLLOWED.keys() <= FAMILIES.keys()
+    assert families_table().render() == families_table().read()
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - NOT_FOLLOWED.keys()))

@@ -142,7 +142,8 @@ Written = tuple[int, Records]
 class State(NamedTuple):
     """Everything. `fence`: of a database, the highest epoch that has written. `before`: what a server shows that lags.
 
-    `failures`: each record with the txids in which it failed, to see that none is given up too early.
+    `failures`: each record with the txids in which it failed, to see that none is given up too early. `since`: how many
+    starts there were before a restore that is heeded.
     """
 
     zk: Zk
@@ -155,6 +156,7 @@ class State(NamedTuple):
     older: Log | None = None
     before: Zk | None = None
     restored: int = 0
+    since: int = 0
     failures: frozenset[tuple[int, int]] = frozenset()
 
 

@@ -1,0 +1,142 @@
+"""docs/protocol.md, made from the rules and their stories."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from spec.bounds import Bounds
+from spec.rules import RULES
+from spec.search import Found, search
+from spec.stories import DOCUMENTED, STORIES, Story
+
+__all__ = ["draw", "drawings_in", "render", "tell"]
+
+_WIDTH = 110
+_NOBODY = "outside"
+_SEVERAL_SHARDS = 2
+
+
+@cache
+def tell(story: Story) -> Found:
+    """Return the shortest story."""
+    asked = (story.broken,) if story.broken else ("LOST", "TWICE", "EARLY")
+    return search(story.bounds.dropping(story.rules), only=asked)
+
+
+def draw(found: Found) -> str:
+    """Return a column for each run, and a line for each step; a bar where a run has begun and will go on."""
+    steps = [_who_and_what(name) for name in found.story]
+    columns = sorted({who for who, _ in steps}, key=lambda who: (who == _NOBODY, who))
+    first = {who: next(n for n, step in enumerate(steps) if step[0] == who) for who in columns}
+    last = {who: max(n for n, step in enumerate(steps) if step[0] == who) for who in columns}
+    width = _WIDTH // len(columns) - 2
+
+    def row(number: str, cells: Iterable[str]) -> str:
+        return f"{number:>2}  {'  '.join(cell.ljust(width) for cell in cells)}".rstrip()
+
+    lines = [row("", columns)]
+    for n, (who, what) in enumerate(steps):
+        for k, part in enumerate(textwrap.wrap(what, width)):
+            cells = (
+                part if one == who else "|" if one != _NOBODY and first[one] < n < last[one] else ""
+                for one in columns
+            )
+            lines.append(row("" if k else str(n + 1), cells))
+    return "\n".join([*lines, f"=>  {found.broken}"])
+
+
+def _who_and_what(name: str) -> tuple[str, str]:
+    found = re.fullmatch(r"(run \d+)(:)? (.*)", name)
+    return (found[1], found[3]) if found is not None else (_NOBODY, name)
+
+
+def describe(bounds: Bounds) -> str:
+    """Return the bounds of a world in words."""
+    counts = " and ".join(map(str, bounds.shards))
+    several = len(bounds.shards) >= _SEVERAL_SHARDS
+    records = f"shards of {counts} records" if several else f"a shard of {_count(bounds.shards[0], 'record')}"
+    kinds = {(True,): "plain queries", (False, True): "queries of both kinds"}.get(bounds.kinds)
+    more = (
+        kinds,
+        bounds.sink != "folder"
+        and {"state": "an opaque state", "fenced": "a fenced transaction"}[bounds.sink],
+        bounds.tries > 1 and f"{bounds.tries} deliveries before the dead letter",
+        bounds.fickle is not None
+        and f"{_count(len(bounds.fickle), 'record') if bounds.fickle else 'none'} may fail",
+        bounds.restores and "a restore of ZooKeeper",
+        bounds.late_copies and "from a copy made after the first note of who judges",
+        bounds.heeded and "which no driver lives through",
+        bounds.checkpoints and "a new Spark checkpoint",
+        bounds.lag and "servers that lag",
+        bounds.leaves_out and f"{_count(bounds.leaves_out, 'start')} may leave records out",
+        bounds.go_on and "`onCheckpointMismatch=continue`",
+    )
+    return ", ".join([records, f"{bounds.starts} starts", f"{bounds.txids} txids", *filter(None, more)])
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def render(drawing: Callable[[Story], str]) -> str:
+    """Return the rules, and what is not promised, as Markdown."""
+    lines = ["## The rules", ""]
+    for name, rule in RULES.items():
+        places = ", ".join(f"`{name}` in `{path}.py`" for path, name in map(_path_and_name, rule.places))
+        lines += [
+            f"### {name}",
+            "",
+            *_filled(f"**{rule.says}** {rule.why}"),
+            *_filled(f"In the code: {places}."),
+        ]
+        for story in (one for one in STORIES if name in one.rules):
+            lines += _tell_without(name, story, drawing)
+    lines += ["## What is not promised", ""]
+    for story in DOCUMENTED:
+        lines += [
+            f"### {story.promise}",
+            "",
+            *_filled(f"{story.words} With all rules ({describe(story.bounds)}):"),
+        ]
+        lines += _drawn(story, drawing)
+    return "\n".join(lines)
+
+
+def _path_and_name(place: str) -> tuple[str, str]:
+    module, _, name = place.partition(":")
+    return module.replace(".", "/"), name
+
+
+def _filled(text: str) -> list[str]:
+    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+
+
+def _tell_without(name: str, story: Story, drawing: Callable[[Story], str]) -> list[str]:
+    world = describe(story.bounds)
+    if not story.broken:
+        return _filled(f"Without this rule alone nothing is broken in any state ({world}).")
+    others = " and ".join(f"[`{one}`](#{one})" for one in story.without.split(",") if one != name)
+    if others and not story.without.startswith(name):
+        return _filled(f"Without this rule and {others} something is: the story is told there.")
+    dropped = f"Without this rule and {others}" if others else "Without this rule"
+    return [*_filled(f"{dropped} ({world}): {story.words}"), *_drawn(story, drawing)]
+
+
+def _drawn(story: Story, drawing: Callable[[Story], str]) -> list[str]:
+    return ["```text", drawing(story), "```", ""]
+
+
+def drawings_in(page: str) -> dict[Story, str]:
+    """Return the drawing of each story that a page has."""
+    found = iter(re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL))
+    drawn = {}
+
+    def take(story: Story) -> str:
+        drawn[story] = next(found, "")
+        return drawn[story]
+
+    render(take)
+    return drawn
