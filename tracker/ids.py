@@ -11,6 +11,8 @@ domain) as mix64. Ordinals are consecutive exactly where records are neighbours 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -49,6 +51,14 @@ def tuple_ids(stream: str, txid: int, shard: str, ordinals: Int64s) -> Int64s:
     """Return the tuple ids of records by their ordinals in the turn, as signed 64-bit integers of the same shape."""
     base = np.uint64(xxhash.xxh3_64_intdigest(f"{stream}/{txid}/{shard}".encode()))
     return mix64(ordinals.astype(np.uint64) + base).view(np.int64)
+
+
+def number_segments(counts: Sequence[int] | Int64s) -> Int64s:
+    """Return the ordinals of the records of segments: they count up within one, and skip one between two.
+
+    So they are consecutive exactly where records are neighbours in the shard.
+    """
+    return np.arange(int(np.sum(counts))) + np.repeat(np.arange(len(counts)), counts)
 
 
 def tag(epoch: int, plan: str) -> int:

@@ -39,7 +39,7 @@ from kinesis_trident.spout.kinesis.record_batches import (
     unreadable_in,
     without_row,
 )
-from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
+from kinesis_trident.tracker.ids import number_segments, roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import Keys, concatenate
 from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
 
@@ -133,10 +133,9 @@ class Retried(NamedTuple):
 
 
 class TurnRows:
-    """The rows of one shard's turn: its segments in shard order, numbered.
+    """The rows of one shard's turn: its segments in shard order, numbered (`tracker.ids.number_segments`).
 
-    Ordinals count up within a segment and skip one between two, so that they are consecutive exactly where records
-    are neighbours in the shard. A record that cannot be decoded is delivered without a row: it has failed already.
+    A record that cannot be decoded is delivered without a row: it has failed already.
 
     Args:
         stream: the stream.
@@ -268,7 +267,7 @@ def _number_records(segments: Iterable[Segment | Retried]) -> Iterator[_Numbered
     for segment in segments:
         slices, counts, attempts = _parts(segment)
         each = np.repeat(attempts, counts)
-        ordinals = ordinal + np.arange(len(each)) + np.repeat(np.arange(len(counts)), counts)
+        ordinals = ordinal + number_segments(counts)
         ordinal += len(each) + len(counts)
         at = 0
         for batch, start, count in slices:

@@ -25,6 +25,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
 )
 from kinesis_trident.checkpoint.model.replays import settle_replays
+from kinesis_trident.checkpoint.model.row_ids import positions_of
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
@@ -35,7 +36,6 @@ from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import unpack
 from kinesis_trident.tracker.records import Noted, RecordPosition
 from kinesis_trident.tracker.retry import Fates, RetryPolicy
 from kinesis_trident.tracker.settling import Buried, GivenTurn, TurnFacts, settle
@@ -215,7 +215,10 @@ def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -
 def _facts_of(turn: CommittedTurn, pin: Pin, rules: InflightRules) -> TurnFacts:
     """Return what a turn has delivered, and what of it failed."""
     # The `ackMode` that the records were read with decides whether they are done with their batch.
-    is_given = rules.timeout is not None and bool(pin.positions)
+    given = None
+    if rules.timeout is not None and pin.positions:
+        rows = positions_of(turn.plan, turn.shard, turn.source, pin)
+        given = GivenTurn(pin.txid, rows, turn.now + rules.timeout, pin.lost)
     return TurnFacts(
         due=turn.plan.due(turn.shard),
         served=pin.served,
@@ -223,10 +226,8 @@ def _facts_of(turn: CommittedTurn, pin: Pin, rules: InflightRules) -> TurnFacts:
         through=pin.through,
         missing=pin.missing,
         invalid=pin.invalid,
-        fresh=None if is_given else _find_new_records(pin),
-        given=GivenTurn(pin.txid, unpack(*pin.positions), turn.now + (rules.timeout or 0), pin.lost)
-        if is_given
-        else None,
+        fresh=None if given else _find_new_records(pin),
+        given=given,
     )
 
 
@@ -271,10 +272,8 @@ def _position_after(start: str, pin: Pin | None) -> str:
     if not pin.closed:
         return pin.end
     before = parse_position(pin.start)
-    last = (
-        RecordPosition.parse(pin.last) if pin.last else before.record if isinstance(before, After) else None
-    )
-    return str(ShardEnd(last))
+    known = before.record if isinstance(before, After) else None
+    return str(ShardEnd(RecordPosition.parse(pin.last) if pin.last else known))
 
 
 def _letter(buried: Buried, failures: Sequence[Noted], turn: CommittedTurn) -> DeadLetterRecord:
