@@ -17,6 +17,7 @@ from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.failure import Failure, join, text_of
 from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.records import RecordPosition, begin_of, sort_in_shard_order
+from kinesis_trident.tracker.runs import cut
 
 
 class Outcomes:
@@ -192,15 +193,12 @@ class _PinnedTurn:
     @cached_property
     def _taken_up(self) -> list[tuple[RecordPosition, RecordPosition, str | None]]:
         """The first and last positions of the runs that were delivered again, and the record before each."""
-        through = RecordPosition.parse(self._pin.through) if self._pin.through else None
         found = []
         for (run, dead), served in zip(self._plan.due(self._shard), self._pin.served, strict=False):
             if dead or served <= 0:
                 continue
-            first, last = begin_of(run), run.last_position
-            if through is not None and served < run.count:
-                last = min(last, through)
-            found.append((first, last, run.prev))
+            part, _ = cut(run, served, self._pin.through)
+            found.append((begin_of(run), part.last_position, run.prev))
         return found
 
     @cached_property

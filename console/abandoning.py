@@ -170,12 +170,14 @@ def _dead_letter(
 
 def _all_of(plan: Plan, shard: str, pin: Pin) -> list[NotDone]:
     """Return the records of a turn, all of them not done, in shard order: those delivered again come first."""
+    from kinesis_trident.tracker.runs import cut
+
     pieces = []
     for at, (run, dead) in enumerate(plan.due(shard)):
         served = pin.served[at] if at < len(pin.served) else 0
         if served and not dead:
-            last = run.last if served == run.count or pin.through is None else pin.through
-            pieces.append(NotDone(run.first, last, served, _REASON, run.prev))
+            part, _ = cut(run, served, pin.through)
+            pieces.append(NotDone(run.first, part.last, served, _REASON, run.prev))
     if pin.last is not None:
         # The pin does not say which of the new records is the first: the caller corrects it.
         pieces.append(NotDone(pin.last, pin.last, max(1, pin.fresh + pin.lost), _REASON))

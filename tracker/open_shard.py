@@ -32,7 +32,7 @@ from kinesis_trident.tracker.position_keys import (
 )
 from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
 from kinesis_trident.tracker.retry import Fate, Fates, State
-from kinesis_trident.tracker.runs import Edit, Runs, covers
+from kinesis_trident.tracker.runs import Edit, Runs
 
 _TIMEOUT = Failure(Kind.TIMEOUT)
 
@@ -185,8 +185,8 @@ class OpenShard:
 
     def _find_run(self, runs: Runs, order: Order) -> int | None:
         """Return the index of the run that holds a record, as far as its beginning is stored, or a turn has it."""
-        at = runs.find(order)
-        if at == len(runs) or not covers(runs[at], runs.lasts[at], order):
+        at = runs.find_holder(order)
+        if at is None:
             return None
         located = () if runs[at].first else self._locate(runs[at : at + 1]).values()
         return at if all(self.held[txid].order(start) <= order for txid, start in located) else None

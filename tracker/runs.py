@@ -13,7 +13,7 @@ from typing import overload
 
 import msgspec
 
-from kinesis_trident.tracker.records import Order, Run, orders_of
+from kinesis_trident.tracker.records import Order, RecordPosition, Run, begin_of, orders_of
 
 Edit = tuple[int, int, Sequence[Run]]
 """What stands in the place of the runs from one index until another: nothing, what is left of them, or new runs."""
@@ -64,6 +64,11 @@ class Runs(Sequence[Run]):
         """Return the index of the first run, from `start` on, that does not end before a record."""
         return bisect_left(self.lasts, order, start)
 
+    def find_holder(self, order: Order) -> int | None:
+        """Return the index of the run that holds a record, as far as its beginning tells; None if there is none."""
+        at = self.find(order)
+        return at if at < len(self) and begin_of(self._runs[at]).order <= order else None
+
     def find_named(self, order: Order, start: int = 0) -> int | None:
         """Return the index of the run that ends with a record; None if there is none from `start` on."""
         lasts = self.lasts
@@ -111,11 +116,17 @@ class Runs(Sequence[Run]):
         )
 
 
-def covers(run: Run, last: Order, order: Order) -> bool:
-    """Return whether a run holds a record that is not after its last one, as far as its beginning is known."""
-    if run.first:
-        return orders_of([run.first])[0] <= order
-    return order == last or (run.prev is not None and orders_of([run.prev])[0] < order)
+def cut(run: Run, count: int, through: str | None) -> tuple[Run, tuple[Run, ...]]:
+    """Return the first `count` records of a run, until `through`, and the others, if any: unchanged.
+
+    A run whose last record was reached is whole, although records of it may be gone.
+    """
+    if count == run.count or through is None or RecordPosition.parse(through) >= run.last_position:
+        return run, ()
+    replace = msgspec.structs.replace
+    return replace(run, last=through, count=count), (
+        replace(run, first="", count=run.count - count, prev=through),
+    )
 
 
 def lean(runs: Sequence[Run]) -> tuple[Run, ...]:

@@ -29,7 +29,7 @@ from kinesis_trident.tracker.records import (
     sort_in_shard_order,
 )
 from kinesis_trident.tracker.retry import Fate, Fates, State
-from kinesis_trident.tracker.runs import Edit, Runs, covers
+from kinesis_trident.tracker.runs import Edit, Runs, cut
 
 _EXPIRED = Failure(Kind.EXPIRED)
 
@@ -70,17 +70,8 @@ class TurnFacts(msgspec.Struct, frozen=True):
     given: GivenTurn | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Buried:
-    """A dead run that was dead-lettered, the number of its records that were, and the last of these."""
-
-    run: Run
-    count: int
-    last: str
-
-
-def settle(shard: OpenShard, turn: TurnFacts, fates: Fates) -> tuple[OpenShard, list[Buried]]:
-    """Return a shard after a turn, and what the turn has dead-lettered.
+def settle(shard: OpenShard, turn: TurnFacts, fates: Fates) -> tuple[OpenShard, list[Run]]:
+    """Return a shard after a turn, and the runs, or parts of runs, that the turn has dead-lettered.
 
     Of what a turn has served, failed pieces have failed once more: they wait again, or are dead when the retries are
     used up; the rest of what was served is done; what was not reached waits on unchanged. A stream drops its oldest
@@ -125,7 +116,7 @@ class _Settling:
     """One turn of a shard: what becomes of its runs, to be applied at once."""
 
     def __init__(self, shard: OpenShard, turn: TurnFacts, fates: Fates) -> None:
-        self.buried: list[Buried] = []
+        self.buried: list[Run] = []
         self._shard = shard
         self._turn = turn
         self._fates = fates
@@ -206,9 +197,10 @@ class _Settling:
         reached = run.last if is_whole else self._find_reached(run, count, last)
         if count == 0:
             return
-        self._dead.append((at, at + 1, _rest(run, count, reached)))
+        head, rest = cut(run, count, reached)
+        self._dead.append((at, at + 1, rest))
         self._done.append(run.last)
-        self.buried.append(Buried(run, count, reached))
+        self.buried.append(head)
 
     def _find_reached(self, run: Run, count: int, last: Order, *, has_failed: bool = False) -> str:
         """Return the last of the first `count` records of a run: where the stream was read until, or its last one.
@@ -224,7 +216,7 @@ class _Settling:
         if count in (0, run.count):
             return run.last
         until = None if through is None else orders_of([through])[0]
-        if through is None or until is None or until >= last or not covers(run, last, until):
+        if through is None or until is None or not begin_of(run).order <= until < last:
             msg = (
                 f"{count} of {run.count} records up to {run.last} were served, but the last one is {through}"
             )
@@ -238,12 +230,13 @@ class _Settling:
         reached = self._find_reached(run, count, last, has_failed=start < stop and not is_given)
         if count == 0:
             return
+        head, rest = cut(run, count, reached)
         if is_given:
-            self._again.append((run, count, reached))
-            known = self._shard.rest_of(run, count, reached) if count < run.count else []
-            self._waiting.append((at, at + 1, known or _rest(run, count, reached)))
+            self._again.append((head, count, reached))
+            known = self._shard.rest_of(run, count, reached) if rest else []
+            self._waiting.append((at, at + 1, known or rest))
             return
-        self._put(at, run, [*self._cut(run, count, reached, start, stop), *_rest(run, count, reached)])
+        self._put(at, run, [*self._failed_in(head, start, stop), *rest])
 
     def _expire(self, at: int, run: Run, count: int, failure: Failure, start: int, stop: int) -> None:
         """All but the last `count` records of a waiting run are gone from the stream: dead, with no more retries.
@@ -269,7 +262,7 @@ class _Settling:
         else:
             self._done.append(until)
         judged = left if self._turn.given is None else None
-        self._put(at, run, self._cut(judged, count, run.last, start, stop) if judged is not None else ())
+        self._put(at, run, self._failed_in(judged, start, stop) if judged is not None else ())
 
     def _is_there(self, text: str, start: int, stop: int) -> bool:
         """Return whether a record is known to have come again: one of the rows, or the first piece in between."""
@@ -293,11 +286,11 @@ class _Settling:
             raise OrderError(msg)
         new = Run("", last, count, None if high is None else str(high), attempt=0)
         end = len(self._shard.waiting)
-        self._waiting.append((end, end, self._cut(new, count, last, self._of_due, len(self._failed.pieces))))
+        self._waiting.append((end, end, self._failed_in(new, self._of_due, len(self._failed.pieces))))
         self._high = position
 
-    def _cut(self, run: Run, count: int, until: str, start: int, stop: int) -> list[Run]:
-        """Return what waits of the first `count` records of a run: of the pieces in between, which have failed.
+    def _failed_in(self, run: Run, start: int, stop: int) -> list[Run]:
+        """Return what waits of the delivered records of a run: of the pieces in between, which have failed.
 
         The record before the run is one, known or done, that all of it comes after: with nothing between it and the
         first one that is neither delivered nor done.
@@ -310,7 +303,7 @@ class _Settling:
         """
         if start == stop:
             return []
-        failed = self._failed
+        failed, count, until = self._failed, run.count, run.last
         total = sum([piece.count for piece in failed.pieces[start:stop]])
         if total > count:
             msg = f"{total} records are reported as failed among {count} delivered up to {until}"
@@ -418,10 +411,3 @@ class _Settling:
 
     def _decide_given(self, text: str, delivery: AckWait) -> Fate:
         return self._fates.decide_text(text, delivery.attempt, delivery.failures)
-
-
-def _rest(run: Run, served: int, through: str) -> list[Run]:
-    """Return the part of a run that was not reached, unchanged: its records after `through`."""
-    if served == run.count:
-        return []
-    return [msgspec.structs.replace(run, first="", count=run.count - served, prev=through)]

@@ -17,6 +17,7 @@ from kinesis_trident.spout.reader.rows import Retried, Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.runs import cut
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class TurnReplay:
             for i, ((_, dead), served) in enumerate(zip(turn.due, pin.served, strict=False))
             if served > 0 and not dead
         ]
-        runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
+        runs = [cut(turn.due[i][0], pin.served[i], pin.through)[0] for i in retried]
         found = self._source.read_due(turn, fetcher, runs, everything=True)
         segments: list[Segment | Retried] = [Retried.of(runs, found.records)]
         if pin.last is not None:
@@ -137,12 +138,3 @@ def pin_of_remaining(
         missing=tuple(sorted(missing)),
         lost=pin.lost + pin.count - rows.count - expired,
     )
-
-
-def served_part(run: Run, served: int, through: str | None) -> Run:
-    """Return the part of a run that a pinned turn delivered."""
-    if served == run.count or through is None:
-        return run
-    if RecordPosition.parse(through) >= run.last_position:
-        return run
-    return msgspec.structs.replace(run, last=through, count=served)

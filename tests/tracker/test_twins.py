@@ -18,7 +18,7 @@ from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, keys_of_texts, sort_keys
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
-from kinesis_trident.tracker.runs import covers
+from kinesis_trident.tracker.runs import cut
 from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
 
 T = TypeVar("T")
@@ -110,9 +110,8 @@ class Twins:
     def is_gone(self, position: RecordPosition) -> bool:
         """A run that is gone in part and asked for again would be gone in part once more, up to the same record."""
         dead = self.shard.dead
-        at = dead.find(position.order)
-        is_there = at < len(dead) and covers(dead[at], dead.lasts[at], position.order)
-        return is_there and any("EXPIRED" in one.text for one in dead[at].failures[-1:])
+        at = dead.find_holder(position.order)
+        return at is not None and any("EXPIRED" in one.text for one in dead[at].failures[-1:])
 
     def ask(self, old: OldTracker, new: OpenShard) -> OpenShard:
         """People ask for records again, take that back, or give runs up."""
@@ -240,9 +239,8 @@ class Twins:
             old.__dict__.update(self.old().__dict__)
             return new
         after, letters = mine
-        assert [(run, count, str(last)) for run, count, last in buried] == [
-            (one.run, one.count, one.last) for one in letters
-        ]
+        assert [cut(run, count, str(last))[0] for run, count, last in buried] == letters
+        assert [(count, str(last)) for _, count, last in buried] == [(one.count, one.last) for one in letters]
         self.seen.update(turns=1, buried=len(letters))
         return after
 

@@ -36,9 +36,9 @@ from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.records import Noted, RecordPosition
+from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Fates, RetryPolicy
-from kinesis_trident.tracker.settling import Buried, GivenTurn, TurnFacts, settle
+from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
 
 _FEW_SHARDS = 500
 """The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
@@ -198,15 +198,14 @@ def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -
     if pin is not None and pin.last is not None and _leaves_nothing_in_flight(state, turn, rules):
         node = _checkpoint_after(turn, state.checkpoint, RecordPosition.parse(pin.last))
         return ShardAfter(node, InflightNode(txid=plan.txid, waiting=(), counted=True), drained=is_drained)
-    open_shard, buried = rules.open_shard_of(state), list[Buried]()
+    open_shard, buried = rules.open_shard_of(state), list[Run]()
     if pin is not None:
         open_shard, buried = settle(open_shard, _facts_of(turn, pin, rules), rules.fates(turn.now))
-    failures = {run.last: run.failures for run in state.dead}
     inflight = rules.inflight_of(open_shard, plan.txid)
     return ShardAfter(
         checkpoint=_checkpoint_after(turn, state.checkpoint, open_shard.safe, inflight.size),
         inflight=inflight,
-        dead_lettered=tuple(_letter(one, failures.get(one.run.last, ()), turn) for one in buried),
+        dead_lettered=tuple(_letter(run, turn) for run in buried),
         drained=is_drained,
         turns=open_shard.turns_in_use,
     )
@@ -276,16 +275,14 @@ def _position_after(start: str, pin: Pin | None) -> str:
     return str(ShardEnd(RecordPosition.parse(pin.last) if pin.last else known))
 
 
-def _letter(buried: Buried, failures: Sequence[Noted], turn: CommittedTurn) -> DeadLetterRecord:
-    run, count = buried.run, buried.count
-    part = run if count == run.count else msgspec.structs.replace(run, last=buried.last, count=count)
+def _letter(run: Run, turn: CommittedTurn) -> DeadLetterRecord:
     return DeadLetterRecord(
-        message_id=str(MessageId.of_run(turn.source, part)),
+        message_id=str(MessageId.of_run(turn.source, run)),
         attempts=run.attempt,
-        reason=failures[-1].reason if failures else "",
+        reason=run.failures[-1].reason if run.failures else "",
         time=turn.now,
         txid=turn.plan.txid,
-        count=count,
+        count=run.count,
     )
 
 
