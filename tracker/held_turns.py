@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -66,19 +65,40 @@ class HeldTurn:
         Raises:
             OrderError: it has no such rows, or one waits twice.
         """
-        texts = KeyPositions(keys)
-        waits = np.zeros(len(keys), np.int32)
+        bounds = [np.array([[rows.start, rows.stop]]) for rows, _, _ in segments]
+        return cls._of(txid, keys, bounds, [(before, delivery) for _, before, delivery in segments])
+
+    @classmethod
+    def _of(
+        cls, txid: int, keys: Keys, bounds: Sequence[Rows], waits: Sequence[tuple[str | None, AckWait]]
+    ) -> HeldTurn:
+        """Return a turn of which rows wait, as neighbours from one row until another, in any order.
+
+        Each delivery has some of these, and the record before the first of them.
+        """
         numbers = dict[AckWait, int]()
-        befores = dict[int, str | None]()
-        for rows, before, delivery in segments:
-            start, stop = rows.start, rows.stop
-            if not 0 <= start < stop <= len(keys) or waits[start:stop].any():
-                msg = f"rows {start} to {stop} of txid {txid} are none of its {len(keys)}, or named twice"
-                raise OrderError(msg)
-            waits[start:stop] = numbers.setdefault(delivery, len(numbers) + 1)
-            if not start or before != str(texts[start - 1]):
-                befores[start] = before
-        return cls(txid, keys, waits, tuple(numbers), befores)
+        named = [numbers.setdefault(delivery, len(numbers) + 1) for _, delivery in waits]
+        spans = np.concatenate([np.empty((0, 2), np.int64), *bounds])
+        number = np.repeat(np.array(named, np.int32), [len(some) for some in bounds])
+        order = np.argsort(spans[:, 0], kind="stable")
+        starts, stops = spans[order].T
+        wrong = (starts >= stops) | (starts < np.r_[0, stops[:-1]]) | (stops > len(keys))
+        if wrong.any():
+            at = int(wrong.argmax())
+            msg = (
+                f"rows {starts[at]} to {stops[at]} of txid {txid} are none of its {len(keys)}, or named twice"
+            )
+            raise OrderError(msg)
+        changes = np.zeros(len(keys) + 1, np.int32)
+        changes[starts] = number[order]
+        changes[stops] -= number[order]
+        texts = KeyPositions(keys)
+        befores = {
+            start: before
+            for start, (before, _) in zip([int(some[0, 0]) for some in bounds], waits, strict=True)
+            if not start or before != str(texts[start - 1])
+        }
+        return cls(txid, keys, np.cumsum(changes[:-1], dtype=np.int32), tuple(numbers), befores)
 
     @classmethod
     def read(cls, txid: int, keys: Keys, runs: Sequence[PendingRun]) -> HeldTurn:
@@ -87,18 +107,14 @@ class HeldTurn:
         Raises:
             OrderError: the runs do not fit the turn.
         """
-        segments = list[HeldRows]()
-        texts = KeyPositions(keys)
+        bounds = list[Rows]()
         for run in runs:
-            bounds = run.open
-            rising = all(low < high for low, high in pairwise(bounds))
-            if not bounds or len(bounds) % 2 or not rising or bounds[-1] > len(keys):
+            some = np.array(run.open, np.int64)
+            if not len(some) or len(some) % 2 or not (np.diff(some) > 0).all() or some[-1] > len(keys):
                 raise misfit(run, len(keys))
-            delivery = AckWait(run.attempt, run.due, run.failures)
-            for start, until in zip(bounds[::2], bounds[1::2], strict=True):
-                before = run.prev if start == bounds[0] else str(texts[start - 1])
-                segments.append(HeldRows(range(start, until), before, delivery))
-        return cls.of(txid, keys, segments)
+            bounds.append(some.reshape(-1, 2))
+        waits = [(run.prev, AckWait(run.attempt, run.due, run.failures)) for run in runs]
+        return cls._of(txid, keys, bounds, waits)
 
     @property
     def count(self) -> int:
@@ -178,10 +194,10 @@ class HeldTurn:
             parts.append((fate, Run(first, last, until - start, self.before(start), *fate[1:])))
         return self.close(rows), parts
 
-    def spans(self, apart: int) -> Iterator[tuple[int, int]]:
-        """Yield the rows that wait, as neighbours of one delivery: from, until."""
+    def spans(self, apart: int) -> tuple[Keys, Keys]:
+        """Return the first and the last records of those that wait, as neighbours of one delivery."""
         starts, ends = self._spans(np.flatnonzero(self.waits), apart)
-        return zip(starts.tolist(), ends.tolist(), strict=True)
+        return self.keys[starts], self.keys[ends - 1]
 
     def _spans(self, rows: Rows, apart: int) -> tuple[Rows, Rows]:
         """Return where neighbours among rows begin, and where they end."""

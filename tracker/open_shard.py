@@ -8,6 +8,7 @@ people and other processes ask for.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +23,9 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.held_turns import AckWait, HeldTurn, Rows, misfit
 from kinesis_trident.tracker.position_keys import (
+    KeyPositions,
     Keys,
+    concatenate,
     count_above,
     counts,
     find,
@@ -110,30 +113,42 @@ class OpenShard:
         Raises:
             OrderError: runs overlap each other or the checkpoint, or one has no beginning.
         """
-        lasts, lows, texts = list[Order](), list[Order](), list[str]()
-        for runs in (self.waiting, self.dead):
-            wrong = next((run for run in runs if run.count < 1 or not (run.first or run.prev)), None)
-            if wrong is not None:
-                msg = f"stored run of {wrong.count} records up to {wrong.last}: no first record and none before it"
-                raise OrderError(msg)
-            firsts = [run.first or run.last for run in runs]
-            lasts += runs.lasts
-            texts += firsts
-            lows += runs.lasts if firsts == [run.last for run in runs] else orders_of(firsts)
-        for turn in self.held.values():
-            spans = list(turn.spans(self._rows_done(turn)))
-            lasts += [turn.order(until - 1) for _, until in spans]
-            lows += [turn.order(start) for start, _ in spans]
-            texts += [turn.text(start) for start, _ in spans]
-        if self.held or len(self.dead):
-            order = sorted(range(len(lasts)), key=lasts.__getitem__)
-            lasts, lows = ([some[at] for at in order] for some in (lasts, lows))
-            texts = [texts[at] for at in order]
-        above = 0 if self.safe is None else bisect_right(lasts, self.safe.order)
-        is_rising = all(map(lt, lasts, islice(lows, 1, None)))
-        if not is_rising or (above < len(lows) and self.safe is not None and lows[above] <= self.safe.order):
-            at = next((at for at, low in enumerate(lows) if at and low <= lasts[at - 1]), above)
-            msg = f"stored run from {texts[at]} on overlaps another, or the checkpoint {self.safe}"
+        runs = [*self.waiting, *self.dead]
+        wrong = next((run for run in runs if run.count < 1 or not (run.first or run.prev)), None)
+        if wrong is not None:
+            msg = (
+                f"stored run of {wrong.count} records up to {wrong.last}: no first record and none before it"
+            )
+            raise OrderError(msg)
+        if not runs and len(self.held) < 2:
+            # The rows of one turn are in order.
+            return
+        firsts, ends = [run.first or run.last for run in runs], [run.last for run in runs]
+        if not self.held and not self.dead:
+            # Nearly all shards, with up to very many runs.
+            lows = self.waiting.lasts if firsts == ends else orders_of(firsts)
+            is_rising = all(map(lt, self.waiting.lasts, islice(lows, 1, None)))
+            safe = None if self.safe is None else self.safe.order
+            if is_rising and (safe is None or bisect_right(lows, safe) == self.waiting.first_after(safe)):
+                return
+        spans = [turn.spans(self._rows_done(turn)) for turn in self.held.values()]
+        # All of one width, so that their digits compare.
+        parts = (
+            keys_of_texts(ends),
+            *(last for _, last in spans),
+            keys_of_texts(firsts),
+            *(low for low, _ in spans),
+        )
+        keys, size = concatenate(parts), sum(map(len, parts)) // 2
+        by_last = np.argsort(keys.array[:size], kind="stable")
+        lasts, starts = keys[by_last], keys[by_last + size]
+        overlap = np.flatnonzero(starts.array[1:] <= lasts.array[:-1]) + 1
+        if self.safe is not None and not len(overlap):
+            done, begun = (int(counts(some, key_of(self.safe), through=True)[0]) for some in (lasts, starts))
+            overlap = np.arange(done, begun)
+        if len(overlap):
+            first = KeyPositions(starts)[int(overlap[0])]
+            msg = f"stored run from {first} on overlaps another, or the checkpoint {self.safe}"
             raise OrderError(msg)
 
     @property
@@ -183,13 +198,19 @@ class OpenShard:
                 return self.held[txid].cut(run, start, np.arange(start, start + served))
         return []
 
-    def _find_run(self, runs: Runs, order: Order) -> int | None:
-        """Return the index of the run that holds a record, as far as its beginning is stored, or a turn has it."""
-        at = runs.find_holder(order)
-        if at is None:
-            return None
-        located = () if runs[at].first else self._locate(runs[at : at + 1]).values()
-        return at if all(self.held[txid].order(start) <= order for txid, start in located) else None
+    def _find_runs(self, runs: Runs, orders: Sequence[Order]) -> list[int]:
+        """Return the index of the run that holds each record, as far as its beginning is stored, or a turn has it.
+
+        -1: none does.
+        """
+        found = list(map(runs.find_holder, orders))
+        unsure = sorted({at for at in found if at is not None and not runs[at].first})
+        located = self._locate([runs[at] for at in unsure])
+        begins = {unsure[index]: self.held[txid].order(row) for index, (txid, row) in located.items()}
+        return [
+            -1 if at is None or begins.get(at, order) > order else at
+            for at, order in zip(found, orders, strict=True)
+        ]
 
     def _rows_done(self, turn: HeldTurn) -> int:
         """Return the number of rows of a turn at or before the checkpoint."""
@@ -299,22 +320,25 @@ class OpenShard:
 
         They are found in the turn that has them. One that no turn has is alone in its run: there because of a replay.
         """
-        if not runs:
-            return runs, 0
-        located = self._locate(runs)
-        alone = [at for at in range(len(runs)) if at not in located and runs[at].count == 1]
-        _, are_wanted = find(wanted, keys_of_texts([runs[at].last for at in alone]))
+        some: Sequence[int] = range(len(runs))
+        if len(wanted) < len(runs):
+            orders = [position.order for position in KeyPositions(wanted)]
+            some = sorted({*map(runs.find, orders)} - {len(runs)})
+        chosen = [runs[at] for at in some]
+        located = self._locate(chosen)
+        alone = [index for index, run in enumerate(chosen) if index not in located and run.count == 1]
+        _, are_wanted = find(wanted, keys_of_texts([chosen[index].last for index in alone]))
         edits: dict[int, Sequence[Run]] = {
-            at: () for at, is_wanted in zip(alone, are_wanted.tolist(), strict=True) if is_wanted
+            index: () for index, is_wanted in zip(alone, are_wanted.tolist(), strict=True) if is_wanted
         }
         count = len(edits)
-        for at, (txid, start) in located.items():
-            rows, size = hits[txid], runs[at].count
-            some = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + size)]
-            if len(some):
-                edits[at] = self.held[txid].cut(runs[at], start, some)
-                count += len(some)
-        return runs.change([(at, at + 1, edits[at]) for at in sorted(edits)]), count
+        for index, (txid, start) in located.items():
+            rows, run = hits[txid], chosen[index]
+            taken = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + run.count)]
+            if len(taken):
+                edits[index] = self.held[txid].cut(run, start, taken)
+                count += len(taken)
+        return runs.change([(some[index], some[index] + 1, edits[index]) for index in sorted(edits)]), count
 
     def fail(
         self, keys: Keys, text: str, fates: Fates, attempt: int | None = None
@@ -364,54 +388,66 @@ class OpenShard:
         here, or known to be none, or done, unless it `takes_done` ones.
         """
         due = now_at // 1_000 * 1_000
-        waiting, dead = dict[int, Run](), dict[int, Run]()
+        wanted = sorted(set(positions))
+        known = wanted[: 0 if self.high is None else bisect_right(wanted, self.high)]
+        orders = [position.order for position in known]
+        of_waiting, of_dead = self._find_runs(self.waiting, orders), self._find_runs(self.dead, orders)
+        again = [
+            {
+                at: msgspec.structs.replace(runs[at], attempt=0, due=due, failures=())
+                for at in sorted({*found} - {-1})
+            }
+            for runs, found in ((self.waiting, of_waiting), (self.dead, of_dead))
+        ]
+        done = [
+            position
+            for position, waits, is_dead in zip(known, of_waiting, of_dead, strict=True)
+            if waits < 0 and is_dead < 0
+        ]
         new, refused = list[Run](), list[RecordPosition]()
-        for position in sorted(set(positions)):
-            order = position.order
-            if self.high is None or position > self.high:
+        for position, (is_pending, before) in zip(done, self._find_following(done), strict=True):
+            is_none = before is not None and orders_of([before])[0] < position.order
+            if not is_pending and (is_none or not takes_done):
                 refused.append(position)
-                continue
-            for runs, found in ((self.waiting, waiting), (self.dead, dead)):
-                at = self._find_run(runs, order)
-                if at is not None:
-                    found[at] = msgspec.structs.replace(runs[at], attempt=0, due=due, failures=())
-                    break
-            else:
-                is_pending, before = self._find_following(position)
-                is_none = before is not None and orders_of([before])[0] < order
-                if not is_pending and (is_none or not takes_done):
-                    refused.append(position)
-                elif not is_pending:
-                    new.append(Run(str(position), str(position), 1, None, 0, due))
+            elif not is_pending:
+                new.append(Run(str(position), str(position), 1, None, 0, due))
+        waiting, dead = again
         shard = self.change(
             [(at, at + 1, (run,)) for at, run in waiting.items()],
-            [(at, at + 1, ()) for at in sorted(dead)],
+            [(at, at + 1, ()) for at in dead],
             revived=Runs.sort([*dead.values(), *new]),
         )
-        return shard.at_rest(), tuple(refused)
+        return shard.at_rest(), (*refused, *wanted[len(known) :])
 
-    def _find_following(self, position: RecordPosition) -> tuple[bool, str | None]:
-        """Return whether a record is pending, and the record before the first open one after it, if that is known.
+    def _find_following(self, positions: Sequence[RecordPosition]) -> Iterator[tuple[bool, str | None]]:
+        """Yield whether records are pending, and the record before the first open one after each, if that is known.
 
         Between neighbours that are pending nothing is known to be none.
         """
-        order = position.order
-        found = list[tuple[Order, str | None]]()
-        for runs in (self.waiting, self.dead):
-            at = runs.find(order)
-            if at < len(runs):
-                found.append((runs.lasts[at], runs[at].prev))
-        for turn in self.held.values():
-            start = int(counts(turn.keys, key_of(position), through=False)[0])
-            row = turn.first_waiting(start)
-            if row is None:
-                continue
-            if turn.order(row) == order or (
-                row and row == start and turn.waits[row - 1] == turn.waits[row] and row not in turn.befores
-            ):
-                return True, None
-            found.append((turn.order(row), turn.before(row)))
-        return False, min(found, key=lambda one: one[0])[1] if found else None
+        turns = list(self.held.values())
+        waits = [np.flatnonzero(turn.waits) for turn in turns]
+        keys = concatenate([turn.keys[rows] for turn, rows in zip(turns, waits, strict=True)])
+        by_key = np.argsort(keys.array, kind="stable")
+        whose = np.repeat(np.arange(len(turns)), list(map(len, waits)))[by_key].tolist()
+        rows = np.concatenate([np.empty(0, np.int64), *waits])[by_key].tolist()
+        wanted = keys_of_texts(list(map(str, positions)))
+        starts, ends = (counts(keys[by_key], wanted, through=some).tolist() for some in (False, True))
+        for position, start, end in zip(positions, starts, ends, strict=True):
+            found = list[tuple[Order, str | None]]()
+            for runs in (self.waiting, self.dead):
+                at = runs.find(position.order)
+                if at < len(runs):
+                    found.append((runs.lasts[at], runs[at].prev))
+            if start < len(rows):
+                turn, row = turns[whose[start]], rows[start]
+                is_after = start and (whose[start - 1], rows[start - 1]) == (whose[start], row - 1)
+                if end > start or (
+                    is_after and turn.waits[row - 1] == turn.waits[row] and row not in turn.befores
+                ):
+                    yield True, None
+                    continue
+                found.append((turn.order(row), turn.before(row)))
+            yield False, min(found, key=lambda one: one[0])[1] if found else None
 
     def take_back(self, positions: Sequence[RecordPosition]) -> OpenShard:
         """Somebody takes back that done records were asked for again: those that wait, or are dead, are done again.
@@ -421,11 +457,7 @@ class OpenShard:
         orders = [position.order for position in sorted(set(positions))]
         after, done = list[Runs](), list[str]()
         for runs in (self.waiting, self.dead):
-            meant = dict[int, int]()
-            for order in orders:
-                at = self._find_run(runs, order)
-                if at is not None:
-                    meant[at] = meant.get(at, 0) + 1
+            meant = Counter(at for at in self._find_runs(runs, orders) if at >= 0)
             taken = [at for at, count in meant.items() if runs[at].count == count]
             done += [runs[at].last for at in taken]
             after.append(runs.change([(at, at + 1, ()) for at in taken]))

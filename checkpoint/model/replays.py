@@ -115,7 +115,7 @@ def settle_replays(
 
 def are_in_flight(keys: Keys, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> Mask:
     """Return which of sorted keys are in flight."""
-    return _KeyRanges.of(inflight, turns).cover(keys)
+    return _KeyRanges.of(inflight if len(keys) else None, turns).cover(keys)
 
 
 class _KeyRanges:

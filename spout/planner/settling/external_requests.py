@@ -167,26 +167,26 @@ def sift_replays(
         The requests that are left, by name, and the records of replays that are not in flight yet, sorted.
     """
     taken = dict(asked)
-    anew: list[Keys] = []
-    for name, node in asked.items():
-        if node.op != "replay":
-            continue
-        keys = merge_keys([keys_of_texts(node.records)])
-        new = keys[~are_in_flight(keys, state.inflight, state.turns)]
-        if not node.again and letters is not None and letters.replays:
-            known = find(find_replayed(letters), new)[1]
-            if known.any():
-                log.warning(
-                    "shard %s: %d of the records to replay were replayed before, and are left out: replay --again "
-                    "delivers them once more",
-                    shard,
-                    int(known.sum()),
-                )
-                left = keys[~find(new[known], keys)[1]]
-                taken[name] = msgspec.structs.replace(node, records=tuple(map(str, KeyPositions(left))))
-                new = new[~known]
-        anew.append(new)
-    return taken, merge_keys(anew)
+    replays = {name: node for name, node in asked.items() if node.op == "replay"}
+    named = {name: merge_keys([keys_of_texts(node.records)]) for name, node in replays.items()}
+    anew = merge_keys(list(named.values()))
+    anew = anew[~are_in_flight(anew, state.inflight, state.turns)]
+    is_marked = find(find_replayed(letters), anew)[1]
+    known, news = anew[is_marked], [anew[~is_marked]]
+    for name, keys in named.items() if len(known) else ():
+        are_known = find(known, keys)[1]
+        if asked[name].again:
+            news.append(keys[are_known])
+        elif are_known.any():
+            log.warning(
+                "shard %s: %d of the records to replay were replayed before, and are left out: replay --again "
+                "delivers them once more",
+                shard,
+                int(are_known.sum()),
+            )
+            left = tuple(map(str, KeyPositions(keys[~are_known])))
+            taken[name] = msgspec.structs.replace(asked[name], records=left)
+    return taken, merge_keys(news)
 
 
 def _leave_out_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:
