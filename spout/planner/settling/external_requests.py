@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 _REQUESTS_AT_A_TIME = 1_000
 """The number of other processes' nodes that one multi applies and removes; more would not fit."""
 
-
 _NOTHING = Tally()
 
 
@@ -133,7 +132,8 @@ class Amender:
             sub=safe.sub if safe else -1,
             held=inflight.size,
         )
-        return ShardState(state.start, checkpoint, inflight, after.turns_in_use)
+        turns = {txid: after.held[txid].keys for txid in inflight.turns}
+        return ShardState(state.start, checkpoint, inflight, turns)
 
 
 def letters_after(
@@ -167,8 +167,8 @@ def sift_replays(
         The requests that are left, by name, and the records of replays that are not in flight yet, sorted.
     """
     taken = dict(asked)
-    replays = {name: node for name, node in asked.items() if node.op == "replay"}
-    named = {name: merge_keys([keys_of_texts(node.records)]) for name, node in replays.items()}
+    texts = {name: node.records for name, node in asked.items() if node.op == "replay"}
+    named = {name: merge_keys([keys_of_texts(records)]) for name, records in texts.items()}
     anew = merge_keys(list(named.values()))
     anew = anew[~are_in_flight(anew, state.inflight, state.turns)]
     is_marked = find(find_replayed(letters), anew)[1]

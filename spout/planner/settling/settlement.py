@@ -207,7 +207,7 @@ def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -
         inflight=inflight,
         dead_lettered=tuple(_letter(run, turn) for run in buried),
         drained=is_drained,
-        turns=open_shard.turns_in_use,
+        turns={txid: open_shard.held[txid].keys for txid in inflight.turns},
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import numpy as np
@@ -132,6 +133,21 @@ def test_what_is_named_costs_as_much_as_its_records(curve: str) -> None:
 def test_one_more_ack_does_not_ask_for_every_record_that_waits_for_its_ack() -> None:
     small, large = (take_in(held(n), {"a": ack(n // 2)})[0] for n in (400, 1_600))
     assert large <= 1.2 * small
+
+
+def test_runs_are_looked_up_in_their_turns_once_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up, locate = Counter[str](), HeldTurn.locate
+
+    def count(turn: HeldTurn, runs: Sequence[Run]) -> list[int]:
+        rows = locate(turn, runs)
+        looked_up.update(run.last for run, row in zip(runs, rows, strict=True) if row >= 0)
+        return rows
+
+    state = held(400, slice(0, None, 2))
+    monkeypatch.setattr(HeldTurn, "locate", count)
+    take_in(state, {"a": ack(200)})
+    acked = looked_up.pop(text(200))
+    assert (len(looked_up), {*looked_up.values()}, acked) == (199, {1}, 1)
 
 
 def test_a_replay_that_is_taken_back_costs_as_much_as_its_records() -> None:
