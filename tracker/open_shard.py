@@ -290,9 +290,7 @@ class OpenShard:
         With an `attempt`, here and below: only those that are pending in this attempt, as Storm ignores what is said of
         an earlier one.
         """
-        wanted = merge_keys([keys])
-        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
-        chosen = self._choose(hits, attempt)
+        wanted, hits, chosen = self._find_named(keys, attempt)
         held = dict(self.held) | {txid: self.held[txid].close(rows) for txid, rows in chosen.items()}
         changed, late = sum(map(len, chosen.values())), 0
         waiting, dead = self.waiting, self.dead
@@ -310,10 +308,12 @@ class OpenShard:
         shard = replace(self, held=held, waiting=waiting, dead=dead).at_rest(done)
         return shard, self._count(wanted, changed, late)
 
-    def _choose(self, hits: Mapping[int, Rows], attempt: int | None) -> dict[int, Rows]:
-        """Return the rows that wait, in a certain delivery if one is named, by turn."""
+    def _find_named(self, keys: Keys, attempt: int | None) -> tuple[Keys, dict[int, Rows], dict[int, Rows]]:
+        """Return keys in order, each once, the rows that they name, and those that wait in a delivery, by turn."""
+        wanted = merge_keys([keys])
+        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
         chosen = {txid: self.held[txid].choose(rows, attempt) for txid, rows in hits.items() if len(rows)}
-        return {txid: rows for txid, rows in chosen.items() if len(rows)}
+        return wanted, hits, {txid: rows for txid, rows in chosen.items() if len(rows)}
 
     def _take_out(self, runs: Runs, wanted: Keys, hits: Mapping[int, Rows]) -> tuple[Runs, int]:
         """Return runs without records that are acked by name, and how many these are.
@@ -344,20 +344,17 @@ class OpenShard:
         self, keys: Keys, text: str, fates: Fates, attempt: int | None = None
     ) -> tuple[OpenShard, AckCounts]:
         """Pending records failed, for a stored text: they wait for a retry, or are dead. Others stay as they are."""
-        wanted, failure = merge_keys([keys]), parse(text)
+        failure = parse(text)
         if failure.kind <= Kind.HELD:
             # An earlier release has stored it as somebody said it: nobody holds records from outside.
             failure = Failure.said(text)
-        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
-        chosen = self._choose(hits, attempt)
+        wanted, _, chosen = self._find_named(keys, attempt)
         shard, done = self.fail_rows(chosen, lambda one: fates.decide(failure, one.attempt, one.failures))
         return shard.at_rest(lambda: done), self._count(wanted, sum(map(len, chosen.values())))
 
     def reset(self, keys: Keys, until_at: int, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
         """Pending records have until a time, in epoch milliseconds; all others are left as they are."""
-        wanted = merge_keys([keys])
-        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
-        chosen = self._choose(hits, attempt)
+        wanted, _, chosen = self._find_named(keys, attempt)
         held = dict(self.held) | {
             txid: self.held[txid].postpone(rows, until_at) for txid, rows in chosen.items()
         }

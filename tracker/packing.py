@@ -84,7 +84,7 @@ def pack(runs: Runs) -> str:
     return base64.b64encode(data).decode()
 
 
-def _columns_of(some: Sequence[Any]) -> list[Any]:
+def _columns_of(some: Sequence[Run] | Sequence[NotDone]) -> list[str | list[int]]:
     """Return the columns of the positions and counts of runs."""
     firsts = ["=" if run.first == run.last else run.first for run in some]
     lasts, prevs = [run.last for run in some], [run.prev for run in some]
