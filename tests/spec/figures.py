@@ -12,9 +12,10 @@ from doc_tables import DocTable
 from spec.bounds import Bounds
 from spec.follow import NOT_FOLLOWED
 from spec.page import describe
+from spec.planted import PLANTED
 from spec.search import Found, search
 
-__all__ = ["LONG", "REACHED", "explore", "families_table", "worlds_table"]
+__all__ = ["LONG", "REACHED", "explore", "families_table", "planted_table", "worlds_table"]
 
 REACHED = {
     "two starts": (Bounds(), 4_950),
@@ -80,6 +81,17 @@ def families_table() -> DocTable:
     )
 
 
+def planted_table() -> DocTable:
+    """Return the errors that are planted in the code."""
+    return DocTable(
+        "reliability.md",
+        "planted: rendered from tests/spec/planted.py",
+        "end of planted",
+        ("rule", "what is wrong in the code", "family whose schedules show it"),
+        [(f"[`{one.rule}`](protocol.md#{one.rule})", one.what, f"`{one.family}`") for one in PLANTED],
+    )
+
+
 def main() -> None:
     """Search all worlds, and write the table."""
     took = []
@@ -89,6 +101,7 @@ def main() -> None:
         took.append(f"{time.process_time() - begun:.1f}")
     worlds_table(took).write()
     families_table().write()
+    planted_table().write()
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, Pin
-from kinesis_trident.checkpoint.store import batches, epochs, notes
-from kinesis_trident.spout.planner import reconciler
-from kinesis_trident.spout.planner.settling import finished_batch
+from kinesis_trident.checkpoint.store import batches, epochs, fenced_nodes, notes, shards
+from kinesis_trident.checkpoint.zookeeper.operations import Op
+from kinesis_trident.spout.planner import reconciler, run, state
+from kinesis_trident.spout.planner.settling import finished_batch, settlement
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -101,7 +102,100 @@ def _give_every_plan_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batches.BatchStore, "put", adopting)
 
 
+def _write_unfenced(patch: pytest.MonkeyPatch) -> None:
+    def begin(self: Any, ops: Sequence[Op], epoch: int) -> Callable[[], bool]:
+        return self.session.begin(ops) if ops else lambda: True
+
+    patch.setattr(fenced_nodes.FencedNodes, "begin", begin)
+
+
+def _publish_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batches.BatchStore, "put_outcome", lambda _, acks, __: (acks, True))
+
+
+def _publish_no_failures(patch: pytest.MonkeyPatch) -> None:
+    put = batches.BatchStore.put_outcome
+
+    def lenient(self: Any, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
+        _, is_ours = put(self, msgspec.structs.replace(acks, not_done={}), epoch)
+        return acks, is_ours
+
+    patch.setattr(batches.BatchStore, "put_outcome", lenient)
+
+
+def _stamp_too_low(patch: pytest.MonkeyPatch) -> None:
+    after = settlement._checkpoint_after
+
+    def low(*given: Any) -> Any:
+        node = after(*given)
+        return msgspec.structs.replace(node, txid=node.txid - 1)
+
+    patch.setattr(settlement, "_checkpoint_after", low)
+
+
+def _stay_where_it_began(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(settlement, "_position_after", lambda start, _: start)
+
+
+def _plan_without_what_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconciler, "add_waiting", lambda plan, _: plan)
+
+
+def _count_no_starts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(run, "find_highest_epoch", lambda plan, _: plan.epoch)
+
+
+def _keep_the_epoch_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    put = batches.BatchStore.put
+    patch.setattr(
+        batches.BatchStore, "put", lambda self, plan, epoch: self.get(plan.txid) or put(self, plan, epoch)
+    )
+
+
+def _adopt_without_what_waits(patch: pytest.MonkeyPatch) -> None:
+    adopt = state.SourceState.adopt
+
+    def bare(self: Any, plan: Any, settled: int) -> None:
+        adopt(self, msgspec.structs.replace(plan, retries={}, dead={}, notDone={}), settled)
+
+    patch.setattr(state.SourceState, "adopt", bare)
+
+
+def _publish_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    put = batches.BatchStore.put_outcome
+
+    def nameless(self: Any, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
+        return put(self, msgspec.structs.replace(acks, epoch=0), epoch)
+
+    patch.setattr(batches.BatchStore, "put_outcome", nameless)
+
+
+def _move_before_the_queue(patch: pytest.MonkeyPatch) -> None:
+    settle = shards.ShardStore.settle
+
+    def move(self: Any, updates: Any, *given: Any, **more: Any) -> list[str]:
+        return settle(self, {shard: (node, None) for shard, (node, _) in updates.items()}, *given, **more)
+
+    patch.setattr(shards.ShardStore, "settle", move)
+
+
 PLANTED = [
+    Planted("judging", "an outcome does not say who has published it", _publish_for_nobody, "one"),
+    Planted(
+        "queue",
+        "a position moves, and its failed records are not queued with it",
+        _move_before_the_queue,
+        "one",
+    ),
+    Planted("fence", "a write does not check the epoch", _write_unfenced, "one"),
+    Planted("before", "an outcome is not published", _publish_nothing, "one"),
+    Planted("before", "an outcome names no failures", _publish_no_failures, "one"),
+    Planted("stamp", "a shard bears the stamp of the batch before", _stamp_too_low, "one"),
+    Planted("queue", "a position does not move", _stay_where_it_began, "one"),
+    Planted("begun", "a begun batch forgets what waits beside it", _plan_without_what_waits, "many"),
+    Planted("starts", "a start does not heed the starts since a plan", _count_no_starts, "restored-folder"),
+    Planted("fence", "a batch that is taken over keeps its epoch", _keep_the_epoch_of_a_batch, "one"),
+    Planted("queue", "an adoption forgets what waits", _adopt_without_what_waits, "restored"),
     Planted("queue", "settling forgets the failures", _forget_failures, "one"),
     Planted(
         "doubt", "what a plain query has read is done, whoever has committed", _doubt_nothing, "lagging-plain"

@@ -9,9 +9,10 @@ from model.families import FAMILIES
 from model.story import play
 from thorough import CHAOS
 
-from spec.figures import families_table
+from spec.figures import families_table, planted_table
 from spec.follow import NOT_FOLLOWED, RefusedError, bounds_of, follow
 from spec.planted import PLANTED, Planted
+from spec.rules import RULES
 from spec.seen import watching
 
 SEEDS = int(os.environ.get("TRACED_SCHEDULES", "40" if CHAOS else "2"))
@@ -34,6 +35,12 @@ def test_the_code_takes_the_steps_of_the_specification(family: str) -> None:
         assert not told.world.violations, told.again
         matched += follow(told, events, bounds_of(family))
     assert matched > 10 * SEEDS
+
+
+def test_the_planted_errors_are_on_the_page() -> None:
+    assert len(PLANTED) >= 20
+    assert {planted.rule for planted in PLANTED} <= RULES.keys()
+    assert planted_table().render() == planted_table().read()
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=str)
