@@ -12,7 +12,7 @@ from doc_tables import DocTable
 from spec.bounds import Bounds
 from spec.follow import NOT_FOLLOWED
 from spec.page import describe
-from spec.planted import PLANTED
+from spec.planted import PLANTED, RARE
 from spec.search import Found, search
 
 __all__ = ["LONG", "REACHED", "explore", "families_table", "planted_table", "worlds_table"]
@@ -87,9 +87,16 @@ def planted_table() -> DocTable:
         "reliability.md",
         "planted: rendered from tests/spec/planted.py",
         "end of planted",
-        ("rule", "what is wrong in the code", "family whose schedules show it"),
-        [(f"[`{one.rule}`](protocol.md#{one.rule})", one.what, f"`{one.family}`") for one in PLANTED],
+        ("rule", "what is wrong in the code", "what shows it: schedules of a family"),
+        [
+            *((_linked(one.rule), one.what, f"`{one.family}`") for one in PLANTED),
+            *((_linked(one.rule), one.what, f"the story of {_linked(one.family)}") for one in RARE),
+        ],
     )
+
+
+def _linked(rule: str) -> str:
+    return f"[`{rule}`](protocol.md#{rule})"
 
 
 def main() -> None:
