@@ -407,6 +407,19 @@ def test_records_that_are_gone_and_others_of_their_run_that_wait_for_acks_are_in
     DrivenShard.restore(None, (), tracker.dead)
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+def test_what_failed_of_a_turn_is_its_place_also_where_a_record_of_it_is_gone(gone: int) -> None:
+    """The bolts judged three records; a replay of the turn no longer found one of them."""
+    a, b, c, d = numbered(4)
+    left = [each for at, each in enumerate((a, b, c, d)) if at != gone]
+    tracker = DrivenShard(RetryPolicy(3, AT_ONCE))
+    failed = [NotDone(str(a), str(c), 3, "bad")]
+    given = GivenTurn(1, made(left), NOW + 9)
+    tracker.settle([], [], failed, NOW, random.Random(7), given=given)
+    assert sum(run.count for run in tracker.waiting) == 2
+    assert [run.open for run in tracker.pending] == [(2, 3)]
+
+
 def test_what_is_no_record_takes_no_run_along_whose_records_a_turn_has() -> None:
     a, b, c, d = numbered(4)
     run = Run("", str(d), 2, str(a), 2, NEVER)
