@@ -17,7 +17,8 @@ from claims import CLAIMS, UNHELD
 from meanwhile import DEEDS
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 from spark_settings import setting_rows
-from spec.page import draw, render, tell
+from spec.page import draw, render
+from spec.told import tell
 from who_writes import callers, writers
 
 from kinesis_trident.bolt.sinks.kinds import KINDS, NOT_FINITE, ColumnKind

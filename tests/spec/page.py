@@ -5,25 +5,17 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from functools import cache
 
 from spec.bounds import Bounds
 from spec.rules import RULES
-from spec.search import Found, search
+from spec.search import Found
 from spec.stories import DOCUMENTED, STORIES, Story
 
-__all__ = ["draw", "drawings_in", "render", "tell"]
+__all__ = ["draw", "drawings_in", "render"]
 
 _WIDTH = 110
 _NOBODY = "outside"
 _SEVERAL_SHARDS = 2
-
-
-@cache
-def tell(story: Story) -> Found:
-    """Return the shortest story."""
-    asked = (story.broken,) if story.broken else ("LOST", "TWICE", "EARLY")
-    return search(story.bounds.dropping(story.rules), only=asked)
 
 
 def draw(found: Found) -> str:

@@ -21,12 +21,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 class Planted(NamedTuple):
-    """The rule that is broken, how, and a family whose schedules come there."""
+    """The rule that is broken, how, and a family whose schedules come there; `seed`: of one that does today."""
 
     rule: str
     what: str
     plant: Plant
     family: str
+    seed: int = 1
 
     def __str__(self) -> str:
         return self.what
@@ -219,27 +220,37 @@ PLANTED = [
         _move_before_the_queue,
         "one",
     ),
-    Planted("fence", "a write does not check the epoch", _write_unfenced, "one"),
+    Planted("fence", "a write does not check the epoch", _write_unfenced, "one", seed=2),
     Planted("before", "an outcome is not published", _publish_nothing, "one"),
     Planted("before", "an outcome names no failures", _publish_no_failures, "one"),
     Planted("stamp", "a shard bears the stamp of the batch before", _stamp_too_low, "one"),
     Planted("queue", "a position does not move", _stay_where_it_began, "one"),
     Planted("begun", "a begun batch forgets what waits beside it", _plan_without_what_waits, "many"),
-    Planted("starts", "a start does not heed the starts since a plan", _count_no_starts, "restored-folder"),
+    Planted(
+        "starts", "a start does not heed the starts since a plan", _count_no_starts, "restored-folder", seed=3
+    ),
     Planted("fence", "a batch that is taken over keeps its epoch", _keep_the_epoch_of_a_batch, "one"),
-    Planted("queue", "an adoption forgets what waits", _adopt_without_what_waits, "restored"),
+    Planted("queue", "an adoption forgets what waits", _adopt_without_what_waits, "restored", seed=6),
     Planted("queue", "settling forgets the failures", _forget_failures, "one"),
     Planted(
-        "doubt", "what a plain query has read is done, whoever has committed", _doubt_nothing, "lagging-plain"
+        "doubt",
+        "what a plain query has read is done, whoever has committed",
+        _doubt_nothing,
+        "lagging-plain",
+        seed=3,
     ),
-    Planted("doubt", "a pin forgets who has made it", _forget_the_maker, "plain"),
-    Planted("doubt", "a pin does not say who has read it last", _leave_pins_unmarked, "one"),
-    Planted("pin", "a task pins a turn anew", _pin_anew, "one"),
+    Planted("doubt", "a pin forgets who has made it", _forget_the_maker, "plain", seed=2),
+    Planted("doubt", "a pin does not say who has read it last", _leave_pins_unmarked, "one", seed=6),
+    Planted("pin", "a task pins a turn anew", _pin_anew, "one", seed=5),
     Planted("begun", "a begun batch does not come first", _leave_a_begun_batch, "many"),
     Planted(
-        "memory", "a start does not heed the epochs of Spark's offset", _forget_epochs, "restored-folder"
+        "memory",
+        "a start does not heed the epochs of Spark's offset",
+        _forget_epochs,
+        "restored-folder",
+        seed=6,
     ),
-    Planted("once", "a replay judges again, and overwrites the outcome", _judge_again, "one"),
+    Planted("once", "a replay judges again, and overwrites the outcome", _judge_again, "one", seed=6),
     Planted("judging", "a driver does not say that it judges", _say_nothing, "one"),
     Planted("conflict", "each start counts as of another checkpoint", _give_every_plan_away, "one"),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from spec.bounds import Bounds
@@ -53,13 +53,25 @@ def search(bounds: Bounds, only: Collection[str] = (), most: int = 1_000_000) ->
                     following.append(after)
                 asked = [one for one in found if one and (not only or one.partition(":")[0] in only)]
                 if asked:
-                    story = [*told(protocol, parents, hash(s)), name]
+                    story = [*steps_to(protocol, parents, hash(s)), name]
                     return Found(asked[0], story, len(parents), is_complete=False)
         frontier = following
     return Found("", [], len(parents), is_complete=not frontier)
 
 
-def told(protocol: Protocol, parents: dict[int, int], last: int) -> list[str]:
+def take(bounds: Bounds, story: Sequence[str], only: str) -> Found:
+    """Take the steps of a story; say what of a kind the last one breaks: nothing, if there is no such step."""
+    protocol, broken = Protocol(bounds), list[str]()
+    states = {protocol.start()}
+    for name in story:
+        taken = [(s, after) for s in states for other, after in protocol.steps(s) if other == name]
+        broken = [broken_step(protocol, s, name, after) for s, after in taken]
+        broken += [broken_state(protocol, after) for _, after in taken]
+        states = {after for _, after in taken}
+    return Found(next((one for one in broken if one.startswith(only)), ""), [*story], len(story), False)
+
+
+def steps_to(protocol: Protocol, parents: dict[int, int], last: int) -> list[str]:
     """Return the steps that lead to a state."""
     path = [last]
     while parents[path[-1]]:

@@ -11,12 +11,12 @@ from model.story import Told
 
 from spec.bounds import Bounds
 from spec.follow import RefusedError, follow
-from spec.page import tell
 from spec.planted import RARE, Planted
 from spec.playing import Playing
 from spec.protocol import Protocol
 from spec.seen import Event, watching
 from spec.stories import DOCUMENTED, STORIES, Story
+from spec.told import tell
 
 _MANY = 10**6
 
