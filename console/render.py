@@ -6,15 +6,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -32,11 +34,15 @@ _NUMBERS = {"attempts", "count", "dead_lettered", "inflight", "lag_ms", "retryin
 _WHOLE = {"message_id"}
 _NAMES = {"inflight": "in flight", "sub": "sub-sequence"}
 
+MOST_ROWS = 1_000
+"""The rows that a table shows if nothing else is asked for, and the most that it is drawn for."""
+
 
 def to_table(view: View) -> Group:
     """Return a view with its title above and the note below; markup in the data has no effect.
 
-    It is a table where its columns fit, and a block for each row in a narrower terminal.
+    It is a table where its columns fit, and a block for each row in a narrower terminal; of very many rows it is a
+    line for each.
     """
     return Group(
         Text(make_visible(view.title), style="italic"),
@@ -57,11 +63,15 @@ class _Fitting:
         if not view.rows:
             yield Text("none")
             return
-        cells = [[make_visible(_cell(column, row[column])) for column in view.columns] for row in view.rows]
+        cells = [*map(self._cells, view.rows[:MOST_ROWS])]
         widths = [
             max([cell_len(_name(column)), *(cell_len(row[at]) for row in cells)])
             for at, column in enumerate(view.columns)
         ]
+        if len(view.rows) > MOST_ROWS:
+            # What rich lays out costs it half a millisecond and 8 KiB a row.
+            yield from self._lines(widths)
+            return
         foldable = [
             min(width, _FOLDED) if view.columns[at] in _FOLDS else width for at, width in enumerate(widths)
         ]
@@ -70,6 +80,15 @@ class _Fitting:
             return
         for row in cells:
             yield self._block(row)
+
+    def _cells(self, row: Mapping[str, Any]) -> list[str]:
+        return [make_visible(_cell(column, row[column])) for column in self._view.columns]
+
+    def _lines(self, widths: list[int]) -> Iterator[Segment]:
+        """Yield a line for each row: columns as wide as in the first rows, and no wider for a later one."""
+        for row in chain([[*map(_name, self._view.columns)]], map(self._cells, self._view.rows)):
+            cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+            yield Segment("  ".join(cells).rstrip() + "\n")
 
     def _table(self, cells: list[list[str]]) -> Table:
         table = Table()
@@ -111,10 +130,15 @@ def _name(column: str) -> str:
 
 def to_json(view: View) -> str:
     """Return a view as one JSON object on one line, with all values in full; `problems` only if there are any."""
-    document: dict[str, Any] = {"title": view.title, "note": view.note, **view.facts, "rows": view.rows}
-    if view.problems:
-        document["problems"] = view.problems
-    return json_line(document)
+    return "".join(json_parts(view))
+
+
+def json_parts(view: View) -> Iterator[str]:
+    """Yield the parts of `to_json`, each of some rows."""
+    yield json_line({"title": view.title, "note": view.note, **view.facts})[:-1] + ',"rows":['
+    for at in range(0, len(view.rows), MOST_ROWS):
+        yield "," * bool(at) + json_line([*view.rows[at : at + MOST_ROWS]])[1:-1]
+    yield "]" + (f',"problems":{json_line(view.problems)}' if view.problems else "") + "}"
 
 
 def json_line(document: Any) -> str:
@@ -159,9 +183,11 @@ def show(
     as_json: bool,
     watch: float,
     shard: str | None = None,
-    limit: int = 0,
+    limit: int | None = None,
 ) -> None:
     """Print a view of each stream; with `watch`, repeat it after that many seconds until Ctrl-C.
+
+    Without a limit a table shows its first rows and JSON all of them; 0 is for all.
 
     Raises:
         ConsoleError: there is no such application, stream or shard; or, once all else is shown, nodes cannot be read.
@@ -169,16 +195,17 @@ def show(
     """
     with open_scope(target, shard) as scope:
         problems: list[str] = []
+        most = (0 if as_json else MOST_ROWS) if limit is None else limit
 
         def look() -> list[View]:
             now = now_ms()
-            views = [_cut(view(snapshot, now), limit) for snapshot in scope.snapshots()]
+            views = [_cut(view(snapshot, now), most) for snapshot in scope.snapshots()]
             problems[:] = [problem for one in views for problem in one.problems]
             return views
 
         repeat(
             look,
-            lambda views: [to_json(one) for one in views],
+            lambda views: chain.from_iterable(chain(json_parts(one), ["\n"]) for one in views),
             lambda views: Group(*map(to_table, views)),
             as_json,
             watch,
@@ -192,7 +219,7 @@ def _cut(view: View, limit: int) -> View:
     if not limit or len(view.rows) <= limit:
         return view
     more = len(view.rows) - limit
-    note = f"{more} more (--limit 0 shows all)" + (f"; {view.note}" if view.note else "")
+    note = f"and {more:,} more (--limit 0 shows all)" + (f"; {view.note}" if view.note else "")
     return replace(view, rows=view.rows[:limit], note=note)
 
 
@@ -201,23 +228,24 @@ T = TypeVar("T")
 
 def repeat(
     look: Callable[[], T],
-    lines: Callable[[T], list[str]],
+    parts: Callable[[T], Iterable[str]],
     draw: Callable[[T], RenderableType],
     as_json: bool,
     watch: float,
 ) -> None:
-    """Look once, or every `watch` seconds until Ctrl-C, and print `lines` of JSON, or what `draw` makes."""
+    """Look once, or every `watch` seconds until Ctrl-C, and print lines of JSON in parts, or what `draw` makes."""
     with suppress(KeyboardInterrupt):
         if as_json:
             while True:
-                for line in lines(look()):
-                    print(line, flush=True)
+                sys.stdout.writelines(parts(look()))
+                sys.stdout.flush()
                 if not watch:
                     return
                 time.sleep(watch)
         console = screen()
         if not watch:
-            console.print(draw(look()))
+            # A line of many rows may be wider than a terminal, which breaks it; rich would cut it off.
+            console.print(draw(look()), crop=False)
             return
         with Live(draw(look()), console=console, auto_refresh=False) as live:
             while True:

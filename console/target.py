@@ -148,6 +148,10 @@ MessageIds = Annotated[
     list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Single records, or runs of neighbours.")
 ]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many rows; 0 for all.")]
+ViewLimit = Annotated[
+    int | None,
+    typer.Option("--limit", min=0, help="At most so many rows; 0 for all. Without it, a table has 1,000."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change it without asking.")]
 Force = Annotated[bool, typer.Option("--force", help="Stop a run that is connected, by taking over from it.")]
 

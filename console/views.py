@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.message_id import MessageId
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, Pin
 from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.dead_letter_replay import replay_of
@@ -22,6 +22,7 @@ from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 _CHECKPOINTS = (
     "shard",
@@ -42,6 +43,25 @@ _IF_ANY = {"sub", "standing", "blocked"}
 """Columns that are shown only if a shard has a value in them: the table is wide enough without them."""
 
 
+class Rows(Sequence[Row], Generic[T]):
+    """Rows of which each is made when it is asked for: very many are never in memory together."""
+
+    def __init__(self, facts: Sequence[T], make: Callable[[T], Row]) -> None:
+        self._facts, self._make = facts, make
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Rows[T]: ...
+
+    def __getitem__(self, at: int | slice) -> Row | Rows[T]:
+        return Rows(self._facts[at], self._make) if isinstance(at, slice) else self._make(self._facts[at])
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A table before it is drawn: rows of JSON values with the same keys, a title and a note.
@@ -54,7 +74,7 @@ class View:
     title: str
     note: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     problems: tuple[str, ...] = ()
     facts: Row = field(default_factory=dict)
 
@@ -95,42 +115,19 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
 
 def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
     """Show records read and not done: in the current batch, not acked yet, failed, or to be dead-lettered."""
-    rows = []
+    facts: list[tuple[str, str, Run | PendingRun | Pin]] = []
     for shard in snapshot.shard_ids:
         pin, held = snapshot.pins.get(shard), snapshot.inflight.get(shard)
-        runs = [("waiting", run) for run in held.waiting] if held and failed else []
-        runs += [("dead", run) for run in held.dead] if held and failed else []
-        rows += [
-            {
-                "shard": snapshot.label_of(shard),
-                "state": state,
-                "first": MessageId.of_run("", run).begin,
-                "last": run.last,
-                "count": run.count,
-                "attempts": run.attempt,
-                "due_at": run.due if state == "waiting" else None,
-                "reason": _reason(run),
-            }
-            for state, run in runs
-        ]
-        rows += [_pending_row(shard, run) for run in (held.pending if held else ())]
+        if held and failed:
+            facts += [("waiting", shard, run) for run in held.waiting]
+            facts += [("dead", shard, run) for run in held.dead]
+        if held:
+            facts += [("not acked", shard, run) for run in held.pending]
         if pin is not None and pin.fresh:
-            rows.append(
-                {
-                    "shard": snapshot.label_of(shard),
-                    "state": f"in txid {pin.txid}",
-                    "first": pin.start.replace("AFTER_SEQUENCE_NUMBER", "after").replace(
-                        "AT_SEQUENCE_NUMBER ", ""
-                    ),
-                    "last": pin.last,
-                    "count": pin.fresh,
-                    "attempts": 1,
-                    "due_at": None,
-                    "reason": "",
-                }
-            )
+            facts.append((f"in txid {pin.txid}", shard, pin))
+    rows = Rows(facts, lambda fact: _inflight_row(snapshot, *fact))
     columns = ("shard", "state", "first", "last", "count", "attempts", "due_at", "reason")
-    return View(_title("in flight", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
+    return View(_title("in flight", snapshot), _progress(snapshot), columns, rows, snapshot.problems)
 
 
 def _lag(facts: ShardFacts) -> Row:
@@ -172,8 +169,10 @@ def retries(snapshot: Snapshot, now: int, most: int | None = None) -> View:
         for at, run in enumerate(held.waiting)
     ]
     waiting = sorted(waiting) if most is None else nsmallest(most, waiting)
-    rows = [
-        {
+
+    def row(fact: tuple[int, str, int, Run]) -> Row:
+        _, shard, _, run = fact
+        return {
             "message_id": _message_id(snapshot, shard, run),
             "count": run.count,
             "attempts": run.attempt,
@@ -181,10 +180,10 @@ def retries(snapshot: Snapshot, now: int, most: int | None = None) -> View:
             "due_in_ms": max(run.due - now, 0),
             "reason": _reason(run),
         }
-        for _, shard, _, run in waiting
-    ]
+
     columns = ("message_id", "count", "attempts", "due_in_ms", "reason")
-    return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
+    rows = Rows(waiting, row)
+    return View(_title("retries", snapshot), _progress(snapshot), columns, rows, snapshot.problems)
 
 
 def dead_letters(snapshot: Snapshot, _now: int) -> View:
@@ -291,25 +290,33 @@ def _owner(snapshot: Snapshot) -> str | None:
     return f"{owner.host}:{owner.pid}" if owner else None
 
 
-def _pending_row(shard: str, run: PendingRun) -> Row:
-    """Return the row of unacked records. Only the batch's pin holds their positions; due is their timeout."""
+def _inflight_row(snapshot: Snapshot, state: str, shard: str, fact: Run | PendingRun | Pin) -> Row:
+    due, reason = None, ""
+    match fact:
+        case Pin():
+            first = fact.start.replace("AFTER_SEQUENCE_NUMBER", "after").replace("AT_SEQUENCE_NUMBER ", "")
+            last, count, attempts = fact.last, fact.fresh, 1
+        case PendingRun():
+            # Only the batch's pin holds the positions of what is not acked; due is the timeout.
+            first, last = f"row {fact.open[0]} of txid {fact.txid}", f"row {fact.open[-1] - 1}"
+            count, attempts, due, reason = fact.count, fact.attempt, fact.due, _reason(fact)
+        case Run():
+            first, last = MessageId.of_run("", fact).begin, fact.last
+            count, attempts, reason = fact.count, fact.attempt, _reason(fact)
+            due = fact.due if state == "waiting" else None
     return {
-        "shard": shard,
-        "state": "not acked",
-        "first": f"row {run.open[0]} of txid {run.txid}",
-        "last": f"row {run.open[-1] - 1}",
-        "count": run.count,
-        "attempts": run.attempt,
-        "due_at": run.due,
-        "reason": run.failures[-1].reason if run.failures else "",
+        "shard": snapshot.label_of(shard),
+        "state": state,
+        "first": first,
+        "last": last,
+        "count": count,
+        "attempts": attempts,
+        "due_at": due,
+        "reason": reason,
     }
 
 
-def _count(runs: Sequence[Run | PendingRun]) -> int:
-    return sum(run.count for run in runs)
-
-
-def _reason(run: Run) -> str:
+def _reason(run: Run | PendingRun) -> str:
     return run.failures[-1].reason if run.failures else ""
 
 

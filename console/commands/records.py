@@ -21,6 +21,7 @@ from kinesis_trident.console.target import (
     MessageIds,
     Shard,
     Target,
+    ViewLimit,
     Watch,
 )
 from kinesis_trident.console.views import VIEWS
@@ -42,7 +43,7 @@ def add_view(to: typer.Typer, name: str, view: str, short_help: str | None = Non
         *,
         target: Target,
         shard: Shard = None,
-        limit: Limit = 0,
+        limit: ViewLimit = None,
         as_json: AsJson = False,
         watch: Watch = 0,
     ) -> None:

@@ -85,7 +85,7 @@ def status(
     with connected(target.zookeeper) as client:
         repeat(
             lambda: _look(client, target, shard=shard),
-            lambda found: list(map(json_line, found)),
+            lambda found: (f"{json_line(one)}\n" for one in found),
             lambda found: Group(*(draw_status(one, now_ms()) for one in found)),
             as_json,
             watch,

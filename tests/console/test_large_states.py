@@ -179,6 +179,29 @@ def test_each_line_of_a_finding_is_carried_out(
         typist.type(line)
 
 
+@pytest.mark.parametrize(("view", "count"), [("inflight", 1_400), ("retries list", 1_100)])
+def test_a_table_shows_the_first_rows_of_very_many_and_json_all(
+    view: str, count: int, client: KazooClient, app: str, command: Command, tmp_path: Path
+) -> None:
+    each = count if view != "inflight" else count // 2
+    make(SourceStore(client, Layout("/kinesis-trident", app, "orders", 1)), tmp_path / "letters", 1, each)
+
+    def rows(*options: str) -> tuple[int, str]:
+        code, out, said = command(*view.split(), app, *options)
+        assert code == 0, said
+        return out.count("KeyError"), out
+
+    shown, out = rows()
+    assert shown == 1_000
+    assert f"and {count - 1_000:,} more (--limit 0 shows all)" in out
+    shown, out = rows("--limit", "0")
+    assert shown == count
+    assert "more" not in out
+    document = json.loads(rows("--json")[1])
+    assert (len(document["rows"]), "more" in document["note"]) == (count, False)
+    assert len(json.loads(rows("--json", "--limit", "7")[1])["rows"]) == 7
+
+
 def test_each_finding_that_prints_a_line_is_among_them() -> None:
     console = Path(__file__).parents[2] / "console"
     findings = [

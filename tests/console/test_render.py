@@ -9,8 +9,8 @@ from dataclasses import replace
 from rich.console import Console
 from samples_console import CHILD, NOW, SEQUENCE, SNAPSHOT
 
-from kinesis_trident.console.render import to_json, to_table
-from kinesis_trident.console.views import View, checkpoints, dead_letters, retries, shards
+from kinesis_trident.console.render import MOST_ROWS, json_parts, to_json, to_table
+from kinesis_trident.console.views import Row, Rows, View, checkpoints, dead_letters, retries, shards
 
 
 def drawn(view: View) -> str:
@@ -89,3 +89,36 @@ def test_json_is_one_line_and_holds_everything_whole() -> None:
     assert document["title"] == "checkpoints of billing, stream orders"
     (child,) = [row for row in document["rows"] if row["shard"] == CHILD]
     assert (child["checkpoint"], child["lag_ms"]) == (SEQUENCE, 4200)
+
+
+def test_of_very_many_rows_each_is_a_line_and_none_is_cut_off() -> None:
+    count = MOST_ROWS + 500
+    rows = Rows(range(count), lambda number: {"shard": f"shard-{number}", "reason": f"{'é' * 60} {number}"})
+    console = Console(file=io.StringIO(), width=40)
+    console.print(to_table(View("title", "note", ("shard", "reason"), rows)), crop=False)
+    assert isinstance(console.file, io.StringIO)
+    title, names, *lines, note = console.file.getvalue().splitlines()
+    assert (title, names.split(), note) == ("title", ["shard", "reason"], "note")
+    assert [line.split()[::2] for line in lines] == [
+        [f"shard-{number}", str(number)] for number in range(count)
+    ]
+
+
+def test_json_of_very_many_rows_makes_some_at_a_time() -> None:
+    made = []
+
+    def make(number: int) -> Row:
+        made.append(number)
+        return {"count": number}
+
+    count = 3 * MOST_ROWS + 5
+    view = View("title", "note", ("count",), Rows(range(count), make), ("a node",))
+    text, most = "", 0
+    for part in json_parts(view):
+        text, most = text + part, max(most, len(made))
+        made.clear()
+    assert most <= MOST_ROWS
+    assert text == to_json(view)
+    document = json.loads(text)
+    assert [row["count"] for row in document["rows"]] == [*range(count)]
+    assert document["problems"] == ["a node"]

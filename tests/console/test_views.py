@@ -117,7 +117,7 @@ def test_shards_show_parents_and_state() -> None:
 @pytest.mark.parametrize("name", VIEWS)
 def test_an_application_that_never_ran_is_no_error(name: str) -> None:
     view = VIEWS[name](Snapshot(Layout("/r", "a", "s", 1)), NOW)
-    assert view.rows == ()
+    assert not view.rows
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -123,8 +123,9 @@ def test_rows_are_cut_before_they_are_formatted(monkeypatch: pytest.MonkeyPatch)
     message_id = views._message_id
     monkeypatch.setattr(views, "_message_id", lambda *run: named.append(run) or message_id(*run))
     (part,) = application_values(ApplicationView("billing", NOW, (part_of(snapshot),)))["parts"]
+    retries = [*part["retries"]["rows"]]
     assert len(named) == 100 + len(reasons)
-    assert [row["message_id"] for row in part["retries"]["rows"][:2]] == [
+    assert [row["message_id"] for row in retries[:2]] == [
         f"orders/{CHILD}:10",
         f"orders/{CHILD}:20",
     ]
