@@ -43,7 +43,7 @@ _IF_ANY = {"sub", "standing", "blocked"}
 """Columns that are shown only if a shard has a value in them: the table is wide enough without them."""
 
 
-class Rows(Sequence[Row], Generic[T]):
+class LazyRows(Sequence[Row], Generic[T]):
     """Rows of which each is made when it is asked for: very many are never in memory together."""
 
     def __init__(self, facts: Sequence[T], make: Callable[[T], Row]) -> None:
@@ -56,10 +56,10 @@ class Rows(Sequence[Row], Generic[T]):
     def __getitem__(self, at: int) -> Row: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Rows[T]: ...
+    def __getitem__(self, at: slice) -> LazyRows[T]: ...
 
-    def __getitem__(self, at: int | slice) -> Row | Rows[T]:
-        return Rows(self._facts[at], self._make) if isinstance(at, slice) else self._make(self._facts[at])
+    def __getitem__(self, at: int | slice) -> Row | LazyRows[T]:
+        return LazyRows(self._facts[at], self._make) if isinstance(at, slice) else self._make(self._facts[at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def inflight(snapshot: Snapshot, _now: int, *, failed: bool = True) -> View:
             facts += [("not acked", shard, run) for run in held.pending]
         if pin is not None and pin.fresh:
             facts.append((f"in txid {pin.txid}", shard, pin))
-    rows = Rows(facts, lambda fact: _inflight_row(snapshot, *fact))
+    rows = LazyRows(facts, lambda fact: _inflight_row(snapshot, *fact))
     columns = ("shard", "state", "first", "last", "count", "attempts", "due_at", "reason")
     return View(_title("in flight", snapshot), _progress(snapshot), columns, rows, snapshot.problems)
 
@@ -182,7 +182,7 @@ def retries(snapshot: Snapshot, now: int, most: int | None = None) -> View:
         }
 
     columns = ("message_id", "count", "attempts", "due_in_ms", "reason")
-    rows = Rows(waiting, row)
+    rows = LazyRows(waiting, row)
     return View(_title("retries", snapshot), _progress(snapshot), columns, rows, snapshot.problems)
 
 

@@ -28,7 +28,6 @@ from kinesis_trident.console.views import VIEWS
 
 commands = typer.Typer()
 
-
 retries = actions_of(
     "retries",
     "Show why failed records come back, or list them, or have them delivered now with a new count of attempts.",

@@ -10,7 +10,7 @@ from rich.console import Console
 from samples_console import CHILD, NOW, SEQUENCE, SNAPSHOT
 
 from kinesis_trident.console.render import MOST_ROWS, json_parts, to_json, to_table
-from kinesis_trident.console.views import Row, Rows, View, checkpoints, dead_letters, retries, shards
+from kinesis_trident.console.views import LazyRows, Row, View, checkpoints, dead_letters, retries, shards
 
 
 def drawn(view: View) -> str:
@@ -93,7 +93,9 @@ def test_json_is_one_line_and_holds_everything_whole() -> None:
 
 def test_of_very_many_rows_each_is_a_line_and_none_is_cut_off() -> None:
     count = MOST_ROWS + 500
-    rows = Rows(range(count), lambda number: {"shard": f"shard-{number}", "reason": f"{'é' * 60} {number}"})
+    rows = LazyRows(
+        range(count), lambda number: {"shard": f"shard-{number}", "reason": f"{'é' * 60} {number}"}
+    )
     console = Console(file=io.StringIO(), width=40)
     console.print(to_table(View("title", "note", ("shard", "reason"), rows)), crop=False)
     assert isinstance(console.file, io.StringIO)
@@ -112,7 +114,7 @@ def test_json_of_very_many_rows_makes_some_at_a_time() -> None:
         return {"count": number}
 
     count = 3 * MOST_ROWS + 5
-    view = View("title", "note", ("count",), Rows(range(count), make), ("a node",))
+    view = View("title", "note", ("count",), LazyRows(range(count), make), ("a node",))
     text, most = "", 0
     for part in json_parts(view):
         text, most = text + part, max(most, len(made))
