@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
@@ -16,8 +15,8 @@ from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.failure import Failure, join, text_of
 from kinesis_trident.tracker.few_failures import Few
-from kinesis_trident.tracker.records import RecordPosition, begin_of, sort_in_shard_order
-from kinesis_trident.tracker.runs import cut
+from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.runs import Runs, cut
 
 
 class Outcomes:
@@ -123,13 +122,13 @@ def outcome(
     Raises:
         NotOfThisBatchError: a refused record was not in the batch.
     """
-    turns = {shard: _PinnedTurn(plan, shard, pin) for shard, pin in pins.items()}
+    turns = {shard: _Delivered(plan, shard, pin) for shard, pin in pins.items()}
     pieces = {
         shard: [turns[shard].with_prev(run) if shard in turns else run for run in runs]
         for shard, runs in failed.items()
     }
     # Looked up only for what a sink refused: an operator may have failed every record.
-    known = {shard: _Spans(map(_span, runs)) for shard, runs in pieces.items()} if refused else {}
+    known = {shard: Runs.sort(tuple(runs)) for shard, runs in pieces.items()} if refused else {}
     for message_id, failure in refused.items():
         named = MessageId.find(message_id)
         if named is None or not named.is_one:
@@ -143,12 +142,12 @@ def outcome(
                 "of the current batch"
             )
             raise NotOfThisBatchError(msg)
-        if shard not in known or where not in known[shard]:
+        if shard not in known or known[shard].find_holder(where.order) is None:
             pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, text_of(failure)))
     few, found = Few("batch"), dict[str, tuple[NotDone, ...]]()
     for shard, runs in pieces.items():
         if runs:
-            kept = ((run, few.keep(run.text)) for run in sort_in_shard_order(runs))
+            kept = ((run, few.keep(run.text)) for run in Runs.sort(runs))
             # Nearly all stay the same object.
             found[shard] = tuple(
                 [run if text == run.text else msgspec.structs.replace(run, text=text) for run, text in kept]
@@ -156,27 +155,8 @@ def outcome(
     return found
 
 
-def _span(piece: NotDone) -> tuple[RecordPosition, RecordPosition]:
-    return RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)
-
-
-class _Spans:
-    """Disjoint spans of positions, both ends included, with a fast lookup: a sink may refuse a whole batch."""
-
-    def __init__(self, spans: Iterable[tuple[RecordPosition, RecordPosition]]) -> None:
-        self._spans = sorted(spans)
-
-    def of(self, where: RecordPosition) -> tuple[RecordPosition, RecordPosition] | None:
-        """Return the span that holds a position."""
-        at = bisect_left(self._spans, where, key=lambda span: span[1])
-        return self._spans[at] if at < len(self._spans) and self._spans[at][0] <= where else None
-
-    def __contains__(self, where: RecordPosition) -> bool:
-        return self.of(where) is not None
-
-
-class _PinnedTurn:
-    """The positions that a pinned turn holds."""
+class _Delivered:
+    """The records of one shard that a pinned turn has delivered: runs that came again, and new ones behind them."""
 
     def __init__(self, plan: Plan, shard: str, pin: Pin) -> None:
         start = parse_position(pin.start)
@@ -191,23 +171,16 @@ class _PinnedTurn:
         return {run.first: run.prev for run in self._plan.retries.get(self._shard, ()) if run.first}
 
     @cached_property
-    def _taken_up(self) -> list[tuple[RecordPosition, RecordPosition, str | None]]:
-        """The first and last positions of the runs that were delivered again, and the record before each."""
-        found = []
-        for (run, dead), served in zip(self._plan.due(self._shard), self._pin.served, strict=False):
-            if dead or served <= 0:
-                continue
-            part, _ = cut(run, served, self._pin.through)
-            found.append((begin_of(run), part.last_position, run.prev))
-        return found
-
-    @cached_property
-    def _due(self) -> _Spans:
-        return _Spans((first, last) for first, last, _ in self._taken_up)
-
-    @cached_property
-    def _prevs(self) -> dict[RecordPosition, str]:
-        return {last: prev for _, last, prev in self._taken_up if prev is not None}
+    def _again(self) -> Runs[Run]:
+        """The runs, or parts of runs, that were delivered again."""
+        due, pin = self._plan.due(self._shard), self._pin
+        return Runs(
+            [
+                cut(run, served, pin.through)[0]
+                for (run, dead), served in zip(due, pin.served, strict=False)
+                if served > 0 and not dead
+            ]
+        )
 
     def holds(self, where: RecordPosition) -> bool:
         """Return whether a record at this position can have been in the turn."""
@@ -218,20 +191,20 @@ class _PinnedTurn:
             and (self._from is None or where >= self._from)
         ):
             return True
-        return where in self._due
+        return self._again.find_holder(where.order) is not None
 
-    def with_prev(self, run: NotDone) -> NotDone:
+    def with_prev(self, piece: NotDone) -> NotDone:
         """Return an operator's failure with the record before it; without one it is the first of its segment.
 
         The position before the segment is then just before it, so the safe checkpoint is exact.
         """
-        if run.prev is not None:
-            return run
-        if run.first in self._befores:
-            return msgspec.structs.replace(run, prev=self._befores[run.first])
-        where = RecordPosition.parse(run.first)
+        if piece.prev is not None:
+            return piece
+        if piece.first in self._befores:
+            return msgspec.structs.replace(piece, prev=self._befores[piece.first])
+        where = RecordPosition.parse(piece.first)
         # What is delivered again was delivered before the turn's new records.
         is_new = self._after is not None and where > self._after
-        span = None if is_new else self._due.of(where)
-        prev = self._prevs.get(span[1]) if span else self._after and str(self._after)
-        return msgspec.structs.replace(run, prev=prev)
+        at = None if is_new else self._again.find_holder(where.order)
+        prev = self._again[at].prev if at is not None else self._after and str(self._after)
+        return msgspec.structs.replace(piece, prev=prev)

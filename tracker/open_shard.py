@@ -68,8 +68,8 @@ class OpenShard:
 
     safe: RecordPosition | None = None
     high: RecordPosition | None = None
-    waiting: Runs = field(default_factory=Runs)
-    dead: Runs = field(default_factory=Runs)
+    waiting: Runs[Run] = field(default_factory=Runs)
+    dead: Runs[Run] = field(default_factory=Runs)
     held: Mapping[int, HeldTurn] = field(default_factory=dict)
 
     @classmethod
@@ -198,7 +198,7 @@ class OpenShard:
                 return self.held[txid].cut(run, start, np.arange(start, start + served))
         return []
 
-    def _find_runs(self, runs: Runs, orders: Sequence[Order]) -> list[int]:
+    def _find_runs(self, runs: Runs[Run], orders: Sequence[Order]) -> list[int]:
         """Return the index of the run that holds each record, as far as its beginning is stored, or a turn has it.
 
         -1: none does.
@@ -315,7 +315,7 @@ class OpenShard:
         chosen = {txid: self.held[txid].choose(rows, attempt) for txid, rows in hits.items() if len(rows)}
         return wanted, hits, {txid: rows for txid, rows in chosen.items() if len(rows)}
 
-    def _take_out(self, runs: Runs, wanted: Keys, hits: Mapping[int, Rows]) -> tuple[Runs, int]:
+    def _take_out(self, runs: Runs[Run], wanted: Keys, hits: Mapping[int, Rows]) -> tuple[Runs[Run], int]:
         """Return runs without records that are acked by name, and how many these are.
 
         They are found in the turn that has them. One that no turn has is alone in its run: there because of a replay.
@@ -452,7 +452,7 @@ class OpenShard:
         One that is in a run with others is done if all of these are meant; what is being delivered stays.
         """
         orders = [position.order for position in sorted(set(positions))]
-        after, done = list[Runs](), list[str]()
+        after, done = list[Runs[Run]](), list[str]()
         for runs in (self.waiting, self.dead):
             meant = Counter(at for at in self._find_runs(runs, orders) if at >= 0)
             taken = [at for at, count in meant.items() if runs[at].count == count]

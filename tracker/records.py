@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from operator import attrgetter
-from typing import Annotated, NewType, TypeVar
+from typing import Annotated, NewType
 
 import msgspec
 
 from kinesis_trident.tracker.failure import Failure, is_held, parse, shown
-
-T = TypeVar("T")
 
 Order = NewType("Order", str)
 """A text that compares as a position does, in memory only: see `RecordPosition`."""
@@ -269,13 +266,3 @@ def _count_digits(texts: Sequence[str]) -> int:
     if {*map(len, texts)} != {count} or min(texts) < "1" or not joined.isdigit() or count not in _WIDTHS:
         return 0
     return count
-
-
-def sort_in_shard_order(items: Sequence[T], last_of: Callable[[T], str] = attrgetter("last")) -> list[T]:
-    """Return items, such as the pieces of an outcome, in the order of their last records.
-
-    Raises:
-        ValueError: a position is none.
-    """
-    ends = orders_of(list(map(last_of, items)))
-    return [items[index] for index in sorted(range(len(ends)), key=ends.__getitem__)]

@@ -9,18 +9,21 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import lt
-from typing import overload
+from typing import TypeVar, overload
 
 import msgspec
 
-from kinesis_trident.tracker.records import Order, RecordPosition, Run, begin_of, orders_of
+from kinesis_trident.tracker.records import NotDone, Order, RecordPosition, Run, begin_of, orders_of
 
 Edit = tuple[int, int, Sequence[Run]]
 """What stands in the place of the runs from one index until another: nothing, what is left of them, or new runs."""
 
 
-class Runs(Sequence[Run]):
-    """Runs without common records, each of one fate, in shard order. They never change.
+R = TypeVar("R", bound=Run | NotDone)
+
+
+class Runs(Sequence[R]):
+    """Runs without common records, each of one fate, in shard order; also pieces of an outcome. They never change.
 
     Attributes:
         lasts: the order of the last record of each.
@@ -28,12 +31,12 @@ class Runs(Sequence[Run]):
 
     __slots__ = ("_runs", "lasts")
 
-    def __init__(self, runs: Sequence[Run] = (), lasts: Sequence[Order] | None = None) -> None:
+    def __init__(self, runs: Sequence[R] = (), lasts: Sequence[Order] | None = None) -> None:
         self._runs = runs
         self.lasts = orders_of([run.last for run in runs]) if lasts is None else lasts
 
     @classmethod
-    def sort(cls, runs: Sequence[Run]) -> Runs:
+    def sort(cls, runs: Sequence[R]) -> Runs[R]:
         """Return runs that come in any order."""
         some = cls(runs)
         lasts = some.lasts
@@ -45,14 +48,14 @@ class Runs(Sequence[Run]):
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[R]:
         return iter(self._runs)
 
     @overload
-    def __getitem__(self, index: int) -> Run: ...
+    def __getitem__(self, index: int) -> R: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Run]: ...
-    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+    def __getitem__(self, index: slice) -> Sequence[R]: ...
+    def __getitem__(self, index: int | slice) -> R | Sequence[R]:
         return self._runs[index]
 
     @property
@@ -80,7 +83,15 @@ class Runs(Sequence[Run]):
         """Return the index of the first run that ends after a record."""
         return 0 if order is None else bisect_right(self.lasts, order)
 
-    def change(self, edits: Iterable[Edit], *, joins: bool = False, apart: Order | None = None) -> Runs:
+    def union(self, others: Sequence[R]) -> Runs[R]:
+        """Return these and those of others, in any order, whose last record none of these holds."""
+        lasts = orders_of([run.last for run in others])
+        held = map(self.find_holder, lasts)
+        return self.sort([*self, *(run for run, at in zip(others, held, strict=True) if at is None)])
+
+    def change(
+        self: Runs[Run], edits: Iterable[Edit], *, joins: bool = False, apart: Order | None = None
+    ) -> Runs[Run]:
         """Return these with other runs in some places: edits in order, none over another.
 
         `joins`: new runs become one with neighbours of the same fate, but for one that ends with the record `apart`.
@@ -108,7 +119,9 @@ class Runs(Sequence[Run]):
             at = stop
         return Runs(runs, lasts)
 
-    def add(self, new: Sequence[Run], *, joins: bool = False, apart: Order | None = None) -> Runs:
+    def add(
+        self: Runs[Run], new: Sequence[Run], *, joins: bool = False, apart: Order | None = None
+    ) -> Runs[Run]:
         """Return these with new runs in order, of other records: see `change`."""
         at = map(self.find, orders_of([run.last for run in new]))
         return self.change(

@@ -26,7 +26,6 @@ from kinesis_trident.tracker.records import (
     Run,
     begin_of,
     orders_of,
-    sort_in_shard_order,
 )
 from kinesis_trident.tracker.retry import Fate, Fates, State
 from kinesis_trident.tracker.runs import Edit, Runs, cut
@@ -99,9 +98,9 @@ class _Pieces:
 
     @classmethod
     def of(cls, failed: Sequence[NotDone]) -> _Pieces:
-        pieces = sort_in_shard_order(failed) if len(failed) > 1 else failed
+        sorted_ones = Runs.sort(failed)
+        pieces, lasts = list(sorted_ones), sorted_ones.lasts
         texts = [piece.last for piece in pieces]
-        lasts = orders_of(texts)
         starts = [piece.first or str(begin_of(piece)) for piece in pieces]
         known = iter(orders_of([piece.prev for piece in pieces if piece.prev is not None]))
         return cls(
@@ -145,7 +144,7 @@ class _Settling:
                 known = bisect_right(failed.lasts, last, known)
             if count < 0:
                 continue
-            runs: Runs = dead if is_dead else waiting
+            runs: Runs[Run] = dead if is_dead else waiting
             at: int | None = at_waiting
             if is_dead or at_waiting == size or orders[at_waiting] != last:
                 at = runs.find_named(last, at_dead if is_dead else at_waiting)

@@ -35,7 +35,7 @@ from kinesis_trident.tracker.records import (
     PositionText,
     Run,
     Time,
-    sort_in_shard_order,
+    orders_of,
 )
 
 __all__ = [
@@ -317,7 +317,8 @@ class Plan(Node, frozen=True, kw_only=True):
             *zip(self.retries.get(shard, ()), repeat(False)),
             *zip(self.dead.get(shard, ()), repeat(True)),
         ]
-        return sort_in_shard_order(runs, lambda pair: pair[0].last)
+        lasts = orders_of([run.last for run, _ in runs])
+        return [runs[at] for at in sorted(range(len(runs)), key=lasts.__getitem__)]
 
 
 class BatchNode(Node, frozen=True, kw_only=True):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
 from threading import Lock
 
 import pyarrow as pa
@@ -25,7 +23,8 @@ from kinesis_trident.spout.failed_records.retry_spool import sort_distinct
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.failure import Kind
-from kinesis_trident.tracker.records import RecordPosition, Run, begin_of
+from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.runs import Runs
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,9 @@ class KeptLetters:
         self._layout = layout
         self._kinesis = kinesis
         keys = {shard: layout.key_of(shard) for shard in due}
-        self._due = {(key.stream, key.shard): (shard, key.created, due[shard]) for shard, key in keys.items()}
+        self._due = {
+            (key.stream, key.shard): (shard, key.created, Runs(due[shard])) for shard, key in keys.items()
+        }
         self._lock = Lock()
         self._kept: dict[str, _Kept | KinesisTridentError] = {}
 
@@ -76,10 +77,11 @@ class KeptLetters:
                 kept,
             )
             return RunRecords.none(len(runs))
+        known = Runs(runs)
         rows = [
             row
             for position, is_foreign, row in kept.get(shard, ())
-            if (at := _find_run(runs, position)) is not None and (at in invalid or not is_foreign)
+            if (at := known.find_holder(position.order)) is not None and (at in invalid or not is_foreign)
         ]
         records = sort_distinct([pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)])
         if records is not None:
@@ -99,7 +101,7 @@ class KeptLetters:
                 shard, created, runs = due
                 try:
                     one = MessageId.parse(letter.message_id)
-                    if one.is_one and _find_run(runs, one.last) is not None:
+                    if one.is_one and runs.find_holder(one.last.order) is not None:
                         row = one.last, letter.is_of_another_stream(created), _row_of(letter)
                         kept.setdefault(shard, []).append(row)
                 except ValueError as error:
@@ -125,12 +127,6 @@ class KeptLetters:
             return [file.name for file in letter_files(self._folder, below)]
 
         yield from read_files(self._folder, list_names, leaves_out=True)
-
-
-def _find_run(runs: Sequence[Run], position: RecordPosition) -> int | None:
-    """Return the index of the run that a record is in, as far as its bounds tell."""
-    at = bisect_left(runs, position, key=attrgetter("last_position"))
-    return at if at < len(runs) and begin_of(runs[at]) <= position else None
 
 
 def _row_of(letter: DeadLetter) -> dict[str, object]:

@@ -7,7 +7,8 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
-from kinesis_trident.tracker.records import NotDone, RecordPosition, orders_of, sort_in_shard_order
+from kinesis_trident.tracker.records import NotDone, RecordPosition, orders_of
+from kinesis_trident.tracker.runs import Runs
 
 TEXTS = st.lists(
     st.from_regex(r"[0-9]{1,3}", fullmatch=True) | st.from_regex(r"[1-9][0-9]{0,2}(:[0-9])?", fullmatch=True)
@@ -22,7 +23,7 @@ def test_orders_compare_as_the_positions_do(texts: list[str]) -> None:
         assert [order < other for other in orders] == [position < other for other in positions]
         assert [order == other for other in orders] == [position == other for other in positions]
     pieces = [NotDone(text, text, 1, "A") for text in texts]
-    assert [piece.last for piece in sort_in_shard_order(pieces)] == sorted(texts, key=RecordPosition.parse)
+    assert [piece.last for piece in Runs.sort(pieces)] == sorted(texts, key=RecordPosition.parse)
 
 
 def test_what_is_no_position_has_no_order() -> None:

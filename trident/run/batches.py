@@ -20,7 +20,7 @@ from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import booleans
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.runs import Runs
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
     PersistentAggregateNode,
@@ -214,12 +214,8 @@ class _Without:
 
 def _join(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
     """Return both, in the order of the shard; they have no common record."""
-    return {
-        shard: sorted(
-            [*failed.get(shard, ()), *more.get(shard, ())], key=lambda piece: RecordPosition.parse(piece.last)
-        )
-        for shard in sorted({*failed, *more})
-    }
+    shards = sorted({*failed, *more})
+    return {shard: tuple(Runs.sort([*failed.get(shard, ()), *more.get(shard, ())])) for shard in shards}
 
 
 def _spans(not_done: NotDoneByShard) -> dict[str, list[tuple[str, str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.tracker.failure import is_held
-from kinesis_trident.tracker.records import RecordPosition, sort_in_shard_order
+from kinesis_trident.tracker.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +303,8 @@ class CommittedBatch:
         not_done = {**verdict.not_done}
         for shard, pin in pins.items():
             if pin.unreadable:
-                not_done[shard] = _join_outcomes(pin.unreadable, not_done.get(shard, ()))
+                # An outcome may name, one by one, records that had no row.
+                not_done[shard] = tuple(Runs.sort(pin.unreadable).union(not_done.get(shard, ())))
         return cls(plan, pins, not_done, verdict, acks is not None, tuple(found), since)
 
     @cached_property
@@ -335,20 +335,6 @@ class CommittedBatch:
                 yield what, f"{shard} {pin.start}"
             else:
                 yield describe_partial_replay(key, pin), f"{shard} txid {txid}"
-
-
-def _join_outcomes(unreadable: Sequence[NotDone], outcome: Sequence[NotDone]) -> list[NotDone]:
-    """Return both in shard order; an outcome may name, one by one, records that had no row."""
-    firsts, lasts = (
-        RecordPosition.parse_all([getattr(piece, end) for piece in unreadable]) for end in ("first", "last")
-    )
-
-    def is_unreadable(piece: NotDone) -> bool:
-        where = RecordPosition.parse(piece.last)
-        at = bisect_left(lasts, where)
-        return at < len(lasts) and firsts[at] <= where
-
-    return sort_in_shard_order([*unreadable, *(piece for piece in outcome if not is_unreadable(piece))])
 
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
