@@ -15,11 +15,13 @@ from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import (
     DeadLetterRecord,
     DeadLettersNode,
+    InflightNode,
     Replay,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.stream_names import is_stream_name, stream_of
 from kinesis_trident.common.visible_text import make_visible, shorten
+from kinesis_trident.console.scope import Scope
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import epoch_ms, some_of
 from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM
@@ -296,19 +298,27 @@ def payload_text(data: bytes | None) -> str:
         return f"(base64) {msgspec.to_builtins(data)}"
 
 
-def exhausted_ids(store: SourceStore) -> list[str]:
+def _all_shards(_: str) -> bool:
+    return True
+
+
+def exhausted_ids(scope: Scope) -> list[str]:
     """Return a message id for each run of records that has failed too often and is not dead-lettered yet."""
-    return [
-        str(MessageId.of_run(store.layout.key_of(shard).source, run))
-        for shard, node in sorted(store.shards.inflight().items())
-        for run in node.dead
-    ]
+    nodes = (pair for store in scope.stores for pair in _inflight_of(store, scope.shards_of(store)))
+    return [str(MessageId.of_run(source, run)) for source, node in nodes for run in node.dead]
 
 
-def waiting_ids(store: SourceStore, reason: str | None = None, *, exact: bool = False) -> list[str]:
+def waiting_ids(
+    store: SourceStore,
+    shards: Callable[[str], bool] = _all_shards,
+    reason: str | None = None,
+    *,
+    exact: bool = False,
+) -> list[str]:
     """Return a message id for each run of records that waits for a retry.
 
-    With `reason`, only those whose last reason contains it, or is it, if `exact`.
+    `shards`: tells by its name whether a shard is meant. With `reason`, only those whose last reason contains it, or is
+    it, if `exact`.
     """
 
     def is_meant(run: Run) -> bool:
@@ -316,8 +326,14 @@ def waiting_ids(store: SourceStore, reason: str | None = None, *, exact: bool = 
         return reason is None or (said == reason if exact else bool(run.failures) and reason in said)
 
     return [
-        str(MessageId.of_run(store.layout.key_of(shard).source, run))
-        for shard, node in sorted(store.shards.inflight().items())
+        str(MessageId.of_run(source, run))
+        for source, node in _inflight_of(store, shards)
         for run in node.waiting
         if is_meant(run)
     ]
+
+
+def _inflight_of(store: SourceStore, shards: Callable[[str], bool]) -> Iterator[tuple[str, InflightNode]]:
+    for shard, node in sorted(store.shards.inflight().items()):
+        if shards(shard):
+            yield store.layout.key_of(shard).source, node

@@ -379,8 +379,36 @@ def find_requests(
     return [one for one in made if one.records]
 
 
-def withdraw(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> tuple[int, int]:
-    """Withdraw requests to deliver records again, chosen by their message ids.
+def cancel_replays(
+    store: SourceStore, shards: Callable[[str], bool], named: Collection[MessageId] | None, what: str
+) -> tuple[int, int, int]:
+    """Take back what somebody has asked for, and note that.
+
+    Args:
+        store: of the home.
+        shards: tells by its name whether a shard is meant.
+        named: the records that are meant; None for all.
+        what: the note.
+
+    Returns:
+        The numbers of records: as `withdraw`, and as `take_back`.
+    """
+
+    def is_meant(shard: str, one: MessageId) -> bool:
+        return shards(shard) and (named is None or any(name.takes(one) for name in named))
+
+    count, late = withdraw(store, is_meant)
+    # At once: ZooKeeper may be gone before the second step.
+    if count:
+        note_request(store, what)
+    taken_back = take_back(store, is_meant)
+    if taken_back and not count:
+        note_request(store, what)
+    return count, late, taken_back
+
+
+def withdraw(store: SourceStore, is_meant: Callable[[str, MessageId], bool]) -> tuple[int, int]:
+    """Withdraw requests to deliver records again.
 
     Returns:
         The number of records that no run had taken in yet, and of those for which a run was quicker.
@@ -389,7 +417,7 @@ def withdraw(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> tuple
     inflight = store.shards.inflight()
     for shard, name, node, source in _waiting_requests(store):
         positions = [RecordPosition.parse(record) for record in node.records]
-        gone = {at for at in positions if is_meant(MessageId.of_record(source, at))}
+        gone = {at for at in positions if is_meant(shard, MessageId.of_record(source, at))}
         if not gone:
             continue
         count = _Runs(source, inflight.get(shard)).count(gone)
@@ -403,8 +431,8 @@ def withdraw(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> tuple
     return withdrawn, late
 
 
-def take_back(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> int:
-    """Ask the query not to deliver records again after all that it was asked for and has taken in; by message ids.
+def take_back(store: SourceStore, is_meant: Callable[[str, MessageId], bool]) -> int:
+    """Ask the query not to deliver records again after all that it was asked for and has taken in.
 
     Returns:
         The number of records. One that is being delivered by then comes all the same.
@@ -420,7 +448,7 @@ def take_back(store: SourceStore, is_meant: Callable[[MessageId], bool]) -> int:
         source = store.layout.key_of(shard).source
         with name_in_errors(store.layout.deadletters_of(shard)):
             asked = KeyPositions(asked_of(node))
-        records = tuple(str(at) for at in asked if is_meant(MessageId.of_record(source, at)))
+        records = tuple(str(at) for at in asked if is_meant(shard, MessageId.of_record(source, at)))
         for part in _parts_of(records):
             store.external.add(shard, ExternalNode(op="cancel", records=part))
         count += len(records)

@@ -6,7 +6,7 @@ No other module of the console decides that. A look may be about several of them
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -87,6 +87,10 @@ class Scope:
     def among(self, store: SourceStore, names: Iterable[str]) -> list[ShardRef]:
         """Return the shards that are meant, of these names in a home."""
         return list(filter(self._is_meant, self.refs(store, names)))
+
+    def shards_of(self, store: SourceStore) -> Callable[[str], bool]:
+        """Return a test of a shard's name in a home: it is meant, and of no stream that was created again since."""
+        return lambda name: any(self._is_newest(store, ref.key) for ref in self.among(store, (name,)))
 
     def refs(self, store: SourceStore, names: Iterable[str]) -> list[ShardRef]:
         """Return the shards of these names in a home, meant or not."""

@@ -17,7 +17,7 @@ from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import stream_of
 from kinesis_trident.common.visible_text import count_noun, make_visible
-from kinesis_trident.console.changes import confirm, note_request
+from kinesis_trident.console.changes import confirm
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import add_view, ask
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
@@ -38,7 +38,7 @@ from kinesis_trident.console.dead_letter_replay import (
     refuse_replayed,
     replayed_ids,
 )
-from kinesis_trident.console.redelivery import FoundLetters, find_requests, take_back, withdraw
+from kinesis_trident.console.redelivery import FoundLetters, cancel_replays, find_requests
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.scope import Scope, open_scope
 from kinesis_trident.console.target import (
@@ -234,7 +234,7 @@ def _chosen(
         )
         raise ConsoleError(msg)
     if exhausted:
-        found = [text for store in scope.stores for text in exhausted_ids(store)]
+        found = exhausted_ids(scope)
         if not found:
             msg = "no record has failed too often and waits for its dead letter. Dead letters are replayed with --all"
             raise ConsoleError(msg)
@@ -255,10 +255,10 @@ def _chosen(
 
 def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
     nodes = [
-        letters[ref.name]
+        letters
         for store in scope.stores
-        for letters in [store.shards.dead_letters()]
-        for ref in scope.among(store, letters)
+        for shard, letters in sorted(store.shards.dead_letters().items())
+        if scope.shards_of(store)(shard)
     ]
     listed, unnamed = find_listed(nodes, choice)
     if unnamed:
@@ -267,8 +267,7 @@ def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
             file=sys.stderr,
         )
     if not listed:
-        exhausted = (text for store in scope.stores for text in exhausted_ids(store) if scope.takes(text))
-        hint = " --exhausted replays what has stopped the query" if any(exhausted) else ""
+        hint = " --exhausted replays what has stopped the query" if exhausted_ids(scope) else ""
         if not choice.again and any(node.left < node.count for node in nodes):
             hint += " --again delivers those once more that were replayed before"
         msg = f"there are no dead letters{scope.said} to replay.{hint}"
@@ -326,15 +325,10 @@ def _cancel(scope: Scope, ids: Sequence[str], every: bool, *, as_json: bool) -> 
         raise ConsoleError(msg)
     named = [message_id_of(text) for text in ids]
 
-    def is_meant(one: MessageId) -> bool:
-        return (every or any(name.takes(one) for name in named)) and scope.takes(str(one))
-
     withdrawn = late = taken_back = 0
+    note = f"cancel the replay of {', '.join(ids[:3]) or f'all{scope.said}'}"
     for store in scope.stores:
-        count, taken = withdraw(store, is_meant)
-        back = take_back(store, is_meant)
-        if count or back:
-            note_request(store, f"cancel the replay of {', '.join(ids[:3]) or f'all{scope.said}'}")
+        count, taken, back = cancel_replays(store, scope.shards_of(store), None if every else named, note)
         withdrawn, late, taken_back = withdrawn + count, late + taken, taken_back + back
     if not withdrawn and not taken_back:
         msg = f"nothing{scope.said} that was asked for is still to be delivered again: there is nothing to cancel"

@@ -76,7 +76,9 @@ def retry_now(
         raise ConsoleError(msg)
     with open_scope(target, shard) as scope:
         scope.check_records(message_ids or [], change=True)
-        waiting = [text for store in scope.stores for text in waiting_ids(store, reason)]
+        waiting = [
+            one for store in scope.stores for one in waiting_ids(store, scope.shards_of(store), reason)
+        ]
         chosen = list(filter(scope.takes, message_ids or waiting))[: limit or None]
         if not chosen:
             what = f" for a reason with {reason!r}" if reason else ""

@@ -294,13 +294,18 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
     with site.watcher.stores(application) as every:
         # A record names its stream; a button for all is about the streams that it stands under.
         streams = message_id_of(one).stream if one else fields.get("stream")
-        stores = scope_of(every, streams).stores
+        scope = scope_of(every, streams)
+        stores = scope.stores
         if action == "dead-letter":
             count = sum(dead_letter_now(store, {one}) for store in stores)
             return f"{count_noun(count, 'record')} will be dead-lettered {_when(stores)}"
         if action == "retry" and not one:
             reason = fields.get("reason", "")
-            ids = [text for store in stores for text in waiting_ids(store, reason, exact=True)]
+            ids = [
+                text
+                for store in stores
+                for text in waiting_ids(store, scope.shards_of(store), reason, exact=True)
+            ]
         elif action in {"retry", "replay"}:
             ids = [one]
             if action == "replay":

@@ -18,8 +18,10 @@ import pytest
 from by_hand import Lives, Query, numbers
 from command_line import Command
 from hypothesis import given, strategies as st
+from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import ZooKeeperUnavailableError
 from kinesis_trident.checkpoint.model import replays
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import (
@@ -30,8 +32,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     Replay,
 )
 from kinesis_trident.checkpoint.model.replays import are_in_flight, find_replayed, mark_asked, settle_replays
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.common.times import iso_time
+from kinesis_trident.console import redelivery
 from kinesis_trident.console.redelivery import find_requests
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target
@@ -545,6 +549,23 @@ def test_what_was_asked_for_is_taken_back_in_every_state(
     assert (code, "there is nothing to cancel" in err) == (1, True)
     assert command("dead-letters", app, "replay", "--all")[0] == 0
     assert again(query) == [1, 3]
+
+
+def test_what_was_withdrawn_before_zookeeper_went_away_is_in_the_audit(
+    query: Query, command: Command, app: str, client: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.end()
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+
+    def lost(*_: object) -> int:
+        msg = "the connection to ZooKeeper was closed"
+        raise ZooKeeperUnavailableError(msg)
+
+    monkeypatch.setattr(redelivery, "take_back", lost)
+    code, _, err = command("dead-letters", app, "cancel", "--all")
+    assert (code, "was closed" in err) == (1, True)
+    notes = SourceStore(client, query.run.layout).changes.notes()
+    assert notes[0].what == "cancel the replay of all"
 
 
 def test_a_letter_that_is_being_delivered_comes_although_it_is_taken_back(

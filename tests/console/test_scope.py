@@ -524,3 +524,35 @@ def test_what_a_finding_recommends_is_about_the_streams_of_the_finding(
         (line,) = re.findall(r"kinesis-trident (retries \S+.*?) shows all reasons", remedies)
         shown = json.loads(command(*shlex.split(line), "--json")[1])
         assert sum(row["count"] for row in shown["rows"]) == one["retrying"]
+
+
+def test_what_is_left_of_a_stream_that_was_created_again_is_not_asked_for_as_of_the_new_one(
+    client: KazooClient, app: str, command: Command
+) -> None:
+    store = SourceStore(client, Layout("/kinesis-trident", app).of_element("@streams"))
+    epoch = store.epochs.raise_epoch("worker-7", 4711, NOW)
+    store.streams.put(StreamsNode(streams={"orders": 2, "payments": 1}, active=("orders",)), epoch)
+    gone, there = (store.layout.name_of(ShardKey("orders", created, A)) for created in (1, 2))
+    runs = {gone: Run("10", "10", 1), there: Run("20", "20", 1)}
+    node = CheckpointNode(checkpoint="50", txid=7, position="AFTER_SEQUENCE_NUMBER 50", read=50)
+    store.shards.settle(
+        {name: (node, InflightNode(txid=7, waiting=(run,))) for name, run in runs.items()},
+        {
+            name: DeadLettersNode(count=1, target="skip", last=(letter(f"orders/{A}:{number}"),))
+            for name, number in ((gone, 30), (there, 40))
+        },
+        ShardsNode(shards=dict.fromkeys(runs, ShardLineage())),
+        SettledNode(txid=7, plan="p7"),
+        epoch,
+    )
+    client.delete(store.layout.owner)
+    for words in (("retries", app, "now"), ("dead-letters", app, "replay")):
+        code, out, err = command(*words, "--all", "--json")
+        assert (code, out and json.loads(out)["records"]) == (0, 1), err
+    asked = store.external.read().asked[there].values()
+    assert [node.records for node in asked] == [("20",), ("40",)]
+    code, _, err = command("dead-letters", app, "cancel", "--all", "--shard", gone)
+    assert (code, f"nothing of shard {gone} that was asked for" in err) == (1, True)
+    assert len(store.external.read().asked[there]) == 2
+    for words in (("retries", app, "now"), ("dead-letters", app, "replay")):
+        assert command(*words, "--all", "--shard", gone)[0] == 1

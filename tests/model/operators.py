@@ -172,8 +172,8 @@ class Operated(Requested):
         """Return whether all that was asked for is surely withdrawn."""
         sure = True
         for store in stores:
-            _, late = withdraw(store, lambda _: True)
-            sure = not (late or take_back(store, lambda _: True)) and sure
+            _, late = withdraw(store, lambda *_: True)
+            sure = not (late or take_back(store, lambda *_: True)) and sure
         return sure
 
     def judge(self, life: QueryByHand) -> Iterator[str]:

@@ -99,7 +99,7 @@ def test_a_request_that_is_made_never_or_twice_is_seen(
         return ""
 
     monkeypatch.setattr(ExternalStore, "add", add_wrongly)
-    assert any(play(Random(f"requests {seed}"), ("4.2",), kind).violations for seed in range(1, 20))
+    assert any(play(Random(f"requests {seed}"), ("4.2",), kind).violations for seed in range(1, 60))
 
 
 def test_a_request_that_is_not_withdrawn_as_said_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
