@@ -97,7 +97,9 @@ def find_listed(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> tupl
             unnamed += others
         for record in some:
             if choice.takes(record.time, record.reason):
-                if record.count == 1:
+                if record.count == 1 and MessageId.find(record.message_id) is None:
+                    unnamed += 1
+                elif record.count == 1:
                     found.append(record.message_id)
                 elif has_letters(node):
                     msg = (

@@ -183,7 +183,7 @@ def _refuse_gone(
         record.message_id
         for record in (letters.last if letters is not None else ())
         if record.reason == str(OF_ANOTHER_STREAM)
-        and any(one.takes(asked) for one in [MessageId.parse(record.message_id)] for asked in ids)
+        and any(one and one.takes(asked) for one in [MessageId.find(record.message_id)] for asked in ids)
     ]
     if foreign:
         msg = (

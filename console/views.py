@@ -229,7 +229,7 @@ def _replayed_row(node: DeadLettersNode, record: DeadLetterRecord) -> Row:
     return {
         "replayed": said[found.outcome],
         "replayed_at": found.time,
-        "replayed_txid": found.txid or None,
+        "replayed_txid": found.txid if found.outcome else None,
     }
 
 

@@ -71,9 +71,10 @@ class MessageId:
         Raises:
             ValueError: it is none.
         """
-        source = source_of(text.strip())
+        text = text.strip()
+        source = source_of(text)
         stream, _, shard = source.partition("/")
-        found = _RECORDS.fullmatch(text.strip()[len(source) + 1 :])
+        found = _RECORDS.fullmatch(text[len(source) + 1 :])
         if not (stream and shard and found):
             msg = "its form is stream/shardId:sequence[:sub]"
             raise ValueError(msg)
@@ -81,10 +82,14 @@ class MessageId:
         first = RecordPosition.parse(begin) if begin else None
         before = RecordPosition.parse(prev) if prev and prev != "None" else None
         last = RecordPosition.parse(end) if end else first or before
-        if last is None:
+        one = None if last is None else cls(source, last, first, before)
+        if one is None or not one.covers(one.last):
             msg = "it names no record"
             raise ValueError(msg)
-        return cls(source, last, first, before)
+        if str(one) != text:
+            msg = f"it is written {one}"
+            raise ValueError(msg)
+        return one
 
     @classmethod
     def find(cls, text: str) -> Self | None:

@@ -554,7 +554,7 @@ class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
     """Dead letters that were asked for again: their `positions`, sorted, packed by `tracker.position_keys`.
 
     `time`: when the query took the request in. `txid`, `outcome`: the batch with which they ended, done or as dead
-    letters again; without them they are in flight.
+    letters again; without an outcome they are in flight, and the batch is that of an earlier replay that was done.
     """
 
     time: Time

@@ -42,7 +42,7 @@ def find_replayed(node: DeadLettersNode | None) -> Keys:
 
 def mark_of_letter(node: DeadLettersNode, letter: DeadLetterRecord) -> Replay | None:
     """Return the replay of a listed letter; None if it was not delivered again."""
-    span = _KeyRanges([_span_of(letter.message_id)])
+    span = _KeyRanges(_spans_of([letter]))
     for one in reversed(node.replays):
         # A letter of the batch in which a replay failed, or of a later one, is newer than that replay.
         later = one.outcome != "failed" or letter.txid < one.txid
@@ -55,11 +55,19 @@ def mark_asked(node: DeadLettersNode, keys: Keys, now: int) -> DeadLettersNode:
     """Return a node after the query has taken in that these records are to be delivered again."""
     if not len(keys):
         return node
-    before: list[Replay] = []
+    before, asked, anew = list[Replay](), list[Replay](), keys
     for one in node.replays:
+        if one.outcome == "failed":
+            before.append(one)
+            continue
         known = unpack(*one.positions)
-        before += _part(one, known, ~find(keys, known)[1]) if one.outcome != "failed" else [one]
-    return _with(node, [*before, Replay(now, pack_in_parts(keys))])
+        is_asked = find(keys, known)[1]
+        before += _part(one, known, ~is_asked)
+        # It keeps the batch in which they were done before, for the case that somebody takes this back.
+        asked += _part(msgspec.structs.replace(one, time=now, outcome=""), known, is_asked)
+        anew = anew[~find(known, anew)[1]]
+    asked += _part(Replay(now, pack_in_parts(anew)), anew, np.ones(len(anew), np.bool_))
+    return _with(node, [*before, *asked])
 
 
 def asked_of(node: DeadLettersNode) -> Keys:
@@ -70,14 +78,20 @@ def asked_of(node: DeadLettersNode) -> Keys:
 def take_back(
     node: DeadLettersNode, keys: Keys, inflight: InflightNode, turns: Mapping[int, Keys]
 ) -> DeadLettersNode:
-    """Return a node after these are not to be delivered again after all: those out of flight are letters as before."""
+    """Return a node after these are not to be delivered again after all: those out of flight are as before.
+
+    They are letters, or were done in an earlier replay.
+    """
     keys = keys[~are_in_flight(keys, inflight, turns)]
     if not len(keys):
         return node
     after: list[Replay] = []
     for one in node.replays:
         known = unpack(*one.positions)
-        after += [one] if one.outcome else _part(one, known, ~find(keys, known)[1])
+        is_back = find(keys, known)[1]
+        after += [one] if one.outcome else _part(one, known, ~is_back)
+        if one.txid and not one.outcome:
+            after += _part(msgspec.structs.replace(one, outcome="done"), known, is_back)
     return _with(node, after)
 
 
@@ -95,7 +109,7 @@ def settle_replays(
     if not any(letters or not one.outcome for one in node.replays):
         return node
     failed, waiting = (
-        _KeyRanges([_span_of(letter.message_id) for letter in letters]),
+        _KeyRanges(_spans_of(letters)),
         _KeyRanges.of(inflight, turns),
     )
     after: list[Replay] = []
@@ -149,10 +163,13 @@ class _KeyRanges:
         return (np.cumsum(depth[:-1]) > 0) | find(self._rows, keys)[1]
 
 
-def _span_of(message_id: str) -> Span:
-    """Return the records that a letter stands for."""
-    named = MessageId.parse(message_id)
-    return str(named.first or ""), str(named.last), str(named.prev) if named.prev is not None else None
+def _spans_of(letters: Sequence[DeadLetterRecord]) -> list[Span]:
+    """Return the records that letters stand for; an earlier release has listed some that do not tell."""
+    return [
+        (str(named.first or ""), str(named.last), str(named.prev) if named.prev is not None else None)
+        for letter in letters
+        if (named := MessageId.find(letter.message_id)) is not None
+    ]
 
 
 def _part(one: Replay, keys: Keys, mask: Mask) -> Iterator[Replay]:

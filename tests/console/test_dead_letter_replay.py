@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given, strategies as st
 from samples_console import CHILD, NOW, letter
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Replay
 from kinesis_trident.console.dead_letter_replay import find_listed, message_id_of, replay_words
 from kinesis_trident.console.redelivery import Redelivery
 from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.tracker.position_keys import keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition
 
 positions = st.builds(RecordPosition, st.integers(0, 10**56), st.integers(-1, 1000))
@@ -37,12 +40,31 @@ def test_a_message_id_is_read_as_it_is_written(one: MessageId, other: RecordPosi
     assert one.covers(other) is (above and other <= one.last)
 
 
-@pytest.mark.parametrize("text", ["orders/shard:after 4", "orders/shard:after None..9"])
-def test_names_that_earlier_releases_wrote_are_read(text: str) -> None:
-    """A run whose beginning nobody knows; one record after another one, whose own name it does not tell."""
-    one = message_id_of(text)
-    assert one.covers(RecordPosition(9)) is text.endswith("9")
+def test_a_run_of_which_nobody_knows_the_beginning_has_a_name() -> None:
+    one = message_id_of("orders/shard:after None..9")
+    assert one.covers(RecordPosition(9))
     assert not one.covers(RecordPosition(10))
+
+
+def test_nothing_is_read_that_is_never_written() -> None:
+    ends = ("0", "4", "04", "5", "9", "10", "4:0", "4:00", "4:7", "None", "", "x", " 4")
+    sources = ("o/s:", "o/s", "o:", "/s:", "o/:")
+    lasts = ("", *map("".join, product(("..", ".", "...", "..after "), ends)))
+    for text in map("".join, product(sources, ("", "after ", "after", "..", "after after "), ends, lasts)):
+        one = MessageId.find(text)
+        if one is not None:
+            assert (str(one), one.covers(one.last)) == (text, True)
+
+
+@pytest.mark.parametrize("earlier", ["after 4", "after 4:1"])
+def test_a_letter_that_does_not_name_its_record_is_left_out_of_a_replay_of_all(earlier: str) -> None:
+    """An earlier release has listed one record after another one, whose own name nobody knows, like this."""
+    records = (letter(f"orders/s:{earlier}"), letter("orders/s:2"))
+    marks = (Replay(NOW, pack_in_parts(keys_of_texts(["3"])), 5, "done"),)
+    assert find_listed([DeadLettersNode(count=3, target="", last=records, replays=marks)]) == (
+        ["orders/s:2"],
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,6 +78,10 @@ def test_names_that_earlier_releases_wrote_are_read(text: str) -> None:
         "orders/shard:",
         "o/s:x",
         "o/s:after None",
+        "o/s:after 4",
+        "o/s:after 4..4",
+        "o/s:9..4",
+        "o/s:4..4",
         "o/s:1..x",
     ],
 )

@@ -315,13 +315,15 @@ def test_many_are_asked_about_with_their_number(
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["fail", "replay", "again", "settle"]), st.sets(st.integers(0, 9), min_size=1)
+            st.sampled_from(["fail", "replay", "again", "settle", "cancel"]),
+            st.sets(st.integers(0, 9), min_size=1),
         ),
         max_size=30,
     )
 )
 def test_marks_are_those_of_a_plain_simulation(steps: list[tuple[str, set[int]]]) -> None:
     node, letters, left = DeadLettersNode(count=0, target="/dead"), dict[int, str](), 0
+    done_before: set[int] = set()
     for txid, (what, some) in enumerate(steps, 1):
         flying = {one for one, state in letters.items() if state == "in flight"}
         records: list[DeadLetterRecord] = []
@@ -330,15 +332,26 @@ def test_marks_are_those_of_a_plain_simulation(steps: list[tuple[str, set[int]]]
             letters |= dict.fromkeys(some, "letter")
             left += len(some)
             flying -= some
+            done_before -= some
         elif what == "settle":
             letters |= dict.fromkeys(flying & some, "done")
             flying -= some
+        elif what == "cancel":
+            back = flying & some
+            flying -= back
+            letters |= {one: "done" if one in done_before else "letter" for one in back}
+            left += len(back - done_before)
+            waiting = tuple(Run(str(one), str(one)) for one in sorted(flying))
+            keys = keys_of_texts([str(one) for one in sorted(some)])
+            node = replays.take_back(node, keys, InflightNode(txid=txid, waiting=waiting), {})
         else:
             wanted = {
                 one for one in some if letters.get(one) in {"letter", "done" if what == "again" else "letter"}
             }
             node = mark_asked(node, keys_of_texts([str(one) for one in sorted(wanted)]), txid)
             left -= sum(letters[one] == "letter" for one in wanted)
+            done_before |= {one for one in wanted if letters[one] == "done"}
+            done_before -= {one for one in wanted if letters[one] == "letter"}
             letters |= dict.fromkeys(wanted, "in flight")
             flying |= wanted
         waiting = tuple(Run(str(one), str(one)) for one in sorted(flying))
@@ -549,6 +562,24 @@ def test_what_was_asked_for_is_taken_back_in_every_state(
     assert (code, "there is nothing to cancel" in err) == (1, True)
     assert command("dead-letters", app, "replay", "--all")[0] == 0
     assert again(query) == [1, 3]
+
+
+def test_what_was_done_before_stays_done_when_another_replay_is_taken_back(
+    query: Query, command: Command, app: str
+) -> None:
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    assert again(query) == [1, 3]
+    done = replayed(query)
+    assert command("dead-letters", app, "replay", "--all", "--again")[0] == 0
+    query.store.external.read()
+    query.run._on_request()
+    assert command("dead-letters", app, "cancel", "--all")[0] == 0
+    query.store.external.read()
+    query.run._on_request()
+    assert query.plan() is None
+    assert (replayed(query), len(done)) == (done, 2)
+    code, _, err = command("dead-letters", app, "replay", "--all")
+    assert (code, "--again delivers those once more" in err) == (1, True)
 
 
 def test_what_was_withdrawn_before_zookeeper_went_away_is_in_the_audit(
