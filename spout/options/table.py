@@ -125,12 +125,28 @@ def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") 
     if sentence := sentence_for(key):
         msg = f"option {name} belongs to another connector. {sentence.rstrip('.')}"
         raise OptionsError(msg)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f". Did you mean {known[near[0]].spell(near[0])}?" if near else f". See {page} for all options"
+    near = _find_nearest(known, key)
+    hint = f". Did you mean {near}?" if near else f". See {page} for all options"
     lowered = " (Spark passes names in lower case)" if name.islower() else ""
     msg = f"unknown option {name}{lowered}{hint}"
     raise OptionsError(msg)
 
+
+def _find_nearest(known: Mapping[str, Option], key: str) -> str:
+    """Return the documented name of the option that is meant, or an alias with a letter wrong; empty if none is near.
+
+    An alias may be named as another option is: `retryIntervalMs` is of the client, not of failed records.
+    """
+    scores = {name: difflib.SequenceMatcher(None, name, key).ratio() for name in known}
+    nearest = max(scores, key=lambda name: scores[name])
+    if scores[nearest] > _ONE_LETTER:
+        return known[nearest].spell(nearest)
+    documented = max(scores, key=lambda name: scores[name] + _PREFERENCE * (known[name].key.lower() == name))
+    return known[documented].key if scores[documented] >= _NEAR else ""
+
+
+_NEAR, _ONE_LETTER, _PREFERENCE = 0.6, 0.94, 0.1
+"""Ratios of `SequenceMatcher`."""
 
 REMOVED: Mapping[str, tuple[str, str]] = {
     "taskspershard": (
