@@ -1,12 +1,16 @@
-"""A state in the driver's memory, backed by files: snapshots and a log of batches, local, in HDFS or in S3.
+"""A state in the driver's memory, backed by files: a snapshot and a log of batches, local, in HDFS or in S3.
 
 The folder belongs to one process at a time. A process that opens it reads the newest snapshot and the batches after
 it. At its first write, as a batch begins, it reads the folder once more and writes a snapshot of its own
 generation; from then on the writes of an older process are never read: its files are of a lower generation. A batch
 is one file, complete or absent, written by `commit`.
 
-    <generation>-<number>.snapshot    all keys and values
-    <generation>-<number>.batch       the values that one batch has set; a null value: removed
+    <generation>-<number>.snapshot    the keys and values that the batches with higher numbers do not have
+    <generation>-<number>.batch       the values that one batch has set, a null value: removed; and a part of all others
+
+No batch writes all keys, which of very many takes long. Keys are in as many parts as `snapshotInterval` says, and each
+batch writes one part whole, in turns. So that many batches hold every key, and nothing before them is needed: the
+number before them is marked by a snapshot without keys, and the files before that are removed.
 
 Both are Arrow IPC files with the columns key, value (binary) and expires (epoch seconds, 0: never). `generation` and
 `number` are decimal; the state is the highest snapshot and the batches of its generation with higher numbers, none of
@@ -48,15 +52,24 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
 _SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
 
+_REMOVED = 4
+"""The files that a batch removes at most: more than it makes, and few, because each is a request."""
+
+_MOVES = 10
+"""How often the mark before the files that are needed moves while each part is written once."""
+
 _READS = 5
 """The number of times that a folder is read while its writer replaces files."""
+
+Name = tuple[int, int, str]
+"""The generation, number and kind of a file."""
 
 Entry = tuple[bytes, float]
 """A value and its expiry in epoch seconds, 0 for never."""
 
 
 class FileOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Options of a state backed by files; a snapshot is written after `snapshot_interval` batches."""
+    """Options of a state backed by files; each key is written once in `snapshot_interval` batches."""
 
     snapshot_interval: int = 100
 
@@ -67,7 +80,7 @@ class FileByteStore(MemoryByteStore):
     Args:
         folder: a local path, or any URI that `pyarrow.fs` accepts. What is made is for this user alone.
         expire: seconds that a key lives after it was set; 0: forever.
-        snapshot_interval: batches between two snapshots.
+        snapshot_interval: batches in which each key is written once.
         accepted_loss: the option `acceptLossUpTo`.
         clock: returns epoch seconds.
 
@@ -91,7 +104,8 @@ class FileByteStore(MemoryByteStore):
         self._interval = max(snapshot_interval, 1)
         self._accepted_loss = accepted_loss
         self._changed: dict[str, None] = {}
-        self._generation, self._number, self._since = 1, 0, 0
+        self._generation, self._number = 1, 0
+        self._parts, self._base = [list[str]() for _ in range(self._interval)], 0
         self._is_ours = False
         self._reach(self._open)
 
@@ -110,19 +124,21 @@ class FileByteStore(MemoryByteStore):
             super().set_many(keys, values)
 
     def end_batch(self, txid: int | None) -> None:
-        """Write the changes since the last batch as one file, or a snapshot when one is due."""
+        """Write the changes since the last batch, and a part of the other keys, as one file."""
         with self._lock:
             if not self._changed:
                 return
-            changes = {key: self._values.get(key) for key in self._changed}
-            self._reach(self._check_newest)
-            self._reach(lambda: self._write("batch", changes))
+            names: list[Name] = []
+            self._reach(lambda: names.extend(self._check_newest()))
+            entries = self._next_part()
+            entries.update((key, self._values.get(key)) for key in self._changed)
+            self._reach(lambda: self._write("batch", entries))
             self._changed.clear()
-            self._since += 1
-            if self._since >= self._interval:
-                self._reach(self._snapshot)
+            self._reach(lambda: self._forget_files(names))
 
     def _set(self, key: str, value: bytes | None, now: float) -> None:
+        if key not in self._values:
+            self._part_of(key).append(key)
         super()._set(key, value, now)
         self._changed[key] = None
 
@@ -134,6 +150,33 @@ class FileByteStore(MemoryByteStore):
             self._is_ours = True
             # An older writer's next write is refused anyway.
             self._reach(self._folder.remove_parts)
+
+    def _part_of(self, key: str) -> list[str]:
+        return self._parts[hash(key) % self._interval]
+
+    def _next_part(self) -> dict[str, Entry | None]:
+        """Return the part that the next batch writes whole, without what has expired."""
+        at, now = (self._number + 1) % self._interval, self._clock()
+        part: dict[str, Entry | None] = {}
+        for key in self._parts[at]:
+            entry = self._values.get(key)
+            if entry is not None and not 0 < entry[1] <= now:
+                part[key] = entry
+            elif entry is not None:
+                del self._values[key]
+        # Without what was removed, and what is there twice because it was set again since.
+        self._parts[at] = list(part)
+        return part
+
+    def _forget_files(self, names: Sequence[Name]) -> None:
+        """Mark from where on the batches hold every key; remove some of the files before that."""
+        needless = self._number - self._interval
+        if needless >= self._base + max(self._interval // _MOVES, 1):
+            self._write_file((self._generation, needless, "snapshot"), {})
+            self._base = needless
+        base = self._generation, self._base, "snapshot"
+        for name in [name for name in names if name < base][:_REMOVED]:
+            self._folder.remove(_file_name(*name))
 
     def _open(self) -> None:
         self._folder.make()
@@ -148,7 +191,7 @@ class FileByteStore(MemoryByteStore):
                     raise
         self._generation = 1 + max((name[0] for name in names), default=0)
 
-    def _read_all(self, names: Sequence[tuple[int, int, str]], *, last: bool) -> None:
+    def _read_all(self, names: Sequence[Name], *, last: bool) -> None:
         before, self._values = self._values, OrderedDict()
         try:
             missing = self._read_newest(names)
@@ -160,7 +203,7 @@ class FileByteStore(MemoryByteStore):
             self._values = before
             raise
 
-    def _read_newest(self, names: Sequence[tuple[int, int, str]]) -> str:
+    def _read_newest(self, names: Sequence[Name]) -> str:
         """Read the newest snapshot and the batches after it; return the path of a file that is missing among them."""
         if not names:
             return ""
@@ -197,14 +240,14 @@ class FileByteStore(MemoryByteStore):
         mark, _ = self._values.get(mark_key(fence.removesuffix(FENCE)), (None, 0))
         return number - (msgspec.json.decode(mark, type=Mark).base if mark else 0)
 
-    def _names(self) -> list[tuple[int, int, str]]:
+    def _names(self) -> list[Name]:
         matches = [_NAME.fullmatch(file.name) for file in self._folder.files(must_exist=True)]
         return sorted((int(match[1]), int(match[2]), match[3]) for match in matches if match)
 
-    def _path(self, name: tuple[int, int, str]) -> str:
+    def _path(self, name: Name) -> str:
         return self._folder.path(_file_name(*name))
 
-    def _read(self, name: tuple[int, int, str]) -> None:
+    def _read(self, name: Name) -> None:
         data = self._folder.read(_file_name(*name))
         try:
             table = _table(data)
@@ -227,12 +270,20 @@ class FileByteStore(MemoryByteStore):
             del self._values[key]
         old = self._names()
         self._write("snapshot", self._values)
-        self._since = 0
+        self._base = self._number
+        self._parts = [[] for _ in self._parts]
+        for key in self._values:
+            self._part_of(key).append(key)
         for name in old:
             if name[0] <= self._generation:
                 self._folder.remove(_file_name(*name))
 
     def _write(self, kind: str, entries: Mapping[str, Entry | None]) -> None:
+        # Counted when it is there: a number that is left out would be a file that is missing.
+        self._write_file((self._generation, self._number + 1, kind), entries)
+        self._number += 1
+
+    def _write_file(self, name: Name, entries: Mapping[str, Entry | None]) -> None:
         table = pa.table(
             [
                 pa.array(entries, pa.string()),
@@ -244,11 +295,10 @@ class FileByteStore(MemoryByteStore):
         sink = pa.BufferOutputStream()
         with ipc.new_file(sink, _SCHEMA) as writer:
             writer.write_table(table)
-        # Counted when it is there: a number that is left out would be a file that is missing.
-        self._folder.write(_file_name(self._generation, self._number + 1, kind), sink.getvalue())
-        self._number += 1
+        self._folder.write(_file_name(*name), sink.getvalue())
 
-    def _check_newest(self) -> None:
+    def _check_newest(self) -> list[Name]:
+        """Return the names of all files, once the folder is still this process's."""
         names = self._names()
         newest = max((name[0] for name in names), default=0)
         # A write that seemed to fail may have come to its end.
@@ -262,6 +312,7 @@ class FileByteStore(MemoryByteStore):
                 f"{self._generation}); this one writes nothing any more. Give each query its own folder"
             )
             raise StateFencedError(msg)
+        return names
 
     def _reach(self, action: Callable[[], None]) -> None:
         try:

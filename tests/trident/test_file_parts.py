@@ -1,0 +1,172 @@
+"""A state in files writes each key once in so many batches: none writes all, and a crash loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import median
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from twins.old_files import OldFileStore
+
+from kinesis_trident.common.folder import Folder
+from kinesis_trident.trident.stores.files import FileByteStore
+
+KEYS = [f"key-{number}" for number in range(7)]
+Batch = Mapping[str, bytes | None]
+BATCHES = st.lists(
+    st.dictionaries(st.sampled_from(KEYS), st.none() | st.binary(max_size=3), min_size=1), max_size=24
+)
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+@dataclass
+class Disk:
+    """Counts what is done to files, and crashes at some of it: before it is done, or after."""
+
+    crashes: Mapping[int, bool] = field(default_factory=dict)
+    calls: int = 0
+    written: int = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with (
+            patch.object(Folder, "write", self._watch(Folder.write)),
+            patch.object(Folder, "remove", self._watch(Folder.remove)),
+        ):
+            yield
+
+    def _watch(self, call: Callable[..., None]) -> Callable[..., None]:
+        def watched(folder: Folder, name: str, *data: bytes) -> None:
+            self.calls += 1
+            is_done = self.crashes.get(self.calls)
+            if is_done is not False:
+                call(folder, name, *data)
+                self.written += sum(map(len, data))
+            if is_done is not None:
+                raise CrashError
+
+        return watched
+
+
+def content(store: FileByteStore | OldFileStore) -> dict[str, bytes]:
+    names = store.names()
+    return {
+        name: value for name, value in zip(names, store.get_many(names)[0], strict=True) if value is not None
+    }
+
+
+def after(values: dict[str, bytes], batch: Batch) -> dict[str, bytes]:
+    return {key: value for key, value in {**values, **batch}.items() if value is not None}
+
+
+def write(store: FileByteStore | OldFileStore, txid: int, batch: Batch) -> None:
+    store.set_many(list(batch), list(batch.values()))
+    store.end_batch(txid)
+
+
+def play(batches: list[Batch], interval: int, crashes: Mapping[int, bool]) -> int:
+    """Play batches and crashes, and look at what is found after each; return the number of calls."""
+    disk, values = Disk(crashes), dict[str, bytes]()
+    with TemporaryDirectory() as folder, disk.watched():
+        store: FileByteStore | None = None
+        for txid, batch in enumerate(batches, start=1):
+            wanted = after(values, batch)
+            while True:
+                try:
+                    store = store or FileByteStore(folder, snapshot_interval=interval)
+                    write(store, txid, batch)
+                    break
+                except CrashError:
+                    store = None
+                    assert content(FileByteStore(folder)) in (values, wanted)
+            values = wanted
+            assert content(store) == values
+            # Whoever opens the folder now, of this release or the one before, finds the same.
+            assert content(FileByteStore(folder)) == content(OldFileStore(folder)) == values
+    return disk.calls
+
+
+@settings(deadline=None, max_examples=60)
+@given(BATCHES, st.integers(1, 5), st.dictionaries(st.integers(1, 60), st.booleans(), max_size=4))
+def test_a_crash_at_any_write_loses_nothing(
+    batches: list[Batch], interval: int, crashes: Mapping[int, bool]
+) -> None:
+    play(batches, interval, crashes)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_crash_at_each_write_loses_nothing(is_done: bool) -> None:
+    random = Random(5)
+    batches: list[Batch] = [
+        {key: random.choice([None, b"%d" % number]) for key in random.sample(KEYS, 2)} for number in range(10)
+    ]
+    calls = play(batches, 3, {})
+    assert calls > 2 * len(batches)
+    for call in range(1, calls + 1):
+        play(batches, 3, {call: is_done})
+
+
+def test_a_folder_of_the_release_before_is_read_on_and_back(tmp_path: Path) -> None:
+    random, values = Random(3), dict[str, bytes]()
+    for run in range(12):
+        kind = random.choice([FileByteStore, OldFileStore])
+        store = kind(str(tmp_path), snapshot_interval=random.randint(1, 4))
+        assert content(store) == values
+        for number in range(random.randint(1, 15)):
+            batch = dict.fromkeys(random.sample(KEYS, 2), b"%d-%d" % (run, number))
+            write(store, number, batch | {random.choice(KEYS): None})
+            values = content(store)
+
+
+def test_a_key_that_has_expired_is_written_no_more(tmp_path: Path) -> None:
+    now = 0.0
+    store = FileByteStore(str(tmp_path), 10, snapshot_interval=4, clock=lambda: now)
+    write(store, 0, dict.fromkeys(KEYS, b"first"))
+    for txid in range(1, 30):
+        now = float(txid)
+        write(store, txid, {"later": b"%d" % txid})
+    assert [*store.names()] == ["later"]
+    # Nor does a file hold it, once it would have been written again.
+    assert FileByteStore(str(tmp_path), 10, clock=lambda: 0.0).names() == ["later"]
+
+
+def batch_bytes(folder: Path, keys: int, interval: int, batches: int) -> list[int]:
+    """Return what each batch has written that changes ten keys of many."""
+    store, disk, random = FileByteStore(str(folder), snapshot_interval=interval), Disk(), Random(1)
+    write(store, 0, {f"key-{number:08}": b"value" for number in range(keys)})
+    sizes = []
+    with disk.watched():
+        for txid in range(1, batches + 1):
+            before = disk.written
+            write(store, txid, {f"key-{random.randrange(keys):08}": b"%05d" % txid for _ in range(10)})
+            sizes.append(disk.written - before)
+    return sizes
+
+
+def test_the_largest_batch_writes_little_more_than_the_others(tmp_path: Path) -> None:
+    sizes = batch_bytes(tmp_path, 6_000, 20, 80)
+    assert max(sizes) <= 1.5 * median(sizes)
+
+
+def test_what_a_batch_writes_grows_as_the_keys_do(tmp_path: Path) -> None:
+    small, large = (median(batch_bytes(tmp_path / str(keys), keys, 20, 40)) for keys in (3_000, 12_000))
+    assert large <= 4.6 * small
+
+
+def test_the_batches_that_hold_every_key_are_kept_and_few_others(tmp_path: Path) -> None:
+    interval = 10
+    store, most = FileByteStore(str(tmp_path), snapshot_interval=interval), 0
+    for txid in range(8 * interval):
+        write(store, txid, {"key": b"%d" % txid})
+        most = max(most, len(list(tmp_path.iterdir())))
+    assert most <= interval + 3

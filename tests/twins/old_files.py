@@ -1,0 +1,277 @@
+"""The store of files that wrote all keys each time a snapshot was due: the twin of `FileByteStore`."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyarrow import ipc
+
+from kinesis_trident.common.folder import Folder, NoFileError, NoFolderError, absolute_target
+from kinesis_trident.common.visible_text import make_reason
+from kinesis_trident.trident.errors import (
+    ForeignValueError,
+    StateBehindError,
+    StateFencedError,
+    StateOptionsError,
+    StoreUnavailableError,
+)
+from kinesis_trident.trident.maps.backing import Version
+from kinesis_trident.trident.stores.key_text import FENCE, mark_key
+from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.ownership import Mark
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
+_SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
+
+_READS = 5
+"""The number of times that a folder is read while its writer replaces files."""
+
+Entry = tuple[bytes, float]
+"""A value and its expiry in epoch seconds, 0 for never."""
+
+
+class OldFileStore(MemoryByteStore):
+    """Bytes in memory, and in a folder from which they can be read again.
+
+    Args:
+        folder: a local path, or any URI that `pyarrow.fs` accepts. What is made is for this user alone.
+        expire: seconds that a key lives after it was set; 0: forever.
+        snapshot_interval: batches between two snapshots.
+        accepted_loss: the option `acceptLossUpTo`.
+        clock: returns epoch seconds.
+
+    Raises:
+        ForeignValueError: a file of the folder cannot be read.
+        StateBehindError: a file is missing between others.
+        StateOptionsError: it is no folder.
+        StoreUnavailableError: the folder cannot be reached.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        expire: float = 0,
+        snapshot_interval: int = 100,
+        accepted_loss: int = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = Folder(absolute_target(folder))
+        super().__init__(f"folder {self._folder.place}", expire, clock=clock)
+        self._interval = max(snapshot_interval, 1)
+        self._accepted_loss = accepted_loss
+        self._changed: dict[str, None] = {}
+        self._generation, self._number, self._since = 1, 0, 0
+        self._is_ours = False
+        self._reach(self._open)
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`; the first write claims the folder."""
+        with self._lock:
+            self._claim()
+            return super().compare_and_set_many(keys, values, versions)
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`; the first write claims the folder."""
+        with self._lock:
+            self._claim()
+            super().set_many(keys, values)
+
+    def end_batch(self, txid: int | None) -> None:
+        """Write the changes since the last batch as one file, or a snapshot when one is due."""
+        with self._lock:
+            if not self._changed:
+                return
+            changes = {key: self._values.get(key) for key in self._changed}
+            self._reach(self._check_newest)
+            self._reach(lambda: self._write("batch", changes))
+            self._changed.clear()
+            self._since += 1
+            if self._since >= self._interval:
+                self._reach(self._snapshot)
+
+    def _set(self, key: str, value: bytes | None, now: float) -> None:
+        super()._set(key, value, now)
+        self._changed[key] = None
+
+    def _claim(self) -> None:
+        """Read the folder once more, and begin a generation of our own."""
+        if not self._is_ours:
+            self._reach(self._open)
+            self._reach(self._snapshot)
+            self._is_ours = True
+            # An older writer's next write is refused anyway.
+            self._reach(self._folder.remove_parts)
+
+    def _open(self) -> None:
+        self._folder.make()
+        for left in reversed(range(_READS)):
+            names = self._names()
+            try:
+                self._read_all(names, last=not left)
+                break
+            except NoFileError:
+                # The folder's writer has just replaced files by a snapshot.
+                if not left:
+                    raise
+        self._generation = 1 + max((name[0] for name in names), default=0)
+
+    def _read_all(self, names: Sequence[tuple[int, int, str]], *, last: bool) -> None:
+        before, self._values = self._values, OrderedDict()
+        try:
+            missing = self._read_newest(names)
+            if missing and not last:
+                raise NoFileError(missing)
+            if missing:
+                self._check_loss(missing)
+        except BaseException:
+            self._values = before
+            raise
+
+    def _read_newest(self, names: Sequence[tuple[int, int, str]]) -> str:
+        """Read the newest snapshot and the batches after it; return the path of a file that is missing among them."""
+        if not names:
+            return ""
+        before = min(name for name in names if name[0] == names[-1][0])
+        newest = max(
+            (name for name in names if name[2] == "snapshot"), default=(before[0], before[1] - 1, "snapshot")
+        )
+        files = [name for name in names if name >= newest]
+        for name in files:
+            self._read(name)
+        wanted = [newest, *((newest[0], newest[1] + i, "batch") for i in range(1, len(files)))]
+        return next((self._path(a) for a, b in zip(wanted, files, strict=True) if a != b), "")
+
+    def _check_loss(self, missing: str) -> None:
+        """Check that the loss of a file is accepted.
+
+        Raises:
+            StateBehindError: it is not.
+        """
+        newest = max(map(self._newest_batch, [key for key in self._values if key.endswith(FENCE)]), default=1)
+        what = f"{self.where}: {missing} is missing, but later files are there"
+        if self._accepted_loss >= newest:
+            log.warning("%s. acceptLossUpTo=%s accepts that", what, self._accepted_loss)
+            return
+        msg = (
+            f"{what}: what it has changed would be lost. Nothing was written. Restore it, and start the query again; "
+            f"or accept the loss with the option acceptLossUpTo={newest} of this state (docs/states.md)"
+        )
+        raise StateBehindError(msg)
+
+    def _newest_batch(self, fence: str) -> int:
+        """Return the txid of the batch that a fence has, as its query numbers them."""
+        number: int = msgspec.json.decode(self._values[fence][0])[0]
+        mark, _ = self._values.get(mark_key(fence.removesuffix(FENCE)), (None, 0))
+        return number - (msgspec.json.decode(mark, type=Mark).base if mark else 0)
+
+    def _names(self) -> list[tuple[int, int, str]]:
+        matches = [_NAME.fullmatch(file.name) for file in self._folder.files(must_exist=True)]
+        return sorted((int(match[1]), int(match[2]), match[3]) for match in matches if match)
+
+    def _path(self, name: tuple[int, int, str]) -> str:
+        return self._folder.path(_file_name(*name))
+
+    def _read(self, name: tuple[int, int, str]) -> None:
+        data = self._folder.read(_file_name(*name))
+        try:
+            table = _table(data)
+        except (ValueError, pa.ArrowException) as error:
+            why = make_reason(str(error))
+            msg = (
+                f"{self.where}: {self._path(name)} is not a file of a state ({why}); nothing was changed. Restore it "
+                "from a backup, or use another folder"
+            )
+            raise ForeignValueError(msg) from None
+        for key, value, expires in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = (value, expires)
+
+    def _snapshot(self) -> None:
+        now = self._clock()
+        for key in [key for key, entry in self._values.items() if entry[1] and entry[1] <= now]:
+            del self._values[key]
+        old = self._names()
+        self._write("snapshot", self._values)
+        self._since = 0
+        for name in old:
+            if name[0] <= self._generation:
+                self._folder.remove(_file_name(*name))
+
+    def _write(self, kind: str, entries: Mapping[str, Entry | None]) -> None:
+        table = pa.table(
+            [
+                pa.array(entries, pa.string()),
+                pa.array([None if entry is None else entry[0] for entry in entries.values()], pa.binary()),
+                pa.array([0.0 if entry is None else entry[1] for entry in entries.values()], pa.float64()),
+            ],
+            schema=_SCHEMA,
+        )
+        sink = pa.BufferOutputStream()
+        with ipc.new_file(sink, _SCHEMA) as writer:
+            writer.write_table(table)
+        # Counted when it is there: a number that is left out would be a file that is missing.
+        self._folder.write(_file_name(self._generation, self._number + 1, kind), sink.getvalue())
+        self._number += 1
+
+    def _check_newest(self) -> None:
+        names = self._names()
+        newest = max((name[0] for name in names), default=0)
+        # A write that seemed to fail may have come to its end.
+        self._number = max([self._number, *(name[1] for name in names if name[0] == self._generation)])
+        if newest < self._generation:
+            # The files were removed; their values are still in memory.
+            self._snapshot()
+        if newest > self._generation:
+            msg = (
+                f"another process has opened {self.where} since (generation {newest}, this one is "
+                f"{self._generation}); this one writes nothing any more. Give each query its own folder"
+            )
+            raise StateFencedError(msg)
+
+    def _reach(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except NoFolderError as error:
+            msg = f"{self.where}: {error}. Check the path or URI"
+            raise StateOptionsError(msg) from None
+        except OSError as error:
+            msg = f"{self.where} cannot be reached ({error}). Check that it exists, its rights and its free space"
+            raise StoreUnavailableError(msg) from None
+
+
+def _file_name(generation: int, number: int, kind: str) -> str:
+    return f"{generation:06d}-{number:012d}.{kind}"
+
+
+def _table(data: bytes) -> pa.Table:
+    """Return the table in the bytes of a file.
+
+    Raises:
+        ValueError, pyarrow.ArrowException: they are not a file of ours, or damaged.
+    """
+    try:
+        table = ipc.open_file(pa.BufferReader(data)).read_all()
+    except OSError as error:
+        # Arrow's error for bytes that contradict each other; the file itself was read.
+        raise ValueError(str(error)) from None
+    if table.schema != _SCHEMA:
+        msg = f"its columns are {', '.join(f'{one.name} {one.type}' for one in table.schema)}"
+        raise ValueError(msg)
+    # Arrow believes the lengths and offsets in a file until it is asked to check them.
+    table.validate(full=True)
+    if table.column("key").null_count or table.column("expires").null_count:
+        msg = "a key or a time is missing"
+        raise ValueError(msg)
+    return table
