@@ -16,7 +16,7 @@ import boto3
 from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
 from benchmarks.report import Section, best, publish
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
@@ -47,7 +47,7 @@ def read_client(client: BotoKinesis) -> int:
 
 
 def read_turns(client: BotoKinesis, options: SourceOptions) -> int:
-    limiter = ShardLimiter(ShardBudget(period=0, rate=float("inf")))
+    limiter = ShardLimiter(Budget.of(period=0, rate=float("inf")))
     fetcher = ShardFetcher(client, "s", SHARD, options, limiter=limiter)
     bounds = Bounds(options.max_fetch_records_per_shard, 10**12, 3600)
     position: Any = TRIM_HORIZON

@@ -38,7 +38,7 @@ FLOORS = {
         "options",
         "kinesis spark_plan",
         "acks shard_rules failed_records partition testing",
-        "data_loss",
+        "data_loss turn_size",
         "planner reader",
         "batch engines",
         "graceful_stop query_by_hand sink",

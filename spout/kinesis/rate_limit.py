@@ -1,4 +1,4 @@
-"""Limits the calls and bytes of one shard by a token bucket, with full jitter after a throttle.
+"""ShardLimits the calls and bytes of one shard by a token bucket, with full jitter after a throttle.
 
 Kinesis allows a shard 5 GetRecords calls and 2 MB a second over all its readers; an answer of 10 MiB blocks the
 shard for the next 5 seconds ("Quotas and limits" of Kinesis Data Streams). Delays after a throttle are drawn with full
@@ -13,6 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+from msgspec.structs import replace
 
 from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.options.source import SourceOptions
@@ -59,7 +63,48 @@ class Used:
     blocks: tuple[tuple[int, int], ...] = ()
 
 
-class ShardBudget:
+@dataclass(frozen=True)
+class ShardLimits:
+    """What a shard allows, and the own options of its reader; one value for all shards.
+
+    Attributes:
+        period: average seconds between calls; 0 for no limit.
+        rate: bytes a second.
+        first, longest: the bound of the wait after the first refusal, and its maximum, in seconds.
+    """
+
+    period: float
+    rate: float
+    first: float = 0.2
+    longest: float = 10.0
+
+    @cached_property
+    def most(self) -> int:
+        """Return the calls that the shard allows in a `window`; 0: no limit."""
+        return calls_a_second(min(self.period, SHORTEST_PERIOD))
+
+    @cached_property
+    def own_most(self) -> int:
+        """Return the calls of this reader in an `own_window`."""
+        return calls_a_second(self.period)
+
+    @cached_property
+    def kept(self) -> int:
+        """Return the number of own calls that may count."""
+        return max(self.most, self.own_most)
+
+    @cached_property
+    def window(self) -> float:
+        """Return the seconds in which calls count."""
+        return self.most * min(self.period, SHORTEST_PERIOD)
+
+    @cached_property
+    def own_window(self) -> float:
+        """Return the seconds in which calls of this reader count."""
+        return self.own_most * self.period
+
+
+class Budget(msgspec.Struct, frozen=True, gc=False):
     """The remaining calls and bytes of a shard; pure, times are seconds of any one clock.
 
     A call counts from its beginning until a second after its end: when in between it has reached the service is not
@@ -67,66 +112,74 @@ class ShardBudget:
     calls of others that are known leave it the rest of the shard's 5. Bytes are charged afterwards: an answer of n
     bytes blocks for n / `rate` seconds. Unused calls and bytes do not accumulate: the service refuses bursts.
 
-    Args:
-        period: average seconds between calls; 0 for no limit.
-        rate: bytes a second.
-        first, longest: the bound of the wait after the first refusal, and its maximum, in seconds.
+    Attributes:
+        limits: what is allowed.
+        ends: of the own calls that count, in order; `others`: of those that others are known to have made.
+        blocks: until when the bytes of each turn of others allow no call; `free`: from when on the own ones allow one.
+        begun: the newest turns that were read here.
+        under_way: the own calls that have not ended.
+        turn: the mark of the own calls that follow.
+        failures: the refusals in a row.
     """
 
-    def __init__(self, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> None:
-        shortest = min(period, SHORTEST_PERIOD)
-        self._most, self._own_most = calls_a_second(shortest), calls_a_second(period)
-        self._window, self._own_window = self._most * shortest, self._own_most * period
-        # Tuples: there may be very many shards, and an empty deque takes 600 bytes.
-        self._ends: tuple[tuple[float, _Turn], ...] = ()
-        self._others: list[tuple[float, _Turn]] = []
-        self._blocks: dict[_Turn, float] = {}
-        self._begun: tuple[_Turn, ...] = ()
-        self._under_way = 0
-        self._turn = "", 0
-        self._rate = rate
-        self._free = -math.inf
-        self._failures = 0
-        self._first, self._longest = first, longest
+    limits: ShardLimits
+    # Tuples: there may be very many shards, and an empty deque takes 600 bytes.
+    ends: tuple[tuple[float, _Turn], ...] = ()
+    others: tuple[tuple[float, _Turn], ...] = ()
+    blocks: tuple[tuple[_Turn, float], ...] = ()
+    begun: tuple[_Turn, ...] = ()
+    under_way: int = 0
+    turn: _Turn = ("", 0)
+    free: float = -math.inf
+    failures: int = 0
+
+    @classmethod
+    def of(cls, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> Budget:
+        """Return the unused budget of one shard, as `ShardLimits`."""
+        return cls(ShardLimits(period, rate, first, longest))
 
     def wait(self, now: float, calls: int = 1) -> float:
         """Return the seconds until the own period and the shard allow so many calls, 0 for at once."""
-        own = self._wait(self._ends, self._own_most, self._own_window, 1, now)
+        limits = self.limits
+        own = self._wait(self.ends, limits.own_most, limits.own_window, 1, now)
         return max(self.wait_of_all(now, calls), own)
 
     def wait_of_all(self, now: float, calls: int = 1) -> float:
         """Return the seconds until the shard allows so many calls, one after the other, whatever the own period."""
         # Asked of each idle shard, again and again: it has no others.
-        ends = sorted((*self._ends, *self._others)) if self._others else self._ends
-        return max(0.0, self._free_at - now, self._wait(ends, self._most, self._window, calls, now))
+        ends = sorted((*self.ends, *self.others)) if self.others else self.ends
+        limits = self.limits
+        return max(0.0, self._free_at - now, self._wait(ends, limits.most, limits.window, calls, now))
 
     def spread(self, calls: int) -> float:
         """Return the seconds between the beginnings of so many calls that come evenly, and leave one of all free."""
-        return self._window / max(1, (self._most - 1) // calls) if self._most else 0.0
+        limits = self.limits
+        return limits.window / max(1, (limits.most - 1) // calls) if limits.most else 0.0
 
     @property
     def _free_at(self) -> float:
-        return max(self._free, *self._blocks.values()) if self._blocks else self._free
+        return max(self.free, *(until for _, until in self.blocks)) if self.blocks else self.free
 
     def _wait(
         self, ends: Sequence[tuple[float, _Turn]], most: int, window: float, calls: int, now: float
     ) -> float:
         if not most:
             return 0.0
-        left = max(0, most - self._under_way - calls)
-        if self._under_way and self._under_way + calls > most:
+        left = max(0, most - self.under_way - calls)
+        if self.under_way and self.under_way + calls > most:
             return _UNDER_WAY
         return ends[-1 - left][0] + window - now if len(ends) > left else 0.0
 
     def report_usage(self, now: float) -> Used:
         """Return what is used up, for another process; times are rounded to the safe side."""
-        ends = [*self._ends, *self._others, *[(now, self._turn)] * self._under_way] if self._most else []
-        blocks = ((self._free, self._turn[1]), *((until, turn) for (_, turn), until in self._blocks.items()))
+        most, window = self.limits.most, self.limits.window
+        ends = [*self.ends, *self.others, *[(now, self.turn)] * self.under_way] if most else []
+        blocks = ((self.free, self.turn[1]), *((until, turn) for (_, turn), until in self.blocks))
         return Used(
             tuple(
                 (int((now - end) * 1000 + ROUNDED), turn)
-                for end, (_, turn) in sorted(ends)[-self._most :]
-                if now - end < self._window
+                for end, (_, turn) in sorted(ends)[-most:]
+                if now - end < window
             ),
             tuple(
                 (wait, turn)
@@ -135,60 +188,74 @@ class ShardBudget:
             ),
         )
 
-    def note_call(self) -> None:
-        """Count a call that begins."""
-        self._under_way += 1
+    def begin_call(self) -> Budget:
+        """Return the budget with a call under way."""
+        return replace(self, under_way=self.under_way + 1)
 
-    def note_end(self, now: float) -> None:
-        """Count the end of a call, answered or not."""
-        self._under_way -= 1
-        if most := max(self._most, self._own_most):
-            self._ends = (*self._ends, (now, self._turn))[-most:]
+    def end_call(self, now: float) -> Budget:
+        """Return the budget after the end of a call, answered or not."""
+        left, most = self.under_way - 1, self.limits.kept
+        if not most:
+            return replace(self, under_way=left)
+        return replace(self, under_way=left, ends=(*self.ends, (now, self.turn))[-most:])
 
-    def begin_turn(self, turn: int, used: Used, at: float, home: str = "") -> None:
-        """Count what the planning process knew at a time of the calls of others, in place of what it said before.
+    def join(self, late: Budget) -> Budget:
+        """Return the budget after a call that is under way, of which a copy has seen the end."""
+        ends = tuple(sorted({*self.ends, *late.ends})[-self.limits.kept :])
+        return replace(self, under_way=self.under_way - 1, ends=ends, free=max(self.free, late.free))
 
-        The calls of turns that were read here are known better. `turn` marks the own calls that follow; it is a txid of
-        the source with this home.
+    def begin_turn(self, turn: int, used: Used, at: float, home: str = "") -> Budget:
+        """Return the budget with what the planning process knew at a time of the calls of others.
+
+        It counts in place of what was said before; the calls of turns that were read here are known better. `turn`
+        marks the own calls that follow; it is a txid of the source with this home.
         """
         told = ((at - ago / 1000, (home, mark)) for ago, mark in used.calls)
-        others = (one for one in self._others if one[1][0] != home and at - one[0] < self._window)
-        self._others = [*others, *(one for one in told if one[1] not in self._begun)]
+        others = (one for one in self.others if one[1][0] != home and at - one[0] < self.limits.window)
+        said = dict(self.blocks)
         blocks = (((home, mark), at + wait / 1000) for wait, mark in used.blocks)
-        self._blocks |= {mark: until for mark, until in blocks if mark not in self._begun}
-        self._blocks = {mark: until for mark, until in self._blocks.items() if until > at}
-        self._turn = home, turn
-        self._begun = (*self._begun, self._turn)[-_REMEMBERED:]
+        said |= {mark: until for mark, until in blocks if mark not in self.begun}
+        mark = home, turn
+        return replace(
+            self,
+            others=(*others, *(one for one in told if one[1] not in self.begun)),
+            blocks=tuple(one for one in said.items() if one[1] > at),
+            turn=mark,
+            begun=(*self.begun, mark)[-_REMEMBERED:],
+        )
 
-    def read_by(self, turn: int, calls: int, at: float, wait: float) -> None:
-        """Count the calls of a turn in another process: it has ended at a time, `wait` seconds before the next call.
+    def count_turn(self, turn: int, calls: int, at: float, wait: float) -> Budget:
+        """Return the budget with the calls of a turn in another process, in place of what was said of that turn before.
 
-        What was said of that turn before no longer counts.
+        It has ended at a time, `wait` seconds before the next call.
         """
         if not calls:
-            return
-        count = min(calls, self._most)
-        mark = "", turn
-        others = [one for one in self._others if one[1] != mark]
+            return self
+        most, mark = self.limits.most, ("", turn)
+        count = min(calls, most)
+        others = [one for one in self.others if one[1] != mark]
         ends = [(at, mark)] * count
-        if count and count == self._most:
+        if count and count == most:
             # The first of them is what the next call waits for.
-            ends[0] = min(at, at + wait - self._window), mark
-        self._others = sorted([*others, *ends])[-self._most :] if count else []
-        self._blocks = {one: until for one, until in self._blocks.items() if until > at} | {mark: at + wait}
-
-    def note_answer(self, size: int, now: float) -> None:
-        """Count the `size` bytes of an answer."""
-        self._failures = 0
-        if size:
-            self._free = max(self._free_at, now) + size / self._rate
-
-    def note_refusal(self, now: float, rng: random.Random) -> None:
-        """Count a throttled or temporarily failed call: the more in a row, the longer the wait."""
-        self._failures += 1
-        self._free = max(
-            self._free, now + full_jitter(self._failures, rng, base=self._first, cap=self._longest)
+            ends[0] = min(at, at + wait - self.limits.window), mark
+        blocks = {one: until for one, until in self.blocks if until > at} | {mark: at + wait}
+        return replace(
+            self,
+            others=tuple(sorted([*others, *ends])[-most:]) if count else (),
+            blocks=tuple(blocks.items()),
         )
+
+    def count_bytes(self, size: int, now: float) -> Budget:
+        """Return the budget after an answer of so many bytes."""
+        if not size:
+            return replace(self, failures=0) if self.failures else self
+        return replace(self, failures=0, free=max(self._free_at, now) + size / self.limits.rate)
+
+    def count_refusal(self, now: float, rng: random.Random) -> Budget:
+        """Return the budget after a throttled or temporarily failed call: the more in a row, the longer the wait."""
+        failures, limits = self.failures + 1, self.limits
+        wait = full_jitter(failures, rng, base=limits.first, cap=limits.longest)
+        return replace(self, failures=failures, free=max(self.free, now + wait))
 
 
 class ShardLimiter:
@@ -196,7 +263,7 @@ class ShardLimiter:
 
     def __init__(
         self,
-        budget: ShardBudget,
+        budget: Budget,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -221,41 +288,41 @@ class ShardLimiter:
                 now = self.clock()
                 wait = self._budget.wait(now)
                 if wait <= 0:
-                    self._budget.note_call()
+                    self._budget = self._budget.begin_call()
                     return True
             if now + wait > deadline:
                 return False
             self.sleep(wait)
 
     def note_end(self) -> None:
-        """See `ShardBudget.note_end`."""
+        """See `Budget.end_call`."""
         with self._lock:
-            self._budget.note_end(self.clock())
+            self._budget = self._budget.end_call(self.clock())
 
     def begin_turn(self, turn: int, used: Used, told: int, home: str = "") -> None:
-        """See `ShardBudget.begin_turn`; `told`: epoch milliseconds.
+        """See `Budget.begin_turn`; `told`: epoch milliseconds.
 
         The wall clocks of two machines differ: a call that is allowed too early may be refused, and is tried again.
         """
         with self._lock:
             # The wall clock first: a pause between the two makes the calls of others younger, not older.
             ago = max(0.0, self.wall() - (told + 1) / 1000)
-            self._budget.begin_turn(turn, used, self.clock() - ago, home)
+            self._budget = self._budget.begin_turn(turn, used, self.clock() - ago, home)
 
     def wait_of_all(self) -> float:
-        """See `ShardBudget.wait_of_all`."""
+        """See `Budget.wait_of_all`."""
         with self._lock:
             return self._budget.wait_of_all(self.clock())
 
     def note_answer(self, size: int) -> None:
-        """See `ShardBudget.note_answer`."""
+        """See `Budget.count_bytes`."""
         with self._lock:
-            self._budget.note_answer(size, self.clock())
+            self._budget = self._budget.count_bytes(size, self.clock())
 
     def note_refusal(self) -> None:
-        """See `ShardBudget.note_refusal`."""
+        """See `Budget.count_refusal`."""
         with self._lock:
-            self._budget.note_refusal(self.clock(), self._rng)
+            self._budget = self._budget.count_refusal(self.clock(), self._rng)
 
 
 _IDLE = 600.0
@@ -273,7 +340,7 @@ def shard_limiter(options: SourceOptions, stream: str, shard: str) -> ShardLimit
         options.client_max_retry_interval,
     )
     key = (options.endpoint_url, options.region, *_account_of(options, stream), stream, shard, *limits)
-    return _limiters.get(key, lambda: ShardLimiter(ShardBudget(*limits)))
+    return _limiters.get(key, lambda: ShardLimiter(Budget.of(*limits)))
 
 
 def _account_of(options: SourceOptions, stream: str) -> tuple[str | None, ...]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Plan, Subscribing, mark_of
+from kinesis_trident.checkpoint.model.nodes import Plan, mark_of
 from kinesis_trident.checkpoint.model.standing import InStep, Looks, Standing
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
@@ -18,9 +18,11 @@ from kinesis_trident.spout.partition import ShardTurn, count_enough_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
+from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.plan import add_all_due, make_plan
-from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
+from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.alignment import (
     HOLD_MS,
@@ -29,14 +31,12 @@ from kinesis_trident.spout.planner.tip.alignment import (
     find_known_upto,
     find_oldest_unread,
 )
-from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
 from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
 from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
 from kinesis_trident.spout.planner.tip.standings import find_rare, see_standings
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
-from kinesis_trident.spout.planner.tip.tips import TipWatch
-from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
 from kinesis_trident.spout.positions import AtTimestamp, Position, TrimHorizon
+from kinesis_trident.spout.turn_size import count_fitting, predict
 
 _TOGETHER_MS = 10
 
@@ -74,7 +74,7 @@ class BatchPlanner:
         self._whole: Plan | None = None
         self.is_draining = False
         idle = options.idle_poll_interval if around.look_period is None else around.look_period
-        self._pace = LookPace(idle, options.min_fetch_period, options.max_fetch_rate)
+        self._sights = Sights(LookTimes.of(idle, options.min_fetch_period, options.max_fetch_rate))
         self._probe = TipProbe(
             kinesis,
             layout,
@@ -85,18 +85,13 @@ class BatchPlanner:
             executor=around.executor,
         )
         self._listings = Listings(state, self._probe, options, around.steady, around.rng)
-        self._tip = TipWatch(self._pace)
-        self._tip.closed = state.shards.closed
-        self._sizes = TurnSizes()
-        self._ahead: dict[str, tuple[int, int]] = {}
-        self._polled: dict[str, int] = {}
         skew = options.max_shard_skew
         self._alignment: Alignment | None = None
         if skew is None or math.isfinite(skew):
             self._alignment = Alignment(None if skew is None else round(1000 * skew))
         self._prefetcher: Prefetcher | None = None
         if options.prefetch and options.consumer_mode == "polling":
-            self._prefetcher = Prefetcher(self._probe, self._pace, options, pins_of, self._sizes, around)
+            self._prefetcher = Prefetcher(self._probe, options, pins_of, around)
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -117,12 +112,14 @@ class BatchPlanner:
         """Return how these shards, or all of the streams that are read now, stand, with what this run sees of them."""
         shards = self._state.shards
         names = shards.active if names is None else names
-        return see_standings(names, shards, self._probe.looks, self._tip, most=self._most, ahead=self._waits)
+        return see_standings(
+            names, shards, self._probe.looks, self._sights, most=self._most, ahead=self._waits
+        )
 
     def _find_watched(self) -> Mapping[str, Position]:
         """Return the positions of the shards that are looked at at their pace."""
         shards = self._state.shards
-        rare = self.standings(find_rare(shards, self._tip)).items()
+        rare = self.standings(find_rare(shards, self._sights)).items()
         left = shards.positions.keys() & {shard for shard, one in rare if one.looks <= Looks.SELDOM}
         if not left:
             return shards.positions
@@ -132,17 +129,17 @@ class BatchPlanner:
         """Read only what is in the stream by now, and retry what of it fails."""
         if self._prefetcher is not None:
             # What was read to the tip was so before now.
-            self._prefetcher.drop()
+            self._sights = self._prefetcher.drop(self._sights)
         self.is_draining = True
         self._made = ""
-        self._tip.stop_at_tip(self._listings.find_arrival_bound())
+        self._sights = self._sights.stop_at_tip(self._listings.find_arrival_bound())
         # Children of a shard that was split before the drain began hold records from before it.
         self._listings.list_at_once()
 
     def go_on(self) -> None:
         """Drain no longer: read what comes."""
         self.is_draining = False
-        self._tip.go_on()
+        self._sights = self._sights.go_on()
 
     def note_request(self) -> None:
         """Take in, before the next plan, what another process has just asked for."""
@@ -154,36 +151,19 @@ class BatchPlanner:
 
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Learn of the shards' ends, tips and sizes."""
-        self._tip.closed = after.closed
         self._listings.watch(before, event, after)
-        gone = (before.states.keys() - after.states.keys()) if isinstance(event, Listed) else ()
-        if gone:
-            for known in (self._pace, self._probe, self._tip):
-                known.forget(gone)
-            for shard in gone:
-                self._ahead.pop(shard, None)
-                self._polled.pop(shard, None)
-        if not isinstance(event, BatchSettled):
-            return
-        finished = event.finished
-        plan, pins, states = finished.plan, finished.pins, after.states
-        self._sizes.learn(plan, pins, event.now)
-        for shard in plan.read:
-            self._ahead.pop(shard, None)
-            pin = pins.get(shard)
-            if pin is not None and pin.ahead is not None:
-                self._ahead[shard] = pin.ahead
-            if pin is not None and (pin.reads or pin.subscribing >= Subscribing.REFUSED):
-                self._polled[shard] = self._steady_ms()
-        passed = self._now() - self._state.settled_at
-        calls = {
-            shard: TurnCalls(pin.reads, pin.busy_ms, max(0, passed - finished.since.get(shard, passed)))
-            for shard, pin in pins.items()
-        }
-        replayed = not self.has_made(plan)
-        self._tip.note_batch(plan, states, self._steady_ms(), replayed=replayed, calls=calls)
-        if self._alignment is not None:
-            self._alignment.note_batch(plan, states, self._ahead)
+        self._probe.forget(before.states.keys() - after.states.keys())
+        self._sights = self._sights.observe(
+            event,
+            after,
+            self._steady_ms(),
+            passed=self._now() - self._state.settled_at,
+            replayed=isinstance(event, BatchSettled) and not self.has_made(event.finished.plan),
+        )
+        if isinstance(event, BatchSettled) and self._alignment is not None:
+            plan = event.finished.plan
+            ahead = {s for s in plan.read if self._sights.of(s).ahead is not None}
+            self._alignment.note_batch(plan, after.states, ahead)
 
     def prefetch(self, plan: Plan) -> None:
         """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
@@ -193,44 +173,50 @@ class BatchPlanner:
         shards = self._state.shards
         left = self.standings(shards.positions.keys() - plan.shards)
         idle = {shard: shards.positions[shard] for shard, one in sorted(left.items()) if one.reads}
-        self._prefetcher.begin(plan, idle, shards.closed)
+        self._prefetcher.begin(plan, idle, shards.closed, self._sights)
 
     def end_prefetch(self) -> None:
         """Stop reading beside a batch, because it has ended."""
         if self._prefetcher is not None:
-            self._prefetcher.end()
+            self._sights = self._prefetcher.end(self._sights)
 
     def _take_prefetched(self) -> None:
         """Take what was read ahead for the looks that they are, where the shards stand there now."""
         if self._prefetcher is None:
             return
-        looks = self._prefetcher.take(self._state.shards.positions)
+        looks, self._sights = self._prefetcher.take(self._state.shards.positions, self._sights)
         self._probe.looks |= looks
         known = {shard: look.more for shard, look in looks.items() if look.more is not None}
-        self._tip.note_looks(known, self._steady_ms(), ahead=True)
+        self._sights = self._sights.note_looks(known, self._steady_ms(), ahead=True)
 
     def _look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
-        """Look at shards, as `TipProbe.look`."""
+        """Look at shards, as `TipProbe.look`; a permanent error is raised."""
         closed, most = self._state.shards.closed, kept_bytes(len(positions))
         pushed = self._options.consumer_mode == "efo"
         since = self._steady_ms() - _MOVES_MS
         questions = {}
         for shard, position in positions.items():
-            limit = min(self._options.max_records_per_fetch, self._sizes.count_fitting(shard, most))
-            if pushed and self._polled.get(shard, since) <= since:
+            sight = self._sights.of(shard)
+            limit = min(self._options.max_records_per_fetch, count_fitting(sight.size, most))
+            if pushed and (sight.polled is None or sight.polled <= since):
                 # The reader has its records pushed.
                 limit = 1
-            budget = self._pace.budget(shard)
-            questions[shard] = Question(position, shard in closed, limit, most, budget)
-        return self._probe.look(questions)
+            questions[shard] = Question(position, shard in closed, limit, most, sight.budget)
+        answers = self._probe.look(questions)
+        self._sights = self._sights.note_budgets(answers.budgets)
+        if answers.error is not None:
+            raise answers.error
+        return {shard: look.more for shard, look in answers.looks.items()}
 
     def _find_shards_with_more(self, now: int) -> list[str]:
         """Return the shards with new records; look at those that are due."""
         positions = self._find_watched()
-        due = self._tip.due_looks(positions, now)
+        due, self._sights = self._sights.find_due(positions, now)
         if due:
-            self._tip.note_looks(self._look(due), now)
-        return self._tip.find_shards_to_read(positions)
+            # The look itself changes the budgets.
+            found = self._look(due)
+            self._sights = self._sights.note_looks(found, now)
+        return sorted(filter(self._sights.has_more, positions))
 
     def _find_shards_to_read(self) -> list[str]:
         """Return the shards with new records; list them again if one cannot be looked at.
@@ -241,7 +227,7 @@ class BatchPlanner:
         """
         now = self._steady_ms()
         try:
-            rare = find_rare(self._state.shards, self._tip)
+            rare = find_rare(self._state.shards, self._sights)
             unread = self._listings.choose_unread(self.standings(rare))
             if unread:
                 self._look(unread)
@@ -271,6 +257,7 @@ class BatchPlanner:
             return AlignedRead([])
         state, looks, options = self._state, self._probe.looks, self._options
         shards, lineage = state.shards.states, state.shards.lineage
+        ahead = {shard: self._sights.of(shard).ahead for shard in state.shards.positions}
         standings = self.standings([*state.shards.positions, *state.shards.childless])
         can_be_read = [shard for shard in wanted if standings[shard].reads]
         standing = {shard for shard, one in standings.items() if one.step is InStep.A_WHILE}
@@ -280,14 +267,14 @@ class BatchPlanner:
                 here, look = shards[shard], looks.get(shard)
                 parents = () if here.checkpoint else lineage[shard].parents
                 ends = [shards[one].checkpoint for one in parents if one in shards]
-                oldest[shard] = find_oldest_unread(here, look, self._ahead.get(shard), ends)
+                oldest[shard] = find_oldest_unread(here, look, ahead[shard], ends)
         for shard in standing - oldest.keys():
             at = find_known_upto(shards[shard].checkpoint)
             if at is not None:
                 oldest[shard] = at
         sure: dict[str, int] = {}
         if not (bounded or self._most or options.prefetch):
-            sure = {shard: self._ahead[shard][1] for shard in can_be_read if shard in self._ahead}
+            sure = {shard: told[1] for shard in can_be_read if (told := ahead[shard]) is not None}
             unsure = self._alignment.choose_looks(oldest, sure, can_be_read)
             for shard, (first, last) in self._look_ahead(unsure).items():
                 oldest[shard], sure[shard] = first, last
@@ -313,7 +300,7 @@ class BatchPlanner:
         due = {
             shard: at
             for shard, at in asked.items()
-            if shard not in known and self._pace.may_read(shard, now) <= now
+            if shard not in known and self._sights.of(shard).may_read(now) <= now
         }
         if due and options.consumer_mode == "polling":
             # What is wrong with a shard its reader says.
@@ -324,6 +311,7 @@ class BatchPlanner:
 
     def turns(self, plan: Plan) -> list[ShardTurn]:
         """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""
+        self.end_prefetch()
         state, now, closed = self._state, self._around.steady(), self._state.shards.closed
         cursors = self._cursors(plan) if self.has_made(plan) else {}
         return [
@@ -335,7 +323,7 @@ class BatchPlanner:
                 due=tuple(plan.due(shard)),
                 limit=plan.most_new(shard),
                 closed=shard in closed,
-                used=self._pace.budget(shard).report_usage(now),
+                used=self._sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
                 known_until=state.keeper.find_known_until(shard, state.shards),
                 is_held=state.consumers.is_held(shard, self._now()),
@@ -407,7 +395,8 @@ class BatchPlanner:
             self._alignment.note_plan(self._steady_ms())
         self._made = plan.plan
         whole = add_all_due(plan, states, now)
-        enough = count_enough_tasks(len(whole.shards), self._sizes.predict(whole, now), options)
+        amount = predict(whole, self._sights.sizes, now)
+        enough = count_enough_tasks(len(whole.shards), amount, options)
         self._whole = msgspec.structs.replace(whole, tasks=enough)
         return msgspec.structs.replace(plan, tasks=enough)
 
@@ -421,7 +410,7 @@ class BatchPlanner:
         now = self._steady_ms()
         shards = self._state.shards
         # Looks that are due one shortly after the other are made together.
-        milliseconds = max(_TOGETHER_MS, self._tip.next_look(self._find_watched(), now) - now)
+        milliseconds = max(_TOGETHER_MS, self._sights.next_look(self._find_watched(), now) - now)
         for due in (shards.next_retry, shards.next_timeout):
             if due is not None:
                 milliseconds = min(milliseconds, due - self._now())

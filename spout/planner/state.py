@@ -35,10 +35,9 @@ from kinesis_trident.spout.planner.shards.filling import fill_state
 from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, load_shards
+from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, TipNotes, load_shards
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.tip.looks import Look
-from kinesis_trident.spout.planner.tip.tips import TipNotes
 from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
 from kinesis_trident.spout.planner.watching.counting import RunCounter
 from kinesis_trident.spout.planner.watching.life_log import LifeLog

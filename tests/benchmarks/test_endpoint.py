@@ -10,7 +10,7 @@ import boto3
 
 from benchmarks.endpoint import PreparedEndpoint, Records, pages
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
@@ -23,7 +23,7 @@ def test_every_record_comes_once_in_order_and_then_the_tip() -> None:
         assert client.describe("s").name == "s"
         shards = [shard.id for shard in client.list_shards("s")]
         assert len(shards) == 2
-        limiter = ShardLimiter(ShardBudget(period=0, rate=float("inf")))
+        limiter = ShardLimiter(Budget.of(period=0, rate=float("inf")))
         fetcher = ShardFetcher(client, "s", shards[1], options, limiter=limiter)
         position: Position = TRIM_HORIZON
         sequences: list[str] = []

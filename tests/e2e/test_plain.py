@@ -24,7 +24,7 @@ from thorough import cases
 from kinesis_trident.spout.batch.batch_read import KinesisBatchReader
 from kinesis_trident.spout.batch.range_read import Loaded
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.tip.look_pace import WARM_GAP_MS, WARM_MS
+from kinesis_trident.spout.planner.pace import WARM_GAP_MS, WARM_MS
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
 
 _ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"

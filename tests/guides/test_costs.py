@@ -7,7 +7,7 @@ import re
 from doc_page import ROOT
 
 from kinesis_trident.spout.options.source import TABLE
-from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, WARM_GAP_MS
+from kinesis_trident.spout.planner.pace import IDLE_MS, WARM_GAP_MS
 
 MONTH = 30 * 24 * 3600
 SUBSCRIPTIONS = MONTH // 300

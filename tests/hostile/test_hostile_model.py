@@ -37,7 +37,7 @@ from kinesis_trident.spout.kinesis.answers import (
 )
 from kinesis_trident.spout.kinesis.event_stream import EventStream
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import unreadable_in
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.options.starting_position import PositionSpec
@@ -199,7 +199,7 @@ def test_get_records(drawn: tuple[list[dict[str, Any]], bool], start: Position) 
             raise Unavailable(str(error)) from error
 
     time = FakeTime(NOW)
-    limiter = ShardLimiter(ShardBudget(0.0, 1e15), clock=time, sleep=time.sleep, rng=random.Random(3))
+    limiter = ShardLimiter(Budget.of(0.0, 1e15), clock=time, sleep=time.sleep, rng=random.Random(3))
     kinesis = Answers([lambda answer=answer: page(answer) for answer in read])  # type: ignore[misc]
     options = SourceOptions(stream_name="orders")
     found: list[str] = []

@@ -12,4 +12,7 @@ from kinesis_trident.spout.positions import Position
 
 def look(probe: TipProbe, positions: Mapping[str, Position], **asked: Any) -> dict[str, bool | None]:
     """Look at each shard at its position; `asked`: the rest of each `Question`."""
-    return probe.look({shard: Question(position, **asked) for shard, position in positions.items()})
+    found = probe.look({shard: Question(position, **asked) for shard, position in positions.items()})
+    if found.error is not None:
+        raise found.error
+    return {shard: look.more for shard, look in found.looks.items()}

@@ -16,7 +16,7 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
@@ -40,7 +40,7 @@ class Shard:
 
     def fetcher(self, page: int = 10_000, *, deaggregate: bool = True) -> ShardFetcher:
         limiter = ShardLimiter(
-            ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep, rng=random.Random(3)
+            Budget.of(0, 1e15), clock=self.time, sleep=self.time.sleep, rng=random.Random(3)
         )
         options = SourceOptions(stream_name="orders", max_records_per_fetch=page, deaggregate=deaggregate)
         return ShardFetcher(

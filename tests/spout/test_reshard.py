@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import AfterShard, IteratorExpiredError, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.lineage import (
@@ -53,7 +53,7 @@ class Reader:
         ended = []
         for shard in find_readable(self.lineage, self.ordering):
             limiter = ShardLimiter(
-                ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep, rng=random.Random(1)
+                Budget.of(0, 1e15), clock=self.time, sleep=self.time.sleep, rng=random.Random(1)
             )
             fetcher = ShardFetcher(
                 self.kinesis, "orders", shard, OPTIONS, limiter=limiter, wall=self.time.milliseconds

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.kinesis import Page, ThrottledError
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
@@ -79,7 +79,7 @@ class Life:
         options = SourceOptions(stream_name="orders")
         self.options = options
         limiter = ShardLimiter(
-            ShardBudget(options.min_fetch_period, options.max_fetch_rate),
+            Budget.of(options.min_fetch_period, options.max_fetch_rate),
             clock=self.time,
             sleep=self.time.sleep,
             rng=self.rng,

@@ -14,7 +14,7 @@ from stepped import SteppedQuery
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import StreamRecreatedError
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter, Used, shard_limiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter, Used, shard_limiter
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.turn_source import TurnSource
@@ -118,7 +118,7 @@ def test_no_pause_makes_the_calls_of_another_process_older(zookeeper: EmbeddedZo
         for planning, reading in product(range(-1, 3), range(3)):
             clock.pause_after = planning
             (part,) = run.partitions(run.initial(), plan)
-            limiter = ShardLimiter(ShardBudget(0.2, math.inf), clock=clock, wall=clock)
+            limiter = ShardLimiter(Budget.of(0.2, math.inf), clock=clock, wall=clock)
             clock.pause_after = reading
             limiter.begin_turn(part.txid, part.turns[0].used, part.told)
             for _ in range(4):

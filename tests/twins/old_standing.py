@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look
-from kinesis_trident.spout.planner.tip.tips import TipWatch
 
 
-def has_ended(tip: TipWatch, shard: str) -> bool:
+def has_ended(tip: Sights, shards: Shards, shard: str) -> bool:
     """Return whether, after `stop_at_tip`, a shard has been read that far."""
-    return shard in tip._beyond or (shard in tip._at_tip and shard not in tip.closed)
+    return tip.of(shard).beyond or (tip.of(shard).at_tip and shard not in shards.closed)
 
 
-def have_all_ended(tip: TipWatch, positions: Iterable[str]) -> bool:
+def have_all_ended(tip: Sights, shards: Shards) -> bool:
     """Return whether, after `stop_at_tip`, all these shards have been read that far."""
-    return tip._draining and all(has_ended(tip, shard) for shard in positions)
+    return tip.until is not None and all(has_ended(tip, shards, shard) for shard in shards.positions)
 
 
 def is_waiting(shards: Shards, shard: str) -> bool:
@@ -41,19 +41,21 @@ def is_to_be_read(shards: Shards, shard: str) -> bool:
     return shard in shards.lineage and shards.lineage[shard].state != "drained"
 
 
-def find_to_read(tip: TipWatch, shards: Shards) -> list[str]:
+def find_to_read(tip: Sights, shards: Shards) -> list[str]:
     """Return the shards known to have something new at their positions."""
-    return sorted(shard for shard in shards.positions if tip._more.get(shard) and not has_ended(tip, shard))
+    return sorted(
+        shard for shard in shards.positions if tip.of(shard).more and not has_ended(tip, shards, shard)
+    )
 
 
 def find_closed_to(
-    tip: TipWatch, shards: Shards, looks: Mapping[str, Look], most: int | None
+    tip: Sights, shards: Shards, looks: Mapping[str, Look], most: int | None
 ) -> tuple[set[str], list[str], set[str]]:
     """Return the shards that cannot be read now, those that can, and those with a part in the alignment."""
     states, wanted = shards.states, find_to_read(tip, shards)
     closed_to = {shard for shard in wanted if states[shard].blocked or (most and states[shard].held >= most)}
     can_be_read = [shard for shard in wanted if shard not in closed_to]
-    counted = {shard for shard in shards.positions if not has_ended(tip, shard)}
+    counted = {shard for shard in shards.positions if not has_ended(tip, shards, shard)}
     for shard in counted:
         look = looks.get(shard)
         if shard not in wanted and (look is None or look.more is not False):
@@ -61,12 +63,12 @@ def find_closed_to(
     return closed_to | shards.childless, can_be_read, counted | shards.childless
 
 
-def find_prefetched(tip: TipWatch, shards: Shards, taken: Collection[str] = ()) -> set[str]:
+def find_prefetched(tip: Sights, shards: Shards, taken: Collection[str] = ()) -> set[str]:
     """Return the shards that may be read beside a batch."""
     return {
         shard
         for shard in shards.positions
-        if shard not in taken and not shards.states[shard].blocked and not has_ended(tip, shard)
+        if shard not in taken and not shards.states[shard].blocked and not has_ended(tip, shards, shard)
     }
 
 

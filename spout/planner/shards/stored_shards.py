@@ -1,4 +1,4 @@
-"""The nodes of shards in ZooKeeper: loads them at the start of a run, and removes those of missing shards."""
+"""The nodes of shards in ZooKeeper: loads them at the start, notes tips, and removes those of missing shards."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
+
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, SettledNode
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, SettledNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import correct_due_times
 from kinesis_trident.spout.planner.exhausted import merge_dead_letters
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import TRIM_HORIZON, ShardEnd, parse_position
+from kinesis_trident.spout.shard_rules import find_known
 from kinesis_trident.tracker.position_keys import Keys, unpack
 
 log = logging.getLogger(__name__)
@@ -145,3 +149,42 @@ class Forgetting:
             place: merge_dead_letters([*([letters[place]] if place in letters else []), *nodes])
             for place, nodes in by_place.items()
         }
+
+
+_PERIOD_MS = 10 * 60 * 1000
+"""Milliseconds between two notes in ZooKeeper for one shard."""
+
+
+class TipNotes:
+    """Records when an idle shard was last seen at its tip, so that idleness is not taken for data loss.
+
+    Writes `CheckpointNode.seen` to ZooKeeper only now and then.
+    """
+
+    def __init__(self, store: SourceStore, epoch: int) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._stored: dict[str, int] = {}
+
+    def note(self, shards: Shards, looks: Mapping[str, Look]) -> dict[str, ShardState]:
+        """Note what looks at the tip of shards have seen; return each shard that has seen more, as it is then.
+
+        One that was never read gets its first node, with txid 0.
+        """
+        found = {}
+        for shard, look in looks.items():
+            state = shards.states.get(shard)
+            has_nothing = look.more is False or look.is_end
+            if state is None or not has_nothing or state.position != look.position:
+                continue
+            node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
+            if look.at <= (node.seen or 0):
+                continue
+            listed = shards.lineage[shard].listed if shard in shards.lineage else 0
+            known = self._stored.get(shard, find_known(state.position, state.checkpoint, listed))
+            seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
+            if look.at - known >= _PERIOD_MS:
+                self._store.shards.amend(shard, self._epoch, checkpoint=seen)
+                self._stored[shard] = look.at
+            found[shard] = replace(state, checkpoint=seen)
+        return found

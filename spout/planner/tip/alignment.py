@@ -131,10 +131,11 @@ class Alignment:
         """Note that there is nothing to read: nobody waits for anybody."""
         self._stuck = {}
 
-    def note_batch(
-        self, plan: Plan, states: Mapping[str, ShardState], ahead: Mapping[str, tuple[int, int]]
-    ) -> None:
-        """Note which shards a batch should have read and could not: Kinesis refuses their reads."""
+    def note_batch(self, plan: Plan, states: Mapping[str, ShardState], ahead: Collection[str]) -> None:
+        """Note which shards a batch should have read and could not: Kinesis refuses their reads.
+
+        `ahead`: those whose turn has said when the next record arrived.
+        """
         for shard in plan.read:
             state = states.get(shard)
             if state is None or str(state.position) != plan.positions[shard] or shard in ahead:

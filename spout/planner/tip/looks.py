@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
+from kinesis_trident.spout.kinesis.rate_limit import Budget
 from kinesis_trident.spout.positions import Position
 
 LONG_MS, BREAK_MS = 5_000, 30_000
@@ -22,6 +22,8 @@ _CARRIED = 4 * 2**20
 
 _CARRIED_OF_A_SHARD = 64 * 2**10
 """Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
+
+_UNLIMITED = Budget.of(0.0, math.inf)
 
 
 def kept_bytes(shards: int) -> int:
@@ -45,7 +47,7 @@ class Question:
     closed: bool = False
     limit: int = 1
     most: int = _CARRIED_OF_A_SHARD
-    budget: ShardBudget = field(default_factory=lambda: ShardBudget(0.0, math.inf))
+    budget: Budget = _UNLIMITED
 
 
 class RefusalSpell(NamedTuple):

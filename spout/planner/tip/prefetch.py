@@ -16,15 +16,14 @@ from functools import partial
 
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
-from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
-from kinesis_trident.spout.planner.tip.look_pace import LookPace, TurnCalls
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look, Question
 from kinesis_trident.spout.planner.tip.read_ahead import OTHER_COLUMNS, Room, ShardAhead
-from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
-from kinesis_trident.spout.planner.tip.turn_sizes import TurnSizes
+from kinesis_trident.spout.planner.tip.tip_probe import Answers, TipProbe
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
+from kinesis_trident.spout.turn_size import count_fitting
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +52,7 @@ class _Batch:
         room: of each shard.
         unpinned: the shards whose turn was not seen to have ended.
         poll: when the pins are looked for again, and the time after which they are then.
+        sights: of the shards; nobody else changes them meanwhile.
         shards: what is read.
         calls: under way.
         wake: set when a call has ended, and at the end.
@@ -64,44 +64,43 @@ class _Batch:
     room: Room
     unpinned: list[str]
     poll: tuple[int, int]
+    sights: Sights
     shards: dict[str, ShardAhead] = field(default_factory=dict)
-    calls: dict[str, Future[tuple[Look, float]]] = field(default_factory=dict)
+    calls: dict[str, Future[Answers]] = field(default_factory=dict)
     wake: threading.Event = field(default_factory=threading.Event)
 
 
 class Prefetcher:
-    """Reads ahead from `begin` to `end`; only between these two it uses the probe and the pace."""
+    """Reads ahead from `begin` to `end`; only between these two it uses the probe and changes the sights."""
 
     def __init__(
         self,
         probe: TipProbe,
-        pace: LookPace,
         options: SourceOptions,
         pins_of: PinsOf,
-        sizes: TurnSizes,
         around: Surroundings,
     ) -> None:
         self._probe = probe
-        self._pace = pace
         self._options = options
         self._pins_of = pins_of
-        self._sizes = sizes
         self._steady = around.steady_ms
         self._beside = around.beside
         self._lock = threading.Lock()
         self._batch: _Batch | None = None
         self._closed = False
         self._found: dict[str, Look] = {}
+        self._late: list[tuple[str, Future[Answers]]] = []
 
-    def begin(self, plan: Plan, idle: Mapping[str, Position], closed: Container[str]) -> None:
+    def begin(self, plan: Plan, idle: Mapping[str, Position], closed: Container[str], sights: Sights) -> None:
         """Read ahead from where the turns of a plan end, and look at the other shards, until `end`.
 
         Args:
             plan: whose tasks Spark is about to run.
             idle: the positions of the shards to be read that have no new records in this plan.
             closed: the shards that were listed as closed.
+            sights: of the shards.
         """
-        self.drop()
+        self._found = {}
         count = len(plan.read) + len(idle)
         if self._closed or not 0 < count <= MOST_SHARDS:
             return
@@ -111,20 +110,23 @@ class Prefetcher:
         records = min(options.max_fetch_records_per_shard, plan.limit or options.max_fetch_records_per_shard)
         room = Room.of(count, payload, records)
         poll = now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS
-        batch = _Batch(plan, now, closed, room, list(plan.read), poll)
+        batch = _Batch(plan, now, closed, room, list(plan.read), poll, sights)
         for shard, position in idle.items():
             last = self._probe.looks.get(shard)
             if last is None or last.position != position or not last.more:
-                batch.shards[shard] = ShardAhead(position, self._size_of(shard, room), at_tip=True)
+                batch.shards[shard] = ShardAhead(position, self._size_of(batch, shard), at_tip=True)
         self._batch = batch
         self._beside(partial(self._step, batch), batch.wake)
 
-    def end(self) -> None:
-        """Stop reading ahead; wait for a call under way only where that is shorter than what it spares."""
+    def end(self, sights: Sights) -> Sights:
+        """Stop reading ahead, and return the sights with what was read; `sights`: those if nothing was.
+
+        A call under way is waited for only where that is shorter than what it spares.
+        """
         with self._lock:
             batch, self._batch = self._batch, None
         if batch is None:
-            return
+            return sights
         batch.wake.set()
         now = self._steady()
         waited = []
@@ -135,7 +137,7 @@ class Prefetcher:
             self._take_answer(batch, shard, ahead)
             if ahead.is_worth_waiting(now, called=shard in batch.calls):
                 full = ahead.is_full(batch.room) or not ahead.held[0]
-                if shard not in batch.calls and not full and self._pace.may_read(shard, now) <= now:
+                if shard not in batch.calls and not full and batch.sights.of(shard).may_read(now) <= now:
                     self._ask(batch, shard, ahead, now)
                 waited.append(shard)
         wait([batch.calls[shard] for shard in waited if shard in batch.calls])
@@ -143,16 +145,28 @@ class Prefetcher:
             self._take_answer(batch, shard, batch.shards[shard])
         found = {shard: ahead.result() for shard, ahead in batch.shards.items()}
         self._found = {shard: look for shard, look in found.items() if look is not None}
+        self._late += batch.calls.items()
+        budgets = {shard: batch.sights.of(shard).budget.begin_call() for shard in batch.calls}
+        return batch.sights.note_budgets(budgets)
 
-    def take(self, positions: Mapping[str, Position]) -> dict[str, Look]:
-        """Return, once, what was found at the positions where the shards stand now."""
+    def take(self, positions: Mapping[str, Position], sights: Sights) -> tuple[dict[str, Look], Sights]:
+        """Return, once, what was found at the positions where the shards stand now.
+
+        The sights know of the calls that have ended since the batch did, and for which nobody waited.
+        """
+        late, self._late = self._late, [one for one in self._late if not one[1].done()]
+        for shard, call in late:
+            if call.done() and not call.cancelled() and shard in sights.by_shard:
+                budget = sights.of(shard).budget.join(call.result().budgets[shard])
+                sights = sights.note_budgets({shard: budget})
         found, self._found = self._found, {}
-        return {shard: look for shard, look in found.items() if positions.get(shard) == look.position}
+        return {shard: look for shard, look in found.items() if positions.get(shard) == look.position}, sights
 
-    def drop(self) -> None:
-        """Stop reading ahead and forget what was found."""
-        self.end()
+    def drop(self, sights: Sights) -> Sights:
+        """Stop reading ahead, as `end`, and forget what was found."""
+        sights = self.end(sights)
         self._found = {}
+        return sights
 
     def close(self) -> None:
         """End all work without waiting; another thread may call this."""
@@ -197,28 +211,31 @@ class Prefetcher:
             if pin.plan != batch.plan.plan:
                 continue
             size = pin.cost[0] if pin.cost else 0
-            self._pace.note_calls(shard, now, TurnCalls(pin.reads, pin.busy_ms), batch.plan.txid)
+            sight = batch.sights.of(shard).note_calls(pin, now, batch.plan.txid)
+            batch.sights = batch.sights.put({shard: sight})
             batch.unpinned.remove(shard)
             position = parse_position(pin.end)
             if not (pin.closed or isinstance(position, ShardEnd)):
-                one = size / pin.fresh + OTHER_COLUMNS if pin.fresh else self._size_of(shard, batch.room)
+                one = size / pin.fresh + OTHER_COLUMNS if pin.fresh else self._size_of(batch, shard)
                 batch.shards[shard] = ShardAhead(position, one, at_tip=pin.seen is not None)
 
-    def _size_of(self, shard: str, room: Room) -> float:
-        most = min(self._options.max_records_per_fetch, self._sizes.count_fitting(shard, room.bytes))
-        return room.bytes / most + OTHER_COLUMNS
+    def _size_of(self, batch: _Batch, shard: str) -> float:
+        size = batch.room.bytes
+        most = min(self._options.max_records_per_fetch, count_fitting(batch.sights.of(shard).size, size))
+        return size / most + OTHER_COLUMNS
 
     def _due_time(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> float:
         """Return when a shard may be asked again: infinite while a call is under way, or if enough is kept."""
         if shard in batch.calls or ahead.is_full(batch.room):
             return math.inf
-        at = self._pace.may_read(shard, now)
-        return max(at, self._pace.next_look(shard, now)) if ahead.at_tip else at
+        sight = batch.sights.of(shard)
+        at = sight.may_read(now)
+        return max(at, sight.next_look(now)) if ahead.at_tip else at
 
     def _ask(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> None:
         limit = min(self._options.max_records_per_fetch, ahead.limit(batch.room))
         ahead.asked = now
-        budget = self._pace.budget(shard)
+        budget = batch.sights.of(shard).budget
         question = Question(ahead.position, shard in batch.closed, limit, batch.room.bytes, budget)
         try:
             call = self._probe.begin_ahead(shard, question, ahead.look)
@@ -234,12 +251,17 @@ class Prefetcher:
         if shard not in batch.calls or not batch.calls[shard].done():
             return
         try:
-            look, seconds = batch.calls.pop(shard).result()
-        except (KinesisError, CancelledError) as error:
-            log.debug("shard %s is not read ahead now: %s", shard, error)
+            answer = batch.calls.pop(shard).result()
+        except CancelledError:
             ahead.ended = True
             return
-        at = int(seconds * 1000)
+        batch.sights = batch.sights.note_budgets(answer.budgets)
+        look = answer.looks.get(shard)
+        if look is None:
+            log.debug("shard %s is not read ahead now: %s", shard, answer.error)
+            ahead.ended = True
+            return
+        at = int(answer.at * 1000)
         found = ahead.take(look, at, batch.room)
         if look.refused is None:
-            self._pace.note_look(shard, at, found=found)
+            batch.sights = batch.sights.put({shard: batch.sights.of(shard).note_look(at, found=found)})

@@ -17,15 +17,15 @@ from kinesis_trident.checkpoint.model.standing import (
     Standing,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look
-from kinesis_trident.spout.planner.tip.tips import TipWatch
 
 
 def see_standings(
     names: Iterable[str],
     shards: Shards,
     looks: Mapping[str, Look],
-    tip: TipWatch,
+    sights: Sights,
     *,
     most: int | None = None,
     ahead: Container[str] = (),
@@ -35,12 +35,14 @@ def see_standings(
     `most`: the maximum of the records of a shard that are read and not done. `ahead`: the shards that wait for the
     others, for the last plan.
     """
-    states, stored, found, drained = shards.states, shards.standings, {}, tip.drained
+    states, stored, found, drained = shards.states, shards.standings, {}, sights.find_drained(shards)
     for shard in names:
         standing, look = stored.get(shard, PLAIN), looks.get(shard)
         if standing.looks > Looks.SELDOM:
             more = look.more if look is not None else None
-            standing = standing.also(READING if tip.has_more(shard) else IDLE if more is False else UNKNOWN)
+            standing = standing.also(
+                READING if sights.has_more(shard) else IDLE if more is False else UNKNOWN
+            )
             if most and states[shard].held >= most:
                 standing = standing.also(BLOCKED)
             if look is not None and look.refused is not None and look.position == states[shard].position:
@@ -54,6 +56,6 @@ def see_standings(
     return found
 
 
-def find_rare(shards: Shards, tip: TipWatch) -> set[str]:
+def find_rare(shards: Shards, sights: Sights) -> set[str]:
     """Return the shards, of the streams that are read now, that may be looked at otherwise than at their pace."""
-    return (shards.standings.keys() | tip.drained) & shards.active.keys()
+    return (shards.standings.keys() | sights.find_drained(shards)) & shards.active.keys()

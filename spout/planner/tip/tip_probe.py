@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
+from kinesis_trident.spout.kinesis.rate_limit import Budget
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_from
 from kinesis_trident.spout.planner.tip.looks import Look, Question, forget_request, join_answers
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
@@ -50,6 +51,18 @@ _AT_ONCE = 64
 
 One thread makes them all: changing threads costs more than a call.
 """
+
+
+class Answers(NamedTuple):
+    """The looks at shards, what they have left of the `budgets`, and when that was known by the clock.
+
+    `error`: a permanent one, for which not all have a look.
+    """
+
+    looks: dict[str, Look]
+    budgets: dict[str, Budget]
+    error: KinesisError | None
+    at: float
 
 
 _Looking = Generator[AskIterator | AskRecords, Any, Look]
@@ -103,26 +116,25 @@ class TipProbe:
         self._endless: dict[str, float] = {}
         self._warned: set[ShardKey] = set()
 
-    def look(self, questions: Mapping[str, Question]) -> dict[str, bool | None]:
-        """Tell for each shard whether there is something to read at its position; None if not known now.
+    def look(self, questions: Mapping[str, Question]) -> Answers:
+        """Look at shards, in their order.
 
-        The looks follow the order of the shards. Shards that were not reached in time are left out: with very many
-        shards, or a slow endpoint, the query reads the first findings before the others are known.
-
-        Raises:
-            KinesisError: a permanent error; throttles and temporary faults give None.
+        Shards that were not reached in time are left out: with very many shards, or a slow endpoint, the query reads
+        the first findings before the others are known.
         """
         enough = self._clock() + self._patience
-        found: dict[str, Look] = {}
-        asked = list(questions.items())
+        found, left, asked = dict[str, Look](), dict[str, Budget](), list(questions.items())
         for first in range(0, len(asked), _AT_ONCE):
             part = asked[first : first + _AT_ONCE]
-            looks = self._finish([self._look(*one) for one in part])
-            found |= zip((shard for shard, _ in part), looks, strict=True)
-            if self._clock() >= enough and any(look.more for look in found.values()):
+            left |= {shard: question.budget for shard, question in part}
+            answers = self._answer({shard: self._look(shard, one, left) for shard, one in part}, left)
+            found |= answers.looks
+            if answers.error is not None:
+                return answers
+            if answers.at >= enough and any(look.more for look in found.values()):
                 break
         self.looks |= found
-        return {shard: look.more for shard, look in found.items()}
+        return Answers(found, left, None, self._clock())
 
     def forget(self, shards: Iterable[str]) -> None:
         """Drop what is known of shards that are gone."""
@@ -159,32 +171,27 @@ class TipProbe:
                     kept[shard] = first, arrival_at(found, taken - 1)
         return kept
 
-    def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[tuple[Look, float]]:
+    def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[Answers]:
         """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
 
-        The result is the look, and when it came by the clock. A held look comes back unchanged if only the reader may
-        take what follows it.
-
-        Raises:
-            KinesisError: from the result, for any call that was refused; what is held stays as good as it was.
+        A held look comes back unchanged if only the reader may take what follows it. It stays as good as it was if a
+        call was refused.
         """
+        left = {shard: question.budget}
+        if held is not None and held.cursor.page is not None:
+            looking = self._read_on(shard, question, left, held, held.cursor.page)
+        else:
+            looking = self._look(shard, question, left, held)
+        return self._executor.submit(self._answer, {shard: looking}, left)
 
-        def read() -> tuple[Look, float]:
-            page = held.cursor.page if held is not None else None
-            if held is None or page is None:
-                looking = self._look(shard, question, held)
-            else:
-                looking = self._read_on(question, held, page)
-            return self._finish([looking])[0], self._clock()
-
-        return self._executor.submit(read)
-
-    def _read_on(self, question: Question, held: Look, page: Page) -> _Looking:
+    def _read_on(
+        self, shard: str, question: Question, left: dict[str, Budget], held: Look, page: Page
+    ) -> _Looking:
         """Return a look with the next answer joined to the one it holds."""
         following = held.next_cursor
         if following is None or following.iterator is None:
             return held
-        further = yield from self._get(question, following.iterator)
+        further = yield from self._get(shard, following.iterator, question.limit, left)
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             cursor = replace(held.cursor, page=replace(page, behind_ms=None))
@@ -197,35 +204,43 @@ class TipProbe:
             next_cursor=ShardCursor(last, further.next_iterator),
         )
 
-    def _finish(self, looks: Sequence[_Looking]) -> list[Look]:
-        """Make some looks, with the calls of all of them under way at once."""
-        found: list[Look | None] = [None] * len(looks)
-        answers: dict[int, Any] = dict.fromkeys(range(len(looks)))
-        while answers:
-            calls: dict[int, AskIterator | AskRecords] = {}
-            for at, answer in answers.items():
-                try:
-                    is_error = isinstance(answer, KinesisError)
-                    calls[at] = looks[at].throw(answer) if is_error else looks[at].send(answer)
-                except StopIteration as end:
-                    found[at] = end.value
-            answers = dict(zip(calls, _make(self._kinesis, [*calls.values()]), strict=True))
-        return [look for look in found if look is not None]
+    def _answer(self, looks: Mapping[str, _Looking], left: dict[str, Budget]) -> Answers:
+        """Make some looks, with the calls of all of them under way at once; each says what is `left` of its budget."""
+        found: dict[str, Look] = {}
+        answers: dict[str, Any] = dict.fromkeys(looks)
+        try:
+            while answers:
+                calls: dict[str, AskIterator | AskRecords] = {}
+                for at, answer in answers.items():
+                    try:
+                        is_error = isinstance(answer, KinesisError)
+                        calls[at] = looks[at].throw(answer) if is_error else looks[at].send(answer)
+                    except StopIteration as end:
+                        found[at] = end.value
+                answers = dict(zip(calls, _make(self._kinesis, [*calls.values()]), strict=True))
+        except KinesisError as error:
+            # The calls of those that are given up count.
+            for look in looks.values():
+                look.close()
+            return Answers(found, left, error, self._clock())
+        return Answers(found, left, None, self._clock())
 
-    def _look(self, shard: str, question: Question, last: Look | None = None) -> _Looking:
+    def _look(
+        self, shard: str, question: Question, left: dict[str, Budget], last: Look | None = None
+    ) -> _Looking:
         """Look at a shard; `last`: the look to go on from, by default the last one."""
         last, position = last or self.looks.get(shard), question.position
         look = Look(ShardCursor(position)) if last is None else last.move_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
-            return (yield from self._walk(shard, question, look))
+            return (yield from self._walk(shard, question, left, look))
         except IteratorExpiredError:
             look = replace(look, cursor=ShardCursor(position))
         except (ThrottledError, Unavailable) as error:
             return self._refuse(shard, look, error)
         try:
-            return (yield from self._walk(shard, question, look))
+            return (yield from self._walk(shard, question, left, look))
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
             return self._refuse(shard, look, error)
 
@@ -249,16 +264,16 @@ class TipProbe:
             raise lasting_error(error) from error
         return refused
 
-    def _walk(self, shard: str, question: Question, look: Look) -> _Looking:
+    def _walk(self, shard: str, question: Question, left: dict[str, Budget], look: Look) -> _Looking:
         key = self._layout.key_of(shard)
         iterator = look.cursor.iterator or (yield AskIterator(key.stream, key.shard, str(look.position)))
         closed = question.closed
         for step in range(_STEPS):
             # The first read of a turn is to fit after it.
-            if step and question.budget.wait_of_all(self._clock(), 2) > 0:
+            if step and left[shard].wait_of_all(self._clock(), 2) > 0:
                 break
             try:
-                page = yield from self._get(question, iterator)
+                page = yield from self._get(shard, iterator, question.limit, left)
             except KinesisError as error:
                 raise locate_error(error, key.stream, key.shard, look.position) from error
             new = self._select_new(page, look.position)
@@ -289,14 +304,15 @@ class TipProbe:
             self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
         return self._note_answer(look, iterator, None, page)
 
-    def _get(self, question: Question, iterator: str) -> Generator[AskRecords, Page, Page]:
-        budget = question.budget
-        budget.note_call()
+    def _get(
+        self, shard: str, iterator: str, limit: int, left: dict[str, Budget]
+    ) -> Generator[AskRecords, Page, Page]:
+        left[shard] = left[shard].begin_call()
         try:
-            page = yield AskRecords(iterator, question.limit)
+            page = yield AskRecords(iterator, limit)
         finally:
-            budget.note_end(self._clock())
-        budget.note_answer(page.size, self._clock())
+            left[shard] = left[shard].end_call(self._clock())
+        left[shard] = left[shard].count_bytes(page.size, self._clock())
         return page
 
     def _warn_of_endless(self, key: ShardKey, since: float) -> None:

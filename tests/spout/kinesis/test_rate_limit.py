@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.spout.kinesis.rate_limit import (
-    ShardBudget,
+    Budget,
     ShardLimiter,
     Used,
     full_jitter,
@@ -24,7 +24,7 @@ MIB = 2**20
 def limiter(period: float = 0.2, rate: float = 2 * MIB) -> tuple[ShardLimiter, FakeTime]:
     time = FakeTime()
     return ShardLimiter(
-        ShardBudget(period, rate), clock=time, sleep=time.sleep, wall=time, rng=random.Random(7)
+        Budget.of(period, rate), clock=time, sleep=time.sleep, wall=time, rng=random.Random(7)
     ), time
 
 
@@ -71,10 +71,10 @@ def test_bytes_stay_below_the_rate(answers: list[tuple[float, int]]) -> None:
 
 
 def test_bytes_that_others_have_read_are_waited_for() -> None:
-    budget = ShardBudget(0.2, MIB)
-    budget.begin_turn(1, Used(blocks=((1500, 0), (900, 6))), 10.0)
+    budget = Budget.of(0.2, MIB)
+    budget = budget.begin_turn(1, Used(blocks=((1500, 0), (900, 6))), 10.0)
     assert budget.wait(10.0) == 1.5
-    budget.begin_turn(2, Used(blocks=((100, 0),)), 10.5)
+    budget = budget.begin_turn(2, Used(blocks=((100, 0),)), 10.5)
     assert budget.wait(10.5) == pytest.approx(0.4)
 
 
@@ -98,31 +98,31 @@ def test_bytes_of_a_turn_that_was_read_here_are_not_waited_for_twice() -> None:
 
 
 def test_two_applications_in_one_worker_do_not_take_each_other_s_turns_for_their_own() -> None:
-    budget, told = ShardBudget(0.2, MIB), Used(((10, 7),) * 5, ((900, 7),))
-    budget.begin_turn(7, Used(), 100.0, "/a")
+    budget, told = Budget.of(0.2, MIB), Used(((10, 7),) * 5, ((900, 7),))
+    budget = budget.begin_turn(7, Used(), 100.0, "/a")
     # The turn 7 of the other one was read elsewhere, five calls a moment ago.
-    budget.begin_turn(8, told, 100.0, "/b")
+    budget = budget.begin_turn(8, told, 100.0, "/b")
     assert budget.wait(100.0) == pytest.approx(0.99)
     # Nor does a turn of the first one replace what is known of the second one's calls.
-    budget.begin_turn(8, Used(), 100.1, "/a")
+    budget = budget.begin_turn(8, Used(), 100.1, "/a")
     assert budget.wait(100.1) == pytest.approx(0.89)
-    budget.begin_turn(9, Used(), 100.2, "/b")
+    budget = budget.begin_turn(9, Used(), 100.2, "/b")
     assert budget.wait_of_all(100.2, 5) == pytest.approx(0.7)
     assert budget.wait_of_all(101.0, 5) == 0
 
 
 def test_a_call_counts_from_its_beginning_until_a_second_after_its_end() -> None:
-    budget = ShardBudget(0.2, MIB)
+    budget = Budget.of(0.2, MIB)
     for _ in range(5):
         assert budget.wait(10.0) == 0
-        budget.note_call()
+        budget = budget.begin_call()
     # It is seen again soon whether one of them has ended.
     assert 0 < budget.wait(10.0) < 0.1
     assert budget.report_usage(10.5) == Used(((0, 0),) * 5)
-    budget.note_end(10.7)
+    budget = budget.end_call(10.7)
     assert budget.wait(10.7) == pytest.approx(1.0)
     for at in (10.7, 10.8, 10.9, 11.0):
-        budget.note_end(at)
+        budget = budget.end_call(at)
     assert budget.wait(11.0) == pytest.approx(0.7)
     assert budget.wait_of_all(11.0, 2) == pytest.approx(0.7)
     assert budget.wait_of_all(11.0, 3) == pytest.approx(0.8)
@@ -130,39 +130,39 @@ def test_a_call_counts_from_its_beginning_until_a_second_after_its_end() -> None
 
 
 def test_calls_of_others_count_once_beside_its_own() -> None:
-    budget = ShardBudget(0.2, MIB)
-    budget.begin_turn(7, Used(), 10.0)
+    budget = Budget.of(0.2, MIB)
+    budget = budget.begin_turn(7, Used(), 10.0)
     for at in (10.0, 10.1):
-        budget.note_call()
-        budget.note_end(at)
+        budget = budget.begin_call()
+        budget = budget.end_call(at)
     # Two looks, and the turn that was read here: the planning process knows less well when.
     told = Used(((100, 0), (200, 0), (50, 7), (50, 7)))
-    budget.begin_turn(8, told, 10.5)
-    budget.begin_turn(8, told, 10.5)
+    budget = budget.begin_turn(8, told, 10.5)
+    budget = budget.begin_turn(8, told, 10.5)
     assert budget.wait(10.5) == 0
-    budget.note_call()
-    budget.note_end(10.5)
+    budget = budget.begin_call()
+    budget = budget.end_call(10.5)
     assert budget.wait(10.5) == pytest.approx(0.5)
     # A turn that another process has read.
-    budget.begin_turn(9, Used(((300, 8), (200, 6), (200, 6))), 10.6)
+    budget = budget.begin_turn(9, Used(((300, 8), (200, 6), (200, 6))), 10.6)
     assert budget.wait(10.6) == pytest.approx(0.4)
-    unlimited = ShardBudget(0, MIB)
+    unlimited = Budget.of(0, MIB)
     unlimited.begin_turn(1, Used(((0, 0),) * 9), 11.2)
     assert unlimited.wait(11.2) == 0
     assert unlimited.report_usage(11.2) == Used()
 
 
 def test_a_turn_of_another_process_ends_when_its_next_call_is_allowed() -> None:
-    budget = ShardBudget(0.2, MIB)
+    budget = Budget.of(0.2, MIB)
     # Five calls, the first of which had ended 0.7 seconds before the pin.
-    budget.read_by(3, 9, 10.0, 0.3)
+    budget = budget.count_turn(3, 9, 10.0, 0.3)
     assert budget.wait_of_all(10.1) == pytest.approx(0.2)
     assert budget.wait_of_all(10.1, 2) == pytest.approx(0.9)
-    budget.read_by(4, 0, 11.0, 5.0)
-    budget.read_by(5, 1, 11.0, 4.0)
+    budget = budget.count_turn(4, 0, 11.0, 5.0)
+    budget = budget.count_turn(5, 1, 11.0, 4.0)
     assert budget.report_usage(12.0).blocks == ((3000, 5),)
     # It is known better when the turn has ended.
-    budget.read_by(5, 1, 10.5, 4.0)
+    budget = budget.count_turn(5, 1, 10.5, 4.0)
     assert budget.report_usage(12.0).blocks == ((2500, 5),)
     assert budget.wait_of_all(12.0, 5) == pytest.approx(2.5)
 
@@ -179,9 +179,9 @@ def test_a_full_answer_blocks_the_shard_for_five_seconds() -> None:
 
 
 def test_answers_that_come_together_are_paid_for_one_after_the_other() -> None:
-    budget = ShardBudget(0.0, MIB)
-    budget.note_answer(2 * MIB, 0.0)
-    budget.note_answer(3 * MIB, 0.5)
+    budget = Budget.of(0.0, MIB)
+    budget = budget.count_bytes(2 * MIB, 0.0)
+    budget = budget.count_bytes(3 * MIB, 0.5)
     assert budget.wait(0.5) == pytest.approx(4.5)
 
 
@@ -199,16 +199,16 @@ def test_no_period_is_no_limit() -> None:
 
 
 def test_refusals_in_a_row_are_waited_out_longer_and_an_answer_forgets_them() -> None:
-    budget, rng = ShardBudget(0.0, MIB), random.Random(1)
+    rng = random.Random(1)
 
     def longest(failures: int) -> float:
-        waits = []
+        budget, waits = Budget.of(0.0, MIB), []
         for _ in range(200):
-            budget.note_answer(0, 0.0)
+            budget = budget.count_bytes(0, 0.0)
             now = budget.wait(0.0)
             for _ in range(failures):
                 now += budget.wait(now)
-                budget.note_refusal(now, rng)
+                budget = budget.count_refusal(now, rng)
             waits.append(budget.wait(now))
         return max(waits)
 
@@ -221,14 +221,14 @@ def test_the_waits_are_those_of_the_options() -> None:
     options = SourceOptions.parse_batch(
         {"streamName": "a", "clientRetryIntervalMs": "3000", "clientMaxRetryIntervalMs": "5000"}
     )
-    budget = ShardBudget(0.0, MIB, options.client_retry_interval, options.client_max_retry_interval)
+    unused = Budget.of(0.0, MIB, options.client_retry_interval, options.client_max_retry_interval)
 
     def longest(failures: int) -> float:
-        rng, waits = random.Random(1), []
+        budget, rng, waits = unused, random.Random(1), []
         for _ in range(200):
-            budget.note_answer(0, 0.0)
+            budget = budget.count_bytes(0, 0.0)
             for _ in range(failures):
-                budget.note_refusal(0.0, rng)
+                budget = budget.count_refusal(0.0, rng)
             waits.append(budget.wait(0.0))
         return max(waits)
 

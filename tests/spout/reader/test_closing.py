@@ -9,13 +9,16 @@ from hypothesis import given, settings, strategies as st
 from looking import look
 
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.batch.pushed_filters import ShardRange
 from kinesis_trident.spout.batch.range_read import read_range
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.pace import LookTimes
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
-from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
 from kinesis_trident.spout.shard_rules import Closing
@@ -43,7 +46,7 @@ class Shelf:
             SHARD,
             SourceOptions(stream_name="orders"),
             closed=closed,
-            limiter=ShardLimiter(ShardBudget(0.2, 1e15), clock=self.time, sleep=self.time.sleep),
+            limiter=ShardLimiter(Budget.of(0.2, 1e15), clock=self.time, sleep=self.time.sleep),
             wall=self.time.milliseconds,
         )
 
@@ -195,14 +198,12 @@ def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
 
 
 def test_a_closed_shard_is_not_at_its_tip_where_only_what_is_there_is_read() -> None:
-    watch = TipWatch()
-    watch.stop_at_tip(0)
-    positions: dict[str, Position] = {"a": TRIM_HORIZON, "b": TRIM_HORIZON}
-    watch.note_looks(dict.fromkeys(positions, False), 0)
-    assert watch.drained == set(positions)
+    sights = Sights(LookTimes.of()).stop_at_tip(0).note_looks({"a": False, "b": False}, 0)
+    lineage = {"a": ShardLineage(), "b": ShardLineage()}
+    assert sights.find_drained(Shards("parentFirst", lineage=lineage)) == {"a", "b"}
     # A listing finds out only now, and its children may hold what came before.
-    watch.closed = {"a"}
-    assert watch.drained == {"b"}
+    lineage["a"] = ShardLineage(state="closed")
+    assert sights.find_drained(Shards("parentFirst", lineage=lineage)) == {"b"}
 
 
 @pytest.mark.parametrize("end", [ShardEnd(), None])

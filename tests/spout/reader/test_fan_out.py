@@ -24,7 +24,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fan_out import FanOut, OpenSubscriptions, SubscriptionPager
@@ -70,7 +70,7 @@ class Rig:
         self, *, pushed: bool = True, kept: OpenSubscriptions | None = None, is_held: bool = False
     ) -> ShardFetcher:
         """A fetcher in a process of its own, or in the one that has kept subscriptions open."""
-        limiter = ShardLimiter(ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep)
+        limiter = ShardLimiter(Budget.of(0, 1e15), clock=self.time, sleep=self.time.sleep)
         kept = kept or OpenSubscriptions()
         fan_out = FanOut(self.client, self.consumer, kept, is_held=is_held) if pushed else None
         return ShardFetcher(

@@ -19,7 +19,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter, Used
+from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter, Used
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
@@ -46,7 +46,7 @@ class Rig:
         self.time = FakeTime()
         self.kinesis = MemoryKinesis(clock=self.time.milliseconds)
         self.limiter = ShardLimiter(
-            ShardBudget(period, rate, longest=longest),
+            Budget.of(period, rate, longest=longest),
             clock=self.time,
             sleep=self.time.sleep,
             wall=self.time,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 from thorough import examples
 from twins import old_standing as old
 
@@ -24,11 +25,12 @@ from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.options.modes import ShardOrdering
+from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.tip.standings import find_rare, see_standings
-from kinesis_trident.spout.planner.tip.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, ShardEnd
 from kinesis_trident.tracker.records import Run
 
@@ -61,17 +63,15 @@ def draw_shards(r: random.Random) -> Shards:
     return Shards(ordering, states, lineage, parked=parked)
 
 
-def draw_tips(r: random.Random, shards: Shards) -> TipWatch:
+def draw_tips(r: random.Random, shards: Shards) -> Sights:
     """Draw what is known of the tips; it may drain, and then some shards are read as far as it asks."""
-    tip, found = TipWatch(), {shard: r.choice([None, False, True]) for shard in shards.states}
-    tip.closed = shards.closed
+    sights, found = Sights(LookTimes.of()), {shard: r.choice([None, False, True]) for shard in shards.states}
     drains = r.random() < 0.5
     if drains:
-        tip.stop_at_tip(NOW)
-    tip.note_looks({shard: more for shard, more in found.items() if r.random() < 0.8}, 0)
-    if drains:
-        tip._beyond |= {shard for shard in shards.positions if r.random() < 0.3}
-    return tip
+        sights = sights.stop_at_tip(NOW)
+    sights = sights.note_looks({shard: more for shard, more in found.items() if r.random() < 0.8}, 0)
+    beyond = {shard for shard in shards.positions if drains and r.random() < 0.3}
+    return sights.put({shard: replace(sights.of(shard), beyond=True) for shard in beyond})
 
 
 def draw_looks(r: random.Random, shards: Shards) -> dict[str, Look]:
@@ -90,15 +90,15 @@ def test_each_old_question_is_a_flag(seed: int) -> None:
     standings = see_standings(shards.active, shards, looks, tip, most=most)
     active, positions = set(shards.active), set(shards.positions)
     assert {shard for shard in active if standings[shard].looks > Looks.SELDOM} == {
-        shard for shard in positions if not old.has_ended(tip, shard)
+        shard for shard in positions if not old.has_ended(tip, shards, shard)
     }
     # What a drain has read was never looked at: an empty one was taken for a loss after the retention.
     rarely = {shard for shard in active if standings[shard].looks in (Looks.SELDOM, Looks.UNTIL_KNOWN)}
-    drained = {shard for shard in positions if old.has_ended(tip, shard)}
+    drained = {shard for shard in positions if old.has_ended(tip, shards, shard)}
     full = {shard for shard in positions if most and shards.states[shard].held >= most}
     assert rarely - full == (old.choose_blocked(shards) | drained) - full
-    if tip._draining:
-        assert any(one.drain for one in standings.values()) is not old.have_all_ended(tip, positions)
+    if tip.until is not None:
+        assert any(one.drain for one in standings.values()) is not old.have_all_ended(tip, shards)
     closed_to, can_be_read, counted = old.find_closed_to(tip, shards, looks, most)
     wanted = old.find_to_read(tip, shards)
     assert [shard for shard in wanted if standings[shard].reads] == can_be_read
@@ -119,8 +119,7 @@ def test_each_old_question_is_a_flag(seed: int) -> None:
 
 def test_a_refused_shard_is_tried_and_holds_the_others_for_a_while() -> None:
     shards = Shards("parentFirst", {"a": ShardState(TRIM_HORIZON)}, {"a": ShardLineage()})
-    tip = TipWatch()
-    tip.note_looks({"a": True}, 0)
+    tip = Sights(LookTimes.of()).note_looks({"a": True}, 0)
     look = Look(ShardCursor(TRIM_HORIZON), more=True, refused=NOW, why="throttled")
     standing = see_standings("a", shards, {"a": look}, tip)["a"]
     assert REFUSED in standing.causes

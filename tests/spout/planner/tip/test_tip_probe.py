@@ -265,7 +265,7 @@ def test_an_answer_without_a_next_iterator_is_left_to_the_reader(
 
 def ahead(probe: TipProbe, position: Position, held: Look | None, limit: int) -> Look:
     """What is there after so many records more."""
-    return probe.begin_ahead(A, Question(position, limit=limit, most=10**6), held).result()[0]
+    return probe.begin_ahead(A, Question(position, limit=limit, most=10**6), held).result().looks[A]
 
 
 def test_answers_that_follow_each_other_are_one(probe: TipProbe, kinesis: MemoryKinesis) -> None:

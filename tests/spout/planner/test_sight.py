@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from settled import settled
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
+from kinesis_trident.spout.planner.pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS, SCARCE_MS, LookTimes
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.tip.look_pace import BUSY_MS, IDLE_MS as LOOK_PERIOD_MS, SCARCE_MS
-from kinesis_trident.spout.planner.tip.tips import TipWatch
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 
 NOW = 1_700_000_000_000
@@ -30,29 +32,43 @@ class Stream:
         return {shard: self.more[shard] for shard in asked}
 
 
-class Watch(TipWatch):
+class Watch:
     """Has a stream looked at where that is due."""
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__()
+        self.sights = Sights(LookTimes.of())
         self.stream = stream
+
+    @property
+    def drained(self) -> set[str]:
+        return self.sights.find_drained(Shards("parentFirst"))
+
+    def stop_at_tip(self, until: int) -> None:
+        self.sights = self.sights.stop_at_tip(until)
+
+    def next_look(self, positions: Mapping[str, Position], now: int) -> int:
+        return self.sights.next_look(positions, now)
 
     def find(self, positions: Mapping[str, Position], now: int) -> list[str]:
         watched = {shard: at for shard, at in positions.items() if shard not in self.drained}
-        self.note_looks(self.stream.look(self.due_looks(watched, now)), now)
-        return [shard for shard in self.find_shards_to_read(watched) if shard not in self.drained]
+        due, self.sights = self.sights.find_due(watched, now)
+        self.sights = self.sights.note_looks(self.stream.look(due), now)
+        return [
+            shard for shard in sorted(watched) if self.sights.has_more(shard) and shard not in self.drained
+        ]
 
     def are_drained(self, positions: Mapping[str, Position]) -> bool:
         return self.drained >= positions.keys()
 
 
 def after_a_turn(
-    watch: TipWatch, *, moved: bool, seen: int | None, now: int, arrival: int | None = None
+    watch: Watch, *, moved: bool, seen: int | None, now: int, arrival: int | None = None
 ) -> None:
     plan = Plan(txid=1, plan="p", streams={}, positions={"a": "TRIM_HORIZON"}, read=("a",))
     position = "AFTER_SEQUENCE_NUMBER 7" if moved else "TRIM_HORIZON"
     node = CheckpointNode(checkpoint=None, txid=1, position=position, seen=seen, arrival=arrival)
-    watch.note_batch(plan, {"a": ShardState(TRIM_HORIZON, node)}, now)
+    states = {shard: ShardState(TRIM_HORIZON, node if shard == "a" else None) for shard in "abc"}
+    watch.sights = watch.sights.observe(settled(plan), Shards("parentFirst", states), now)
 
 
 def test_a_shard_is_looked_at_once_a_second_until_it_has_more() -> None:

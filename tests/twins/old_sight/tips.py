@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from dataclasses import replace
 
-import msgspec
+from twins.old_sight.look_pace import IDLE_MS, LookPace, TurnCalls
 
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
-from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.tip.look_pace import IDLE_MS, LookPace, TurnCalls
-from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
-from kinesis_trident.spout.shard_rules import find_known
 
 _TRUST_MS = 10_000
 """The milliseconds for which a look that found something stays valid.
@@ -152,42 +146,3 @@ class TipWatch:
         self._looked[shard] = now
         if more is False and self._draining:
             self._at_tip.add(shard)
-
-
-_PERIOD_MS = 10 * 60 * 1000
-"""Milliseconds between two notes in ZooKeeper for one shard."""
-
-
-class TipNotes:
-    """Records when an idle shard was last seen at its tip, so that idleness is not taken for data loss.
-
-    Writes `CheckpointNode.seen` to ZooKeeper only now and then.
-    """
-
-    def __init__(self, store: SourceStore, epoch: int) -> None:
-        self._store = store
-        self._epoch = epoch
-        self._stored: dict[str, int] = {}
-
-    def note(self, shards: Shards, looks: Mapping[str, Look]) -> dict[str, ShardState]:
-        """Note what looks at the tip of shards have seen; return each shard that has seen more, as it is then.
-
-        One that was never read gets its first node, with txid 0.
-        """
-        found = {}
-        for shard, look in looks.items():
-            state = shards.states.get(shard)
-            has_nothing = look.more is False or look.is_end
-            if state is None or not has_nothing or state.position != look.position:
-                continue
-            node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
-            if look.at <= (node.seen or 0):
-                continue
-            listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-            known = self._stored.get(shard, find_known(state.position, state.checkpoint, listed))
-            seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
-            if look.at - known >= _PERIOD_MS:
-                self._store.shards.amend(shard, self._epoch, checkpoint=seen)
-                self._stored[shard] = look.at
-            found[shard] = replace(state, checkpoint=seen)
-        return found

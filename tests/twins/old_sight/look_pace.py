@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kinesis_trident.spout.kinesis.rate_limit import ROUNDED, ShardBudget
+from twins.old_sight.rate_limit import ROUNDED, ShardBudget
 
 BUSY_MS = 200
 """Milliseconds from a look that found something to the next look."""

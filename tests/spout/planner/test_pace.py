@@ -6,21 +6,24 @@ import heapq
 import math
 import random
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given, strategies as st
+from msgspec.structs import replace
+from settled import make_pin
 
 from kinesis_trident.spout.kinesis import ThrottledError
-from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, Used
-from kinesis_trident.spout.planner.tip.look_pace import (
+from kinesis_trident.spout.kinesis.rate_limit import Budget, Used
+from kinesis_trident.spout.planner.pace import (
     BUSY_MS,
     IDLE_MS,
     REFUSED_MS,
     WARM_GAP_MS,
     WARM_MS,
-    LookPace,
-    TurnCalls,
+    LookTimes,
 )
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 
 NOW = 1_700_000_000_000
@@ -28,50 +31,65 @@ LIMITED = 0.2
 """Seconds between two calls, as Kinesis allows them on the average."""
 
 
-def call(pace: LookPace, now: int, size: int = 0) -> None:
-    """Call once, with an answer of so many bytes."""
-    budget = pace.budget("a")
-    budget.note_call()
-    budget.note_end(now / 1000)
-    budget.note_answer(size, now / 1000)
+class Calls(NamedTuple):
+    """The calls of a turn, for how long the shard is busy, and when it was pinned."""
+
+    reads: int
+    busy_ms: int = 0
+    ago_ms: int = 0
 
 
-def used(pace: LookPace, now: int) -> Used:
-    return pace.budget("a").report_usage(now / 1000)
+class Shard:
+    """One shard, and what is known of it."""
 
+    def __init__(self, idle: float = IDLE_MS / 1000, period: float = 0.0, rate: float = math.inf) -> None:
+        self.sight = Sights(LookTimes.of(idle, period, rate)).of("a")
 
-def look(pace: LookPace, now: int, *, found: bool) -> int:
-    """Look once; return the time of the next look."""
-    call(pace, now)
-    pace.note_look("a", now, found=found)
-    return pace.next_look("a", now)
+    def call(self, now: int, size: int = 0) -> None:
+        """Call once, with an answer of so many bytes."""
+        budget = self.sight.budget.begin_call().end_call(now / 1000).count_bytes(size, now / 1000)
+        self.sight = replace(self.sight, budget=budget)
 
+    def used(self, now: int) -> Used:
+        return self.sight.budget.report_usage(now / 1000)
 
-def turn(pace: LookPace, now: int, calls: int = 1, txid: int = 1) -> int:
-    """Settle a turn that came to the tip; return the time of the next look."""
-    pace.note_calls("a", now, TurnCalls(calls), txid)
-    pace.note_turn("a", now, moved=True)
-    return pace.next_look("a", now)
+    def note_look(self, now: int, *, found: bool | None) -> int:
+        """Learn of a look; return the time of the next one."""
+        self.sight = self.sight.note_look(now, found=found)
+        return self.sight.next_look(now)
+
+    def look(self, now: int, *, found: bool) -> int:
+        """Look once; return the time of the next look."""
+        self.call(now)
+        return self.note_look(now, found=found)
+
+    def turn(self, now: int, calls: Calls, txid: int = 1, *, moved: bool = True) -> int:
+        """Settle a turn; return the time of the next look."""
+        self.sight = self.sight.note_calls(
+            make_pin(reads=calls.reads, busy_ms=calls.busy_ms), now, txid, calls.ago_ms
+        )
+        self.sight = replace(self.sight, pace=self.sight.pace.note_turn(now, moved=moved))
+        return self.sight.next_look(now)
 
 
 def test_a_shard_that_was_never_looked_at_is_looked_at_now() -> None:
-    assert LookPace().next_look("a", NOW) == NOW
+    assert Shard().sight.next_look(NOW) == NOW
 
 
 def test_an_idle_shard_is_looked_at_with_half_of_its_calls() -> None:
-    pace, now = LookPace(period=LIMITED), NOW
+    shard, now = Shard(period=LIMITED), NOW
     assert 2 * 1000 / IDLE_MS == 5
     for _ in range(5):
-        assert look(pace, now, found=False) == now + IDLE_MS
+        assert shard.look(now, found=False) == now + IDLE_MS
         now += IDLE_MS
 
 
 def test_refused_looks_are_ever_farther_apart_and_that_passes() -> None:
-    pace, now = LookPace(period=LIMITED), NOW
+    shard, now = Shard(period=LIMITED), NOW
     gaps = []
     for refused in (*[True] * 12, *[False] * 100):
-        pace.note_look("a", now, found=None if refused else False)
-        due = pace.next_look("a", now)
+        shard.note_look(now, found=None if refused else False)
+        due = shard.sight.next_look(now)
         gaps.append(due - now)
         now = due
     assert gaps[0] == IDLE_MS < gaps[1]
@@ -83,14 +101,13 @@ def test_refused_looks_are_ever_farther_apart_and_that_passes() -> None:
 
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_turn_brings_looks_that_were_refused_no_closer(moved: bool) -> None:
-    pace, looked, turned = LookPace(period=LIMITED), NOW, 100
+    shard, looked, turned = Shard(period=LIMITED), NOW, 100
     for _ in range(12):
-        looked = pace.next_look("a", looked)
-        pace.note_look("a", looked, found=None)
-    pace.note_calls("a", looked + turned, TurnCalls(1), 1)
-    pace.note_turn("a", looked + turned, moved=moved)
+        looked = shard.sight.next_look(looked)
+        shard.note_look(looked, found=None)
+    shard.turn(looked + turned, Calls(1), 1, moved=moved)
     # A turn that was refused counts as a look.
-    assert pace.next_look("a", looked + turned) == looked + REFUSED_MS + (0 if moved else turned)
+    assert shard.sight.next_look(looked + turned) == looked + REFUSED_MS + (0 if moved else turned)
 
 
 @pytest.mark.parametrize(("readers", "seldom"), [(2, 0.05), (3, 0.07), (5, 0.12)])
@@ -100,14 +117,14 @@ def test_several_readers_of_a_shard_come_to_share_its_calls(
 ) -> None:
     """Ten minutes of applications that know nothing of each other; without the least gap a third is refused."""
     rng, quota, quotas = random.Random(1), ShardQuota("a"), Quotas()
-    paces = [LookPace(period=LIMITED) for _ in range(readers)]
+    shards = [Shard(period=LIMITED) for _ in range(readers)]
     seen = [0] * readers
     made = [0] * readers
     refused = 0
     due = [(NOW + rng.randrange(1000), reader) for reader in range(readers)]
     while due[0][0] < NOW + 600_000:
         now, reader = heapq.heappop(due)
-        pace, newest, found = paces[reader], (now - NOW) // record_ms, None
+        shard, newest, found = shards[reader], (now - NOW) // record_ms, None
         try:
             quota.read(quotas, now)
         except ThrottledError:
@@ -117,9 +134,9 @@ def test_several_readers_of_a_shard_come_to_share_its_calls(
             seen[reader] = newest
         made[reader] += 1
         answered = now + rng.randrange(5, 25)
-        call(pace, answered)
-        pace.note_look("a", answered, found=found)
-        heapq.heappush(due, (pace.next_look("a", answered) + rng.randrange(15), reader))
+        shard.call(answered)
+        shard.note_look(answered, found=found)
+        heapq.heappush(due, (shard.sight.next_look(answered) + rng.randrange(15), reader))
     assert refused / sum(made) < seldom
     # They use most of what there is, and none of them starves.
     assert (sum(made) - refused) / 600 > 3.5
@@ -127,13 +144,13 @@ def test_several_readers_of_a_shard_come_to_share_its_calls(
 
 
 def test_the_next_look_after_a_finding_comes_soon_and_ever_later_when_nothing_follows() -> None:
-    pace = LookPace(period=LIMITED)
-    now = look(pace, NOW, found=True)
+    shard = Shard(period=LIMITED)
+    now = shard.look(NOW, found=True)
     assert now == NOW + BUSY_MS
-    turn(pace, NOW + 100, 0)
+    shard.turn(NOW + 100, Calls(0))
     warm, late = [], []
     for _ in range(14):
-        due = look(pace, now, found=False)
+        due = shard.look(now, found=False)
         (warm if now < NOW + WARM_MS else late).append(due - now)
         now = due
     # In the first second the earlier call for the finding counts too.
@@ -144,17 +161,17 @@ def test_the_next_look_after_a_finding_comes_soon_and_ever_later_when_nothing_fo
 @given(gaps=st.lists(st.integers(1, WARM_MS - IDLE_MS), min_size=2, max_size=40))
 def test_a_record_of_a_trickle_is_found_soon(gaps: list[int]) -> None:
     """However irregular the trickle is; a look waits for the fourth one before it to be a second old."""
-    pace, now, put = LookPace(period=LIMITED), NOW, NOW
-    look(pace, now, found=True)
-    turn(pace, now, 0)
+    shard, now, put = Shard(period=LIMITED), NOW, NOW
+    shard.look(now, found=True)
+    shard.turn(now, Calls(0))
     looks = [now]
     for gap in gaps:
         put += gap
         while now < put:
-            now = pace.next_look("a", now)
+            now = shard.sight.next_look(now)
             looks.append(now)
-            look(pace, now, found=now >= put)
-        turn(pace, now, 0)
+            shard.look(now, found=now >= put)
+        shard.turn(now, Calls(0))
         assert now - put <= 1000 - 3 * BUSY_MS
     assert all(looks[n + 4] - looks[n] >= 1000 for n in range(len(looks) - 4))
 
@@ -162,46 +179,45 @@ def test_a_record_of_a_trickle_is_found_soon(gaps: list[int]) -> None:
 @pytest.mark.parametrize(("calls", "gap"), [(0, 250), (1, 500), (2, 1000)])
 def test_looks_that_find_something_each_time_come_evenly_and_leave_a_call(calls: int, gap: int) -> None:
     """A look for each turn: with one read a turn two of each a second, four of five calls."""
-    pace, now = LookPace(period=LIMITED), NOW
+    shard, now = Shard(period=LIMITED), NOW
     dues = []
     for _ in range(12):
-        look(pace, now, found=True)
-        now = turn(pace, now + 90, calls)
+        shard.look(now, found=True)
+        now = shard.turn(now + 90, Calls(calls))
         dues.append(now)
     assert {later - first for first, later in pairwise(dues[4:])} == {gap}
 
 
 def test_a_shorter_interval_of_idle_shards_leaves_a_call_for_the_turn() -> None:
-    pace, now = LookPace(idle=0.05, period=LIMITED), NOW
+    shard, now = Shard(idle=0.05, period=LIMITED), NOW
     looks = [now]
     for _ in range(20):
-        now = look(pace, now, found=False)
+        now = shard.look(now, found=False)
         looks.append(now)
     assert all(looks[n + 4] - looks[n] >= 1000 for n in range(len(looks) - 4))
-    assert len(used(pace, now - 1).calls) == 4
+    assert len(shard.used(now - 1).calls) == 4
 
 
 def test_without_a_limit_only_the_time_counts() -> None:
-    pace = LookPace(idle=0.001)
-    assert look(pace, NOW, found=True) == NOW + 1
-    assert turn(pace, NOW, 100) == NOW + 1
+    shard = Shard(idle=0.001)
+    assert shard.look(NOW, found=True) == NOW + 1
+    assert shard.turn(NOW, Calls(100)) == NOW + 1
 
 
 def test_a_refused_turn_leaves_the_shard_alone() -> None:
-    pace = LookPace(period=LIMITED)
-    look(pace, NOW, found=True)
-    pace.note_calls("a", NOW + 50, TurnCalls(1), 1)
-    pace.note_turn("a", NOW + 50, moved=False)
-    assert pace.next_look("a", NOW + 50) == NOW + 50 + IDLE_MS
+    shard = Shard(period=LIMITED)
+    shard.look(NOW, found=True)
+    shard.turn(NOW + 50, Calls(1), 1, moved=False)
+    assert shard.sight.next_look(NOW + 50) == NOW + 50 + IDLE_MS
 
 
 def test_a_task_counts_what_was_called_in_the_last_second() -> None:
-    pace = LookPace(period=LIMITED)
-    turn(pace, NOW, 3, 7)
-    look(pace, NOW + 10, found=True)
-    assert used(pace, NOW + 20).calls == ((20, 7), (20, 7), (20, 7), (10, 0))
-    assert used(pace, NOW + 1005) == Used(((995, 0),))
-    assert pace.budget("b").report_usage(NOW / 1000) == Used()
+    shard = Shard(period=LIMITED)
+    shard.turn(NOW, Calls(3), 7)
+    shard.look(NOW + 10, found=True)
+    assert shard.used(NOW + 20).calls == ((20, 7), (20, 7), (20, 7), (10, 0))
+    assert shard.used(NOW + 1005) == Used(((995, 0),))
+    assert Shard(period=LIMITED).used(NOW) == Used()
 
 
 @example(
@@ -233,55 +249,54 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
     A step: how long the turn takes to begin, how often it reads beyond its first call, whether the look found something
     at all, and the time until the turn is settled.
     """
-    pace = LookPace(idle, period)
-    budgets = [ShardBudget(period, 1e15) for _ in range(workers)]
+    shard = Shard(idle, period)
+    budgets = [Budget.of(period, 1e15) for _ in range(workers)]
     calls: list[int] = []
     now = NOW
     for number, (begins, more, found, settles) in enumerate(steps):
-        now = max(now, pace.next_look("a", now))
-        look(pace, now, found=found)
+        now = max(now, shard.sight.next_look(now))
+        shard.look(now, found=found)
         calls.append(now)
         if not found:
             continue
-        known, told = used(pace, now), now
+        known, told = shard.used(now), now
         now += begins
         budget = budgets[number % workers]
-        budget.begin_turn(number + 1, known, told / 1000)
+        budget = budget.begin_turn(number + 1, known, told / 1000)
         for _ in range(1 + more):
             now += -int(-budget.wait(now / 1000) * 1000 // 1)
-            budget.note_call()
-            budget.note_end(now / 1000)
+            budget = budget.begin_call().end_call(now / 1000)
             calls.append(now)
+        budgets[number % workers] = budget
         busy = math.ceil(budget.wait_of_all(now / 1000) * 1000)
         now += settles
-        pace.note_calls("a", now, TurnCalls(1 + more, busy, settles), number + 1)
-        pace.note_turn("a", now, moved=True)
+        shard.turn(now, Calls(1 + more, busy, settles), number + 1)
     most = 10 if period == 0.1 else 5
     for first, later in zip(calls, calls[most:], strict=False):
         assert later - first >= 999
 
 
 def test_what_is_read_ahead_leaves_a_call_to_the_turn() -> None:
-    pace = LookPace(period=LIMITED)
-    pace.note_calls("a", NOW, TurnCalls(1), 1)
+    shard = Shard(period=LIMITED)
+    shard.turn(NOW, Calls(1))
     for _ in range(3):
-        assert pace.may_read("a", NOW + 10) == NOW + 10
-        call(pace, NOW + 10)
-    assert pace.may_read("a", NOW + 20) == NOW + 1000
-    assert len(used(pace, NOW + 20).calls) == 4
+        assert shard.sight.may_read(NOW + 10) == NOW + 10
+        shard.call(NOW + 10)
+    assert shard.sight.may_read(NOW + 20) == NOW + 1000
+    assert len(shard.used(NOW + 20).calls) == 4
 
 
 def test_looks_and_what_is_read_ahead_wait_for_the_bytes_before_them() -> None:
-    pace = LookPace(period=LIMITED, rate=2**20)
+    shard = Shard(period=LIMITED, rate=2**20)
     # A turn of 3 MiB that was pinned a second ago, and 1 MiB more.
-    pace.note_calls("a", NOW, TurnCalls(1, 3000, 1000), 1)
-    assert pace.may_read("a", NOW) == pace.next_look("a", NOW) == NOW + 2000
-    call(pace, NOW, 2**20)
-    assert max(used(pace, NOW).blocks) == (3000, 0)
-    assert used(pace, NOW + 5000) == Used()
+    shard.turn(NOW, Calls(1, 3000, 1000))
+    assert shard.sight.may_read(NOW) == shard.sight.next_look(NOW) == NOW + 2000
+    shard.call(NOW, 2**20)
+    assert max(shard.used(NOW).blocks) == (3000, 0)
+    assert shard.used(NOW + 5000) == Used()
 
 
 def test_a_longer_period_of_reads_holds_for_what_is_read_ahead() -> None:
-    pace = LookPace(period=3.0)
-    call(pace, NOW)
-    assert pace.may_read("a", NOW + 5) == NOW + 3000
+    shard = Shard(period=3.0)
+    shard.call(NOW)
+    assert shard.sight.may_read(NOW + 5) == NOW + 3000
