@@ -113,7 +113,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "watermarks.md": [(2, "e2e/test_watermark.py")],
     "writing.md": [(2, EXPLAINING), (1, check_python)],
     "zookeeper.md": [
-        (2, check_json),
+        (3, check_json),
         (3, EXPLAINING),
         (1, check_commands),
         (1, "spout/test_many_failures.py"),

@@ -60,7 +60,7 @@ def lines_of(folder: str) -> int:
 
 
 def test_types_of_the_tracker_are_named() -> None:
-    assert len(list(names_in("tracker", "Any"))) <= 7
+    assert list(names_in("tracker", "Any")) == []
 
 
 def test_the_nodes_of_a_topology_never_change() -> None:
@@ -218,6 +218,8 @@ def test_what_is_known_of_a_shard_is_in_few_places() -> None:
 def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("spout/planner") <= 7_360
     assert lines_of("tracker") <= 4_033
+    assert lines_of("spout/planner") <= 7_368
+    assert lines_of("tracker") <= 4_083
 
 
 def test_an_action_is_a_command_of_its_own() -> None:

@@ -5,6 +5,9 @@ outcome `[head, first, last, count, prev, reason]`. Columns of positions are tex
 `head`, the digits that all of them begin with: `=` is a first record that is also the last one, `-` no record before.
 The last column has indexes into the `failures`, or the `reasons`, that stand before all runs: records that fail
 together share them.
+
+What is written again with each batch is cut into pieces (`pack_in_pieces`), of which a change of few runs changes few:
+runs are cut where a hash of a run's last record is lowest, so that a cut stays where it is whatever comes before it.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ import re
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import attrgetter, ne
-from typing import Annotated, Any, TypeAlias
+from itertools import starmap
+from operator import ne
+from typing import Annotated, TypeAlias
 
 import msgspec
+import numpy as np
+import xxhash
 
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.tracker.errors import OrderError
@@ -29,6 +35,15 @@ Runs: TypeAlias = Sequence[Run] | Mapping[str, Sequence[Run]] | Mapping[str, Seq
 _MOST_TIMES = 300
 """The limit of what a text unpacks to, in lengths of the text: runs take 4 to 40, those with 16 failures each whose
 reasons are control characters, six bytes each in JSON, up to 250, and zeros 770."""
+
+MOST_RUNS = 512
+"""The number of runs up to which they are one piece; a piece has half as many on average."""
+
+MOST_TEXT = 32 * 1024
+"""The characters up to which several runs are one piece."""
+
+PIECE_END = "."
+"""Stands behind each of several pieces."""
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -62,10 +77,9 @@ _piece_decoder = msgspec.json.Decoder(_PackedPieces)
 
 def pack(runs: Runs) -> str:
     """Return runs as a text."""
-    lists: list[Sequence[Any]] = list(runs.values()) if isinstance(runs, Mapping) else [runs]
+    lists = [*runs.values()] if isinstance(runs, Mapping) else [runs]
     is_outcome = any(isinstance(run, NotDone) for some in lists for run in some[:1])
-    name = "reasons" if is_outcome else "failures"
-    values = [list(map(attrgetter("text" if is_outcome else "failures"), some)) for some in lists]
+    values = [[run.text if isinstance(run, NotDone) else run.failures for run in some] for some in lists]
     # Records that fail together share their failures, mostly as the same object: the others are compared.
     alike = {id(value): value for some in values for value in some}
     shared: dict[Hashable, int] = {}
@@ -73,15 +87,37 @@ def pack(runs: Runs) -> str:
     packed = [
         [
             *_columns_of(some),
-            *([] if is_outcome else [[run.attempt for run in some], [run.due for run in some]]),
+            *([] if is_outcome else [[getattr(run, name) for run in some] for name in ("attempt", "due")]),
             [indexes[key] for key in map(id, of_each)],
         ]
         for some, of_each in zip(lists, values, strict=True)
     ]
     of_all = dict(zip(runs, packed, strict=True)) if isinstance(runs, Mapping) else packed[0]
+    name = "reasons" if is_outcome else "failures"
     # Levels that look for more matches find few among the digits of positions, which are random.
     data = zlib.compress(_encoder.encode({name: list(shared), "columns": of_all}), 1)
     return base64.b64encode(data).decode()
+
+
+def pack_in_pieces(runs: Sequence[Run]) -> str:
+    """Return the runs of a shard as a text: that of `pack`, or several of these if they are too many for one."""
+    pieces = list(_cut(runs))
+    return pieces[0] if len(pieces) == 1 else "".join(piece + PIECE_END for piece in pieces)
+
+
+def _cut(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the pieces of runs in their order. What is too large is cut before the run whose hash is the lowest."""
+    hashes = np.array([xxhash.xxh32_intdigest(run.last.encode()) for run in runs], np.uint32)
+    left = [(0, len(runs))]
+    while left:
+        start, stop = left.pop()
+        if stop - start <= MOST_RUNS:
+            text = pack(runs[start:stop])
+            if len(text) <= MOST_TEXT or stop - start == 1:
+                yield text
+                continue
+        middle = start + 1 + int(hashes[start + 1 : stop].argmin())
+        left += [(middle, stop), (start, middle)]
 
 
 def _columns_of(some: Sequence[Run] | Sequence[NotDone]) -> list[str | list[int]]:
@@ -103,18 +139,25 @@ def _columns_of(some: Sequence[Run] | Sequence[NotDone]) -> list[str | list[int]
 
 
 def unpack(text: str) -> tuple[Run, ...] | dict[str, tuple[Run, ...]]:
-    """Return the runs of one shard, or of several by shard, that `pack` has packed.
+    """Return the runs of one shard, or of several by shard, that `pack` or `pack_in_pieces` has packed.
 
     Raises:
-        OrderError: the text is no output of `pack`.
+        OrderError: the text is no output of these.
     """
     with _explain_errors(text):
-        packed = _run_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
-        found: dict[Any, tuple[Run, ...]] = {
-            shard: tuple(map(Run, *columns, map(packed.failures.__getitem__, indexes)))
-            for shard, (*columns, indexes) in _columns_in(packed).items()
-        }
-        return found.get(None, found)
+        *pieces, rest = text.split(PIECE_END)
+        found, known = list[Run](), dict[tuple[Noted, ...], tuple[Noted, ...]]()
+        for piece in pieces or [rest]:
+            packed = _run_decoder.decode(_inflate(piece, _MOST_TIMES * len(piece)))
+            # In memory all pieces share the failures that they have in common.
+            failures = [known.setdefault(one, one) for one in packed.failures]
+            if isinstance(packed.columns, dict) and not pieces:
+                return {shard: _make_runs(one, failures) for shard, one in packed.columns.items()}
+            if isinstance(packed.columns, dict) or (pieces and rest):
+                msg = "its pieces are not those of one shard"
+                raise ValueError(msg)
+            found += _make_runs(packed.columns, failures)
+        return tuple(found)
 
 
 def unpack_pieces(text: str) -> dict[str, tuple[NotDone, ...]]:
@@ -126,44 +169,51 @@ def unpack_pieces(text: str) -> dict[str, tuple[NotDone, ...]]:
     with _explain_errors(text):
         packed = _piece_decoder.decode(_inflate(text, _MOST_TIMES * len(text)))
         return {
-            shard: tuple(map(NotDone, *columns, map(packed.reasons.__getitem__, indexes), prevs))
-            for shard, (*columns, prevs, indexes) in _columns_in(packed).items()
+            shard: tuple(_make_pieces(columns, packed.reasons)) for shard, columns in packed.columns.items()
         }
 
 
-def _columns_in(packed: _PackedRuns | _PackedPieces) -> dict[Any, list[Sequence[Any]]]:
-    """Return the first and last records, counts, records before and other columns by shard; None is a single one.
+def _make_runs(columns: _RunColumns, failures: Sequence[tuple[Noted, ...]]) -> tuple[Run, ...]:
+    """Return runs of their columns.
 
     Raises:
-        ValueError: they are none.
+        ValueError, IndexError: these are none.
     """
-    some: Any = packed.columns if isinstance(packed.columns, dict) else {None: packed.columns}
-    found = {shard: _expand_columns(one) for shard, one in some.items()}
-    for columns in found.values():
-        if len(set(map(len, columns))) > 1:
-            msg = "columns are of several lengths"
-            raise ValueError(msg)
-        firsts, lasts, _, prevs, *_ = columns
-        _check_positions(firsts, lasts, prevs)
-    return found
+    head, firsts, lasts, counts, prevs, attempts, dues, indexes = columns
+    each = map(failures.__getitem__, indexes)
+    positions = _expand_positions(head, firsts, lasts, counts, prevs)
+    return tuple(starmap(Run, zip(*positions, attempts, dues, each, strict=True)))
 
 
-def _expand_columns(packed: Sequence[Any]) -> list[Sequence[Any]]:
-    head, firsts, lasts, counts, prevs, *others = packed
+def _make_pieces(columns: _PieceColumns, reasons: Sequence[str]) -> Iterator[NotDone]:
+    """Yield pieces of an outcome of their columns.
+
+    Raises:
+        ValueError, IndexError: these are none.
+    """
+    head, begins, ends, numbers, before, indexes = columns
+    firsts, lasts, counts, prevs = _expand_positions(head, begins, ends, numbers, before)
+    return starmap(NotDone, zip(firsts, lasts, counts, map(reasons.__getitem__, indexes), prevs, strict=True))
+
+
+def _expand_positions(
+    head: str, firsts: str, lasts: str, counts: list[int], prevs: str
+) -> tuple[list[str], list[str], list[int], list[str | None]]:
+    """Return the first and last records, counts and records before, with all digits.
+
+    Raises:
+        ValueError: they are none, or of several lengths.
+    """
     if not lasts:
-        return [[], [], counts, [], *others]
-    lasts = [head + last for last in lasts.split(" ")]
-    firsts = [
+        return [], [], counts, []
+    ends = [head + last for last in lasts.split(" ")]
+    begins = [
         last if first == "=" else first and head + first
-        for first, last in zip(firsts.split(" "), lasts, strict=True)
+        for first, last in zip(firsts.split(" "), ends, strict=True)
     ]
-    return [
-        firsts,
-        lasts,
-        counts,
-        [None if prev == "-" else head + prev for prev in prevs.split(" ")],
-        *others,
-    ]
+    before = [None if prev == "-" else head + prev for prev in prevs.split(" ")]
+    _check_positions(begins, ends, before)
+    return begins, ends, counts, before
 
 
 def _check_positions(firsts: Sequence[str], lasts: Sequence[str], prevs: Sequence[str | None]) -> None:

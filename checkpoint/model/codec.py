@@ -5,7 +5,8 @@ silently lose or repeat records. So are fields that contradict each other, which
 
 A field with up to `FEW` runs is plain JSON; with more it is a text (`tracker.packing`): thousands of failures otherwise
 take megabytes, again with every batch. Nodes and offsets with such a field have version 4; no release reads versions 2
-and 3 of these. A pin with a field of `_NEEDED` has version 2. Others have version 1.
+and 3 of these. Where the text is of several pieces, so that they can be stored one by one, the node has version 5.
+A pin with a field of `_NEEDED` has version 2. Others have version 1.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from kinesis_trident.checkpoint.model.nodes import (
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.packing import pack, unpack, unpack_pieces
+from kinesis_trident.tracker.packing import PIECE_END, pack, pack_in_pieces, unpack, unpack_pieces
 
 PACKED_VERSION = 4
+
+PIECES_VERSION = 5
 
 FEW = 16
 """The number of runs of a field up to which they are not packed."""
@@ -91,8 +94,11 @@ _WHAT_TO_DO_BEFORE = (
 )
 
 
-def encode(node: Node) -> bytes:
-    """Return the node as compact JSON, `v` included; very many runs of records are packed."""
+def encode(node: Node, *, in_pieces: bool = False) -> bytes:
+    """Return the node as compact JSON, `v` included; very many runs of records are packed.
+
+    `in_pieces`: those of a shard into several texts, if they are too many for one.
+    """
     if isinstance(node, BackupNode):
         return _encode_copy(node)
     holder = node.plan if isinstance(node, BatchNode) else node
@@ -101,10 +107,12 @@ def encode(node: Node) -> bytes:
     needed = [version for name, version in _NEEDED.get(type(node), {}).items() if getattr(node, name)]
     if not many and not needed:
         return _encoder.encode(node)
-    version = max([PACKED_VERSION] * bool(many) + needed)
+    texts = {name: (pack_in_pieces if in_pieces else pack)(some) for name, some in many.items()}
+    is_cut = any(PIECE_END in text for text in texts.values())
+    version = PIECES_VERSION if is_cut else max([PACKED_VERSION] * bool(many) + needed)
     bare = replace(holder, **{name: type(some)() for name, some in many.items()})
     stored: dict[str, Any] = _fields.decode(_encoder.encode(bare))
-    stored |= {"v": version} | {name: pack(some) for name, some in many.items()}
+    stored |= {"v": version} | texts
     if isinstance(node, BatchNode):
         outer = _fields.decode(_encoder.encode(replace(node, plan=bare)))
         stored = outer | {"v": version, "plan": stored}
@@ -177,6 +185,8 @@ def read(data: bytes, kind: type[NodeT]) -> NodeT:
 
 def _versions_of(kind: type[Node]) -> list[int]:
     """Return the versions of the nodes of a kind that can be read, the newest last."""
+    if kind is InflightNode:
+        return [VERSION, PACKED_VERSION, PIECES_VERSION]
     if kind in (BatchNode, BackupNode) or kind in _RUNS:
         return [VERSION, PACKED_VERSION]
     return sorted({VERSION, *_NEEDED.get(kind, {}).values()})

@@ -201,7 +201,7 @@ class UnitWriter:
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
                     continue
-                data, parts = self._data_of(path, node, epoch)
+                data, parts = self._data_of(path, node, epoch, known.parts if known else ())
                 if known is None:
                     ops.append(Create(path, data))
                     became[path] = Stored(node, 0, parts=parts)
@@ -216,12 +216,14 @@ class UnitWriter:
         if pack.ops:
             yield pack
 
-    def _data_of(self, path: str, node: Node, epoch: int) -> tuple[bytes, tuple[str, ...]]:
-        """Return the data of a node and the paths of its parts, which are written first."""
+    def _data_of(
+        self, path: str, node: Node, epoch: int, kept: Sequence[str]
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return the data of a node and the paths of its parts: those that are not `kept` are written first."""
         if isinstance(node, CheckpointNode):
             # As many as there are shards, and none is large.
             return encode(node), ()
-        data = self._nodes.prepare(path, node, epoch)
+        data = self._nodes.prepare(path, node, epoch, kept)
         head = head_of(data)
         return data, tuple(part_paths(path, head)) if head else ()
 

@@ -177,7 +177,7 @@ class ChangeStore(StorePart):
         ops: list[Op] = []
         for path, node in nodes.items():
             found = self._read_standing(path, node, {})
-            data = self._nodes.prepare(path, node, epoch)
+            data = self._nodes.prepare(path, node, epoch, found.parts if found else ())
             if found is None:
                 ops.append(Create(path, data))
             else:

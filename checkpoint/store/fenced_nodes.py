@@ -9,7 +9,7 @@ query's reader alive, sessions included.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -33,7 +33,6 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.checkpoint.model.split_nodes import (
-    PART_SIZE,
     WHOLE,
     head_of,
     is_part,
@@ -197,13 +196,15 @@ class FencedNodes:
         torn = ""
         for _ in range(_TORN_READS):
             heads = dict(zip(asked, self.session.read(asked, fresh=fresh), strict=True))
-            parted = {
-                path: part_paths(path, head)
+            headed = {
+                path: head
                 for path, found in heads.items()
                 if found is not None and (head := head_of(found.data)) is not None
             }
+            parted = {path: part_paths(path, head) for path, head in headed.items()}
             parts = [part for names in parted.values() for part in names]
-            held = dict(zip(parts, self.session.read(parts, PART_SIZE), strict=True)) if parts else {}
+            largest = max((head.largest for head in headed.values()), default=0)
+            held = dict(zip(parts, self.session.read(parts, largest), strict=True)) if parts else {}
             asked = []
             for path, found in heads.items():
                 names = parted.get(path, ())
@@ -319,12 +320,17 @@ class FencedNodes:
         found = self.fetch_many(list(paths.values()), kind)
         return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
 
-    def prepare(self, path: str, node: Node, epoch: int) -> bytes:
-        """Write the parts of a node, if it needs any, and return the data for `path`."""
+    def prepare(self, path: str, node: Node, epoch: int, kept: Collection[str] = ()) -> bytes:
+        """Write the parts of a node, if it needs any, and return the data for `path`.
+
+        `kept`: the paths of the parts that what is stored there now has: those are not written again. So the data must
+        replace just this.
+        """
         # There is one of these for each shard, and they are read together.
         whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
-        data, parts = split(path, encode(node), whole=whole)
-        for pack in pack_writes([[Create(part, content)] for part, content in parts.items()], PACK_SIZE):
+        data, parts = split(path, encode(node, in_pieces=isinstance(node, InflightNode)), whole=whole)
+        new: list[list[Op]] = [[Create(part, content)] for part, content in parts.items() if part not in kept]
+        for pack in pack_writes(new, PACK_SIZE):
             self._create_parts(pack, epoch)
         return data
 
@@ -399,7 +405,7 @@ class FencedNodes:
         Raises:
             Refused: it has changed.
         """
-        data = self.prepare(path, node, epoch)
+        data = self.prepare(path, node, epoch, found.parts)
         self.commit([Write(path, data, found.version), *delete_left_parts(path, data, found.parts)], epoch)
 
 

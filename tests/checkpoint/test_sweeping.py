@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,6 +11,7 @@ import pytest
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, SettledNode
+from kinesis_trident.checkpoint.model.split_nodes import is_part
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
@@ -51,11 +53,15 @@ def test_parts_without_their_head_yet_are_not_swept(nodes: SweptNodes) -> None:
     writer = UnitWriter(nodes)
     shards, nodes.leftovers = ShardStore(nodes, writer), Leftovers(nodes, writer)
     epoch = Epochs(nodes).raise_epoch("here", 1, 1)
-    failures = (Noted(1, "x" * 200),) * 5
-    runs = tuple(Run(str(n), str(n), failures=failures) for n in range(10, 2000))
+    rng, failures = random.Random(1), (Noted(1, "x" * 200),)
+    runs = tuple(
+        Run("", str(n), failures=failures) for n in sorted(rng.randrange(10**30) for _ in range(2000))
+    )
     inflight = InflightNode(txid=1, waiting=runs)
     checkpoint = CheckpointNode(checkpoint="9", txid=1, position="TRIM_HORIZON")
     shards.settle({SHARD: (checkpoint, inflight)}, {}, None, SettledNode(txid=1, plan="p"), epoch)
     assert nodes.sweeper is not None
     nodes.sweeper.join()
     assert shards.inflight() == {SHARD: inflight}
+    names = nodes.session.children([nodes.layout.inflight])[0] or []
+    assert any(map(is_part, names))

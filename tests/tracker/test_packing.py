@@ -11,10 +11,11 @@ import zlib
 import msgspec
 import pytest
 from bomb import half_a_gibibyte
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
+from kinesis_trident.tracker import packing
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.packing import pack, unpack, unpack_pieces
+from kinesis_trident.tracker.packing import MOST_RUNS, MOST_TEXT, pack, pack_in_pieces, unpack, unpack_pieces
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 
 POSITIONS = st.builds(
@@ -97,6 +98,71 @@ def test_records_that_fail_together_share_their_failures_in_store_and_in_memory(
     assert len({id(run.failures) for run in read}) == 32
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(RUNS, max_size=40).map(tuple), st.integers(1, 50))
+def test_runs_in_pieces_come_back_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, runs: tuple[Run, ...], most: int
+) -> None:
+    monkeypatch.setattr(packing, "MOST_RUNS", most)
+    text = pack_in_pieces(runs)
+    assert unpack(text) == runs
+    assert (text == pack(runs)) is (len(runs) <= most)
+
+
+def test_runs_that_fit_in_one_piece_are_as_they_were() -> None:
+    for runs in ((), scattered(1, random.Random(1)), scattered(MOST_RUNS // 2, random.Random(1))):
+        assert pack_in_pieces(runs) == pack(runs)
+
+
+def test_pieces_are_no_larger_than_is_said_and_share_their_failures_in_memory() -> None:
+    large = tuple(
+        Run("", str(10**55 + n), failures=(Noted(n, random.Random(n).randbytes(100).hex()),) * 16)
+        for n in range(300)
+    )
+    for runs in (scattered(5_000, random.Random(1)), large):
+        pieces = pack_in_pieces(runs).split(".")
+        assert pieces.pop() == ""
+        assert len(pieces) <= 3 * max(len(runs) / MOST_RUNS, len(pack(runs)) / MOST_TEXT)
+        for piece in pieces:
+            found = unpack(piece)
+            assert len(found) <= MOST_RUNS
+            assert len(piece) <= MOST_TEXT or len(found) == 1
+    read = unpack(pack_in_pieces(scattered(5_000, random.Random(1))))
+    assert isinstance(read, tuple)
+    assert len({id(run.failures) for run in read}) == 32
+
+
+KEPT = st.dictionaries(st.integers(1, 300), st.tuples(st.booleans(), st.integers(1, 3)), max_size=120)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(KEPT, KEPT, st.integers(2, 9))
+def test_a_changed_run_changes_no_more_than_its_neighbours_in_two_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[int, tuple[bool, int]],
+    changes: dict[int, tuple[bool, int]],
+    most: int,
+) -> None:
+    """A run comes, goes, or fails again. What is written anew is bounded by how many do."""
+    monkeypatch.setattr(packing, "MOST_RUNS", most)
+    after = dict(before)
+    for position, (stays, attempt) in changes.items():
+        after.pop(position, None)
+        if stays:
+            after[position] = (stays, attempt)
+
+    def pieces(of: dict[int, tuple[bool, int]]) -> set[tuple[Run, ...]]:
+        runs = [Run("", str(at), attempt=attempt) for at, (_, attempt) in sorted(of.items())]
+        text = pack_in_pieces(runs)
+        found = [unpack(piece) for piece in text.split(".") if piece] if "." in text else [unpack(text)]
+        assert [run for some in found for run in some] == runs
+        return {some for some in found if isinstance(some, tuple)}
+
+    touched = sum(before.get(at) != after.get(at) for at in {*before, *after})
+    written = sum(map(len, pieces(after) - pieces(before)))
+    assert written <= touched * (2 * most + 1)
+
+
 GOOD = pack(scattered(3, random.Random(3)))
 PLAIN = zlib.decompress(base64.b64decode(GOOD))
 
@@ -129,6 +195,11 @@ def packed(plain: bytes) -> str:
         packed(PLAIN.replace(b'["4959', b'["' + b"4" * 120)),
         packed(re.sub(rb'"[0-9 ]+",\[1', b'"",[1', PLAIN)),
         packed(b"[" * 100_000),
+        GOOD + "." + GOOD,
+        GOOD + "..",
+        "." + GOOD,
+        ".",
+        pack({"a": ()}) + "." + GOOD + ".",
     ],
 )
 def test_what_cannot_be_read_is_an_error(text: str) -> None:

@@ -3,11 +3,14 @@ from __future__ import annotations
 import pytest
 import samples
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
-from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.checkpoint.model.split_nodes import (
     PART_SIZE,
+    PiecesHead,
     head_of,
     is_part,
     join,
@@ -15,6 +18,7 @@ from kinesis_trident.checkpoint.model.split_nodes import (
     part_paths,
     split,
 )
+from kinesis_trident.tracker.records import Noted, PendingRun
 
 PATH = "/app/orders@1/acks/7"
 
@@ -52,3 +56,57 @@ def test_parts_that_do_not_add_up_name_the_node(damage: object) -> None:
     assert head is not None
     with pytest.raises(CorruptNodeError, match=PATH):
         join(PATH, head, damage(list(parts.values())))  # type: ignore[operator]
+
+
+def many(*, without: int = -1, reason: str = "ValueError") -> InflightNode:
+    waiting, dead = (
+        [samples.run(10**55 + 7 * n, reason=reason) for n in range(start, stop) if n != without]
+        for start, stop in ((0, 2000), (2000, 3000))
+    )
+    return samples.inflight(5, *waiting, dead=tuple(dead))
+
+
+@given(
+    st.text(max_size=40) | st.sampled_from(["a" * 50 + ".", "~", '"pieces"', "." * 60]),
+    st.lists(st.tuples(st.integers(1, 9), st.text(max_size=60)), max_size=3),
+    st.integers(1, 5000),
+)
+def test_a_node_with_pieces_joins_to_the_same(
+    reason: str, pending: list[tuple[int, str]], part_size: int
+) -> None:
+    node = replace(
+        many(reason=reason),
+        blocked=reason,
+        pending=tuple(PendingRun(txid, (0, 2), failures=(Noted(1, text),) * 30) for txid, text in pending),
+    )
+    data = encode(node, in_pieces=True)
+    written, parts = split(PATH, data, part_size, whole=100)
+    head = head_of(written)
+    assert isinstance(head, PiecesHead)
+    paths = part_paths(PATH, head)
+    assert set(paths) == set(parts)
+    assert all(len(part) <= part_size for part in parts.values())
+    assert all(is_part(path) and owner_of(path) == PATH for path in parts)
+    assert join(PATH, head, [parts[path] for path in paths]) == data
+    assert decode(PATH, data, InflightNode) == node
+    assert len(written) < 50 * len(paths) + 9000
+
+
+def test_one_run_less_changes_few_parts() -> None:
+    whole, less = (
+        split(PATH, encode(node, in_pieces=True), whole=100)[1] for node in (many(), many(without=1234))
+    )
+    assert len(less) > 10
+    assert len(set(less) - set(whole)) <= 2
+
+
+def test_a_part_with_another_content_names_the_node() -> None:
+    written, parts = split(PATH, encode(many(), in_pieces=True), whole=100)
+    head = head_of(written)
+    assert head is not None
+    content = list(parts.values())
+    for damaged in ([content[1], content[0], *content[2:]], content[:-1], [b"", *content[1:]]):
+        with pytest.raises(
+            CorruptNodeError, match=f"{PATH} is stored in parts, of which .* has another content"
+        ):
+            join(PATH, head, damaged)
