@@ -54,7 +54,8 @@ class Few:
     def limit(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Return runs with their failures in the form in which they are kept."""
         # Records that fail together share their failures, mostly as the same object.
-        alike = {id(run.failures): run.failures for run in runs}
+        some = [run.failures for run in runs]
+        alike = dict(zip(map(id, some), some, strict=True))
         kept = {key: self._limit_failures(failures) for key, failures in alike.items()}
         if all(kept[key] is failures for key, failures in alike.items()):
             return tuple(runs)

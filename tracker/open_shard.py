@@ -38,6 +38,7 @@ from kinesis_trident.tracker.retry import Fate, Fates, State
 from kinesis_trident.tracker.runs import Edit, Runs
 
 _TIMEOUT = Failure(Kind.TIMEOUT)
+_FEW = 16
 
 
 class AckCounts(NamedTuple):
@@ -103,9 +104,18 @@ class OpenShard:
         held = {txid: HeldTurn.read(txid, turns[txid], runs) for txid, runs in by_txid.items()}
         shard = cls(safe, None, Runs.sort(waiting), Runs.sort(dead), held)
         shard._check_order()
-        lasts = [runs[-1].last for runs in (shard.waiting, shard.dead) if runs]
-        known = [safe, through, *map(RecordPosition.parse, lasts), *(turn.last for turn in held.values())]
-        return replace(shard, high=max(filter(None, known), default=None)).at_rest()
+        return shard.resume(through)
+
+    def resume(self, through: RecordPosition | None) -> OpenShard:
+        """Return the shard as it is between two turns: see `read`."""
+        lasts = [runs[-1].last for runs in (self.waiting, self.dead) if runs]
+        known = [
+            self.safe,
+            through,
+            *map(RecordPosition.parse, lasts),
+            *(turn.last for turn in self.held.values()),
+        ]
+        return replace(self, high=max(filter(None, known), default=None)).at_rest()
 
     def _check_order(self) -> None:
         """Check that the checkpoint, and all that is open, can be.
@@ -167,14 +177,33 @@ class OpenShard:
         return tuple([run for _, run in sorted(found, key=lambda one: one[0])])
 
     @property
-    def turns_in_use(self) -> dict[int, Keys]:
-        """The turns that hold the records that are not done, by txid: what must be kept for their acks."""
-        located = {txid for runs in (self.waiting, self.dead) for txid, _ in self._locate(runs).values()}
-        return {
-            txid: turn.keys
-            for txid, turn in self.held.items()
-            if txid in located or turn.first_waiting() is not None
-        }
+    def turns(self) -> dict[int, Keys]:
+        """The records of all turns, by txid."""
+        return {txid: turn.keys for txid, turn in self.held.items()}
+
+    def stored(self, waiting: Sequence[Run], dead: Sequence[Run]) -> OpenShard:
+        """Return the shard as it is stored: without turns that no record needs, and with the reasons that are kept."""
+        return replace(
+            self,
+            waiting=Runs(waiting, self.waiting.lasts),
+            dead=Runs(dead, self.dead.lasts),
+            held={txid: turn for txid, turn in self.held.items() if self._is_in_use(turn)},
+        )
+
+    def _is_in_use(self, turn: HeldTurn) -> bool:
+        """Return whether a turn has records that are not done: it must be kept for their acks."""
+        if turn.first_waiting() is not None:
+            return True
+        for runs in (self.waiting, self.dead) if len(turn.keys) else ():
+            at, end = runs.find(turn.order(0)), runs.first_after(turn.order(len(turn.keys) - 1))
+            size = _FEW
+            while at < end:
+                # Nearly always one of the first is found there.
+                some = self._locate(runs[at : min(at + size, end)]).values()
+                if any(txid == turn.txid for txid, _ in some):
+                    return True
+                at, size = at + size, 4 * size
+        return False
 
     def _locate(self, runs: Sequence[Run]) -> dict[int, tuple[int, int]]:
         """Return the txid and first row of runs, by index: of the newest turn that has all of their records."""
@@ -293,17 +322,16 @@ class OpenShard:
         wanted, hits, chosen = self._find_named(keys, attempt)
         held = dict(self.held) | {txid: self.held[txid].close(rows) for txid, rows in chosen.items()}
         changed, late = sum(map(len, chosen.values())), 0
-        waiting, dead = self.waiting, self.dead
+        waiting, dead, gone = self.waiting, self.dead, list[str]()
         if attempt is None:
-            waiting, of_waiting = self._take_out(waiting, wanted, hits)
-            dead, of_dead = self._take_out(dead, wanted, hits)
+            waiting, of_waiting = self._take_out(waiting, wanted, hits, gone)
+            dead, of_dead = self._take_out(dead, wanted, hits, gone)
             late = of_waiting + of_dead
 
         def done() -> Iterator[str]:
             for txid, rows in chosen.items():
                 yield from map(held[txid].text, rows.tolist())
-            for before, after in ((self.waiting, waiting), (self.dead, dead)):
-                yield from {run.last for run in before} - {run.last for run in after}
+            yield from gone
 
         shard = replace(self, held=held, waiting=waiting, dead=dead).at_rest(done)
         return shard, self._count(wanted, changed, late)
@@ -315,8 +343,10 @@ class OpenShard:
         chosen = {txid: self.held[txid].choose(rows, attempt) for txid, rows in hits.items() if len(rows)}
         return wanted, hits, {txid: rows for txid, rows in chosen.items() if len(rows)}
 
-    def _take_out(self, runs: Runs[Run], wanted: Keys, hits: Mapping[int, Rows]) -> tuple[Runs[Run], int]:
-        """Return runs without records that are acked by name, and how many these are.
+    def _take_out(
+        self, runs: Runs[Run], wanted: Keys, hits: Mapping[int, Rows], gone: list[str]
+    ) -> tuple[Runs[Run], int]:
+        """Return runs without records that are acked by name, and how many these are; `gone` gets runs' last ones.
 
         They are found in the turn that has them. One that no turn has is alone in its run: there because of a replay.
         """
@@ -338,6 +368,9 @@ class OpenShard:
             if len(taken):
                 edits[index] = self.held[txid].cut(run, start, taken)
                 count += len(taken)
+        gone += [
+            chosen[at].last for at, left in edits.items() if not left or left[-1].last != chosen[at].last
+        ]
         return runs.change([(some[index], some[index] + 1, edits[index]) for index in sorted(edits)]), count
 
     def fail(

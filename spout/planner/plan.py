@@ -18,6 +18,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
 from kinesis_trident.spout.positions import At, Position, parse_position
 from kinesis_trident.tracker.clipping import clip, clip_whole
+from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run, begin_of
 
@@ -47,17 +48,27 @@ def waiting_bytes(shards: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptShard:
+    """The node of the records of a shard in flight, and the value that it was made of: nobody reads it again."""
+
+    node: InflightNode
+    records: OpenShard = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardState:
     """The settled state of one shard: its two nodes, and its start position if it has none yet.
 
-    `turns`: the positions of the rows of the batches that `inflight` names, by txid. `position`: the start of the next
-    turn. `retrying`: the number of records that wait for a retry; `held`: that of all that are read and not done.
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid. `kept`: what `inflight` was made
+    of, if this process has made it. `position`: the start of the next turn. `retrying`: the number of records that wait
+    for a retry; `held`: that of all that are read and not done.
     """
 
     start: Position
     checkpoint: CheckpointNode | None = None
     inflight: InflightNode | None = None
     turns: Mapping[int, Keys] = field(default_factory=dict, compare=False)
+    kept: KeptShard | None = field(default=None, compare=False, repr=False)
     position: Position = field(init=False, compare=False, repr=False)
     retrying: int = field(init=False, compare=False, repr=False)
     held: int = field(init=False, compare=False, repr=False)
@@ -66,6 +77,11 @@ class ShardState:
         # Used several times per plan, for very many shards, and of very many runs.
         at = parse_position(self.checkpoint.position) if self.checkpoint else self.start
         retrying = sum([run.count for run in self.waiting])
+        if self.kept is not None and not (
+            self.kept.node is self.inflight and self.kept.records.safe == self.safe
+        ):
+            # The state was made from another one.
+            object.__setattr__(self, "kept", None)
         object.__setattr__(self, "position", at)
         object.__setattr__(self, "retrying", retrying)
         object.__setattr__(self, "held", retrying + self.unacked + sum([run.count for run in self.dead]))

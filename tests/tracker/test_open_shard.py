@@ -237,10 +237,15 @@ class Life:
             waiting=self.tracker.waiting,
             dead=self.tracker.dead,
             pending=self.tracker.pending,
-            turns=tuple(self.tracker.shard.turns_in_use),
+            turns=tuple(self.tracker.shard.stored(self.tracker.shard.waiting, self.tracker.shard.dead).turns),
         )
         read = decode("/inflight", encode(node), InflightNode)
-        turns = {txid: unpack(*pack_in_parts(keys)) for txid, keys in self.tracker.shard.turns_in_use.items()}
+        turns = {
+            txid: unpack(*pack_in_parts(keys))
+            for txid, keys in self.tracker.shard.stored(
+                self.tracker.shard.waiting, self.tracker.shard.dead
+            ).turns.items()
+        }
         self.tracker = DrivenShard.restore(
             self.tracker.checkpoint,
             read.waiting,
@@ -253,7 +258,7 @@ class Life:
 
     def check(self) -> None:
         pending = {each.position: each for each in self.records if each.state == "pending"}
-        turns = self.tracker.shard.turns_in_use
+        turns = self.tracker.shard.stored(self.tracker.shard.waiting, self.tracker.shard.dead).turns
         found = {}
         for run in self.tracker.pending:
             positions = [

@@ -80,7 +80,7 @@ class Twins:
             tuple(shard.dead),
             self.policy,
             pending=shard.pending,
-            turns=shard.turns_in_use,
+            turns=shard.stored(shard.waiting, shard.dead).turns,
             through=shard.high,
         )
 
@@ -91,7 +91,7 @@ class Twins:
             tuple(shard.waiting),
             tuple(shard.dead),
             pending=shard.pending,
-            turns=shard.turns_in_use,
+            turns=shard.stored(shard.waiting, shard.dead).turns,
             through=shard.high,
         )
 
@@ -281,7 +281,7 @@ Fate = tuple[str, int, int, tuple[Noted, ...]]
 
 def fates_of(shard: OpenShard, records: Sequence[str]) -> set[tuple[str, Fate]]:
     """What is stored of each record that is not done."""
-    turns = shard.turns_in_use
+    turns = shard.stored(shard.waiting, shard.dead).turns
     found = set[tuple[str, Fate]]()
     for one in shard.pending:
         texts, fate = list(map(str, KeyPositions(turns[one.txid]))), (one.attempt, one.due, one.failures)
@@ -412,7 +412,7 @@ def play_acks(seed: int, steps: int) -> Counter[str]:
         # The release before reads the same.
         again = twins.old()
         assert entries_of(again, twins.records) == fates
-        assert _texts(again.explicit.turns_in_use) == _texts(new.turns_in_use)
+        assert _texts(again.explicit.turns_in_use) == _texts(new.stored(new.waiting, new.dead).turns)
     return twins.seen
 
 

@@ -125,15 +125,14 @@ class Amender:
     def _state_after(self, state: ShardState, after: OpenShard) -> ShardState:
         """Return a shard once its open records are these; the stamps of its nodes stay the same."""
         assert state.checkpoint is not None, "a shard that was read has a checkpoint"
-        safe, inflight = after.safe, self._rules.inflight_of(after, state.checkpoint.txid)
+        safe, kept = after.safe, self._rules.keep(after, state.checkpoint.txid)
         checkpoint = msgspec.structs.replace(
             state.checkpoint,
             checkpoint=safe.sequence if safe else None,
             sub=safe.sub if safe else -1,
-            held=inflight.size,
+            held=kept.node.size,
         )
-        turns = {txid: after.held[txid].keys for txid in inflight.turns}
-        return ShardState(state.start, checkpoint, inflight, turns)
+        return ShardState(state.start, checkpoint, kept.node, kept.records.turns, kept)
 
 
 def letters_after(

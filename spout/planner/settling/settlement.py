@@ -28,7 +28,7 @@ from kinesis_trident.checkpoint.model.replays import settle_replays
 from kinesis_trident.checkpoint.model.row_ids import positions_of
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
-from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
+from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, KeptShard, ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardAfter
 from kinesis_trident.spout.planner.shards.lineage import mark_drained
@@ -42,6 +42,8 @@ from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
 
 _FEW_SHARDS = 500
 """The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
+
+_MANY_DELIVERIES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +73,40 @@ class InflightRules:
         return Fates(self.policy, now, self.rng)
 
     def open_shard_of(self, state: ShardState) -> OpenShard:
-        """Read the open records of a shard from its nodes."""
+        """Return the open records of a shard, as its nodes have them."""
         position = state.position
+        # The last record that was ever delivered, where that is known.
+        through = position.record if isinstance(position, After | ShardEnd) else None
+        kept = None if state.kept is None else state.kept.records
+        # Each reset is a delivery of its own; those that no record is in any more go where the node is read.
+        if kept is not None and all(len(turn.deliveries) <= _MANY_DELIVERIES for turn in kept.held.values()):
+            return kept.resume(through)
         return OpenShard.read(
             state.safe,
             state.waiting,
             state.dead,
             pending=state.pending,
             turns=state.turns,
-            # The last record that was ever delivered, where that is known.
-            through=position.record if isinstance(position, After | ShardEnd) else None,
+            through=through,
         )
 
-    def inflight_of(self, shard: OpenShard, txid: int) -> InflightNode:
+    def keep(self, shard: OpenShard, txid: int) -> KeptShard:
         """Return the open records as they are stored, and whether the shard may read on."""
         # Exhausted runs are about to be written for people to read.
         few = Few("shard")
         dead, waiting = few.limit(shard.dead), few.limit(shard.waiting)
         held = shard.count if self.max_inflight is not None else 0
-        return InflightNode(
+        stored = shard.stored(waiting, dead)
+        node = InflightNode(
             txid=txid,
             dead=dead,
             waiting=waiting,
             blocked=self.explain_block(len(dead) + len(waiting), held),
-            pending=shard.pending,
-            turns=tuple(sorted(shard.turns_in_use)),
+            pending=stored.pending,
+            turns=tuple(sorted(stored.held)),
             counted=True,
         )
+        return KeptShard(node, stored)
 
     def explain_block(self, retrying: int, held: int) -> str:
         """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads."""
@@ -201,13 +210,13 @@ def settle_shard(state: ShardState, turn: CommittedTurn, rules: InflightRules) -
     open_shard, buried = rules.open_shard_of(state), list[Run]()
     if pin is not None:
         open_shard, buried = settle(open_shard, _facts_of(turn, pin, rules), rules.fates(turn.now))
-    inflight = rules.inflight_of(open_shard, plan.txid)
+    kept = rules.keep(open_shard, plan.txid)
     return ShardAfter(
-        checkpoint=_checkpoint_after(turn, state.checkpoint, open_shard.safe, inflight.size),
-        inflight=inflight,
+        checkpoint=_checkpoint_after(turn, state.checkpoint, open_shard.safe, kept.node.size),
+        inflight=kept.node,
         dead_lettered=tuple(_letter(run, turn) for run in buried),
         drained=is_drained,
-        turns={txid: open_shard.held[txid].keys for txid in inflight.turns},
+        kept=None if kept.node.is_empty else kept,
     )
 
 

@@ -14,7 +14,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     DeadLettersNode,
     InflightNode,
 )
-from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.plan import KeptShard, ShardState
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.source_shards import Shards
@@ -43,14 +43,19 @@ class Tally(NamedTuple):
 class ShardAfter(msgspec.Struct, frozen=True):
     """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
 
-    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    `kept`: what `inflight` was made of, if there is anything in flight.
     """
 
     checkpoint: CheckpointNode
     inflight: InflightNode
     dead_lettered: tuple[DeadLetterRecord, ...] = ()
     drained: bool = False
-    turns: Mapping[int, Keys] = msgspec.field(default_factory=dict)
+    kept: KeptShard | None = None
+
+    @property
+    def turns(self) -> Mapping[int, Keys]:
+        """The positions of the rows of the batches that `inflight` names, by txid."""
+        return self.kept.records.turns if self.kept else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class BatchSettled:
         states = dict(before.states)
         for shard, result in self.done.items():
             start = before.of(plan, shard).start
-            states[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
+            states[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns, result.kept)
         return replace(
             before,
             states=states,
