@@ -15,6 +15,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
 BENCHMARKS ?= benchmarks.limits benchmarks.calls benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.stages benchmarks.small_batches benchmarks.savings benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.failing_queries benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits benchmarks.functions benchmarks.registry
+# Those with figures that are counted: bytes, operations, calls.
+COUNTING ?= benchmarks.tracker benchmarks.acker benchmarks.registry benchmarks.planning benchmarks.failures
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,3)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
@@ -38,7 +40,7 @@ COUNT ?= 200
 MINUTES ?= 1
 export TRACE
 
-.PHONY: help demo test announce long chaos faults night containers model lint docs bench bench-quick bench-load bench-peers release archive java servers spark clean
+.PHONY: help demo test announce long chaos faults night containers model lint docs bench bench-check bench-quick bench-load bench-peers release archive java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -55,6 +57,7 @@ help:
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make bench-check   measures the figures of docs/benchmarks.md that are counted once more, and fails where one is another"
 	@echo "make bench-quick   measures what a call of Kinesis costs against boto3, and fails where a bound is missed"
 	@echo "make bench-load    watches memory, files, ZooKeeper and Spark's checkpoint under load: an hour, and ten minutes of 1,000 shards"
 	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
@@ -123,6 +126,10 @@ docs: $(VENV)/.ready-docs
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
+
+# Bytes, operations and calls are the same on any machine.
+bench-check: $(VENV)/.ready-bench $(VENV)/.ready-demo java
+	@set -e; for benchmark in $(COUNTING); do $(BIN)/python -m "$$benchmark" --compare $(ARGS); done
 
 # Ratios alone, with bounds that a change may not miss.
 bench-quick: $(VENV)/.ready-bench

@@ -332,6 +332,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float)
     parser.add_argument("--rounds", type=int, default=3, help="how often the shares are measured")
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--compare", action="store_true", help="only what is counted")
     given = parser.parse_args()
     if given.life or given.speed is not None:
         with EmbeddedZooKeeper() as zookeeper:
@@ -344,7 +345,8 @@ def main() -> None:
                 found = speed(zookeeper.hosts, given.speed)
         print(msgspec.json.encode(found).decode())
         return
-    publish_shares(given.rounds)
+    if not given.compare:
+        publish_shares(given.rounds)
     publish_many()
 
 

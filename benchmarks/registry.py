@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from time import process_time
 from uuid import UUID
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks.report import Section, best, publish, verdict
 from kinesis_trident.bolt.registry.formats import avro_decoder, json_decoder, protobuf_decoder
-from kinesis_trident.bolt.registry.glue import GlueDecoder, GlueStep, RegisteredSchema
+from kinesis_trident.bolt.registry.glue import GlueDecoder, GlueStep, RegisteredSchema, Schemas
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.spout.options.connection import ConnectionOptions
@@ -49,9 +50,9 @@ class Known:
     def __init__(self, schema: RegisteredSchema) -> None:
         self._schema = schema
 
-    def find(self, _schema: bytes) -> RegisteredSchema:
-        """Return the schema."""
-        return self._schema
+    def find(self, schemas: Sequence[bytes]) -> Schemas:
+        """Return the schema under each name."""
+        return dict.fromkeys(schemas, self._schema)
 
 
 class Step(GlueStep):

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.plots import Bars, Plot, draw
+from benchmarks.provenance import changed_figures, commit_of
 from benchmarks.quotes import refresh_pages
 
 __all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated", "verdict"]
@@ -48,13 +49,14 @@ class Section:
     note: str = ""
     plots: Sequence[Plot | Bars] = ()
 
-    def markdown(self) -> str:
-        """The section, its markers included."""
+    def markdown(self, commit: str = "") -> str:
+        """The section, its markers included, with the commit that it was measured at."""
         lines = [" | ".join(self.columns), "|".join(["---"] + ["---:"] * (len(self.columns) - 1))]
         lines += [" | ".join(row) for row in self.rows]
         table = "\n".join(f"| {line} |" if line[0] != "-" else f"|{line}|" for line in lines)
         cores, python = os.cpu_count(), platform.python_version()
-        where = f"`{self.command}`, {cores} cores, Python {python}."
+        at = f", commit `{commit}`" if commit else ""
+        where = f"`{self.command}`, {cores} cores, Python {python}{at}."
         body = f"## {self.title}\n\n{where} {self.note}".rstrip() + f"\n\n{table}\n"
         body += "".join(f"\n![{plot.title}]({_PLOTS}/{plot.name}.svg)\n" for plot in self.plots)
         return f"{_begin(self.name)}\n{body}{_end(self.name)}\n"
@@ -71,16 +73,26 @@ def show(section: Section) -> None:
 
 
 def publish(section: Section, path: Path = BENCHMARKS) -> None:
-    """Print a section; unless given `--dry-run`, write and draw it, and renew what other pages quote of it."""
+    """Print a section, write and draw it, and renew what other pages quote of it.
+
+    Given `--dry-run`, print it; given `--compare`, end with an error if a counted figure is not as on the page.
+
+    Raises:
+        ValueError: what was measured is not committed.
+    """
     show(section)
-    if "--dry-run" not in sys.argv:
-        path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section))
+    if "--compare" in sys.argv:
+        if changed := [*changed_figures(section.name, section.columns, section.rows, path.read_text())]:
+            sys.exit("\n".join([*changed, f"Run `{section.command}`, and look for what has changed them."]))
+    elif "--dry-run" not in sys.argv:
+        commit = commit_of(section.name)
+        path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section, commit))
         for plot in section.plots:
             draw(plot, path.parent / _PLOTS)
         refresh_pages(path)
 
 
-def updated(text: str, section: Section) -> str:
+def updated(text: str, section: Section, commit: str = "") -> str:
     """The text with the section in the place of the one of that name; at the end when there was none.
 
     Raises:
@@ -91,9 +103,9 @@ def updated(text: str, section: Section) -> str:
         msg = f"one of the markers of section {section.name!r} is missing: restore it, or delete the other"
         raise ValueError(msg)
     if begin not in text:
-        return f"{text.rstrip()}\n\n{section.markdown()}"
+        return f"{text.rstrip()}\n\n{section.markdown(commit)}"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}\n?", re.DOTALL)
-    return pattern.sub(lambda _: section.markdown(), text, count=1)
+    return pattern.sub(lambda _: section.markdown(commit), text, count=1)
 
 
 def verdict(bound: str, is_kept: bool) -> str:

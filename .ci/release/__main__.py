@@ -17,6 +17,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import outdated_sections
 from release import archives, changelog
 from release.changelog import ReleaseError
 from release.installed import check, install
@@ -70,7 +71,7 @@ def check_cell(cell: Cell, python: Path, archive: Path, version: str) -> None:
 
 
 def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) -> None:
-    """Raise ReleaseError unless the version has its entry and its tag, and everything is committed."""
+    """Raise ReleaseError unless the version has its entry and tag, all is committed, and figures are of its code."""
     version = project["version"]
     if tag is not None:
         changelog.check_tag(tag, version)
@@ -79,6 +80,11 @@ def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) ->
     if changed := run("/usr/bin/env", "git", "status", "--porcelain", cwd=ROOT).stdout.strip():
         msg = f"what is built would not be what is committed. Commit or remove:\n{changed}"
         raise ReleaseError(msg)
+    if outdated := [*outdated_sections((ROOT / "docs" / "benchmarks.md").read_text())]:
+        msg = "docs/benchmarks.md has figures of other code:\n" + "\n".join(outdated)
+        if not rehearsal:
+            raise ReleaseError(msg)
+        say(msg)
 
 
 def main() -> None:
