@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_trident.checkpoint.model.codec import name_in_errors
-from kinesis_trident.checkpoint.model.message_id import MessageId
+from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
+from kinesis_trident.checkpoint.model.message_id import MessageId, source_of
 from kinesis_trident.checkpoint.model.nodes import (
     DeadLetterRecord,
     DeadLettersNode,
     InflightNode,
     Replay,
 )
-from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.store.source_store import SourceStore, look_at_shards
+from kinesis_trident.common.redaction import redact
 from kinesis_trident.common.stream_names import is_stream_name, stream_of
-from kinesis_trident.common.visible_text import make_visible, shorten
+from kinesis_trident.common.visible_text import count_noun, make_visible, shorten
 from kinesis_trident.console.scope import Scope
 from kinesis_trident.console.target import ConsoleError, command_for
 from kinesis_trident.console.text import epoch_ms, some_of
@@ -110,6 +113,38 @@ def find_listed(nodes: Iterable[DeadLettersNode], choice: Choice = _ALL) -> tupl
                 else:
                     unnamed += record.count
     return found, unnamed
+
+
+def letters_to_replay(scope: Scope) -> list[DeadLettersNode]:
+    """Return the nodes of the dead letters that are meant; say how many can only be put into the stream anew."""
+    nodes = list[DeadLettersNode]()
+    for store in scope.stores:
+        for shard, letters in sorted(store.shards.dead_letters().items()):
+            if not scope.shards_of(store)(shard):
+                continue
+            if shard.rpartition("/")[2] == PAST_RETENTION:
+                _say_removed(store, letters.left, folder_of(letters) if has_letters(letters) else "")
+            else:
+                nodes.append(letters)
+    return nodes
+
+
+def leave_out_removed(stores: Sequence[SourceStore], texts: Collection[str], place: str) -> list[str]:
+    """Return the message ids without those of shards that retention has removed, and say how many these are."""
+    there = {store.layout.source_of(name) for store in stores for name in look_at_shards(store)[0]}
+    kept = [text for text in texts if source_of(text) in there]
+    _say_removed(stores[0], len(texts) - len(kept), place)
+    return kept
+
+
+def _say_removed(store: SourceStore, count: int, place: str) -> None:
+    """Say how many letters cannot be replayed, because retention has removed their shards; `place`: of their data."""
+    if count:
+        said = f"left out, because retention has removed their shards: {count_noun(count, 'record')}"
+        if place:
+            line = command_for(store, "dead-letters", "export", options=["--from", redact(place)])
+            said += f". {line} writes their data, to be put into the stream anew"
+        print(make_visible(said), file=sys.stderr)
 
 
 def has_letters(node: DeadLettersNode) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kinesis_trident.checkpoint.model.facts import ShardFacts
+from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, WAITS_FOR_PARENTS, Share
 from kinesis_trident.common.visible_text import count_noun
@@ -217,7 +218,11 @@ def about_records(snapshot: Snapshot, now: int) -> Iterator[Finding]:
 
 def _replays(snapshot: Snapshot) -> list[str]:
     """Return the lines that deliver again the letters that are left: as they are now, listed or in their folders."""
-    ways = {tuple(replay_words(node)) for node in snapshot.dead_letters.values() if node.left}
+    ways = {
+        tuple(replay_words(node))
+        for shard, node in snapshot.dead_letters.items()
+        if node.left and shard.rpartition("/")[2] != PAST_RETENTION
+    }
     ways.discard(())
     # What the list of one shard does not name stands in its folder, with the letters of the others.
     ways = {way for way in ways if way[0] == "--from"} or ways

@@ -25,6 +25,9 @@ from kinesis_trident.tracker.position_keys import (
     unpack,
 )
 
+LISTED = 20
+"""The number of dead letters per shard that ZooKeeper keeps for display; the dead letter has the records."""
+
 _MOST_ENTRIES = 64
 _MOST_RECORDS = 100_000
 """A shard's marks take up to 2 MB then; the oldest are forgotten, and their letters count as never replayed."""
@@ -93,6 +96,17 @@ def take_back(
         if one.txid and not one.outcome:
             after += _part(msgspec.structs.replace(one, outcome="done"), known, is_back)
     return _with(node, after)
+
+
+def merge_dead_letters(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
+    """Merge the nodes of dead letters of several shards, which retention has removed; there is at least one."""
+    last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
+    merged = DeadLettersNode(
+        count=sum(node.count for node in nodes), target=nodes[-1].target, last=tuple(last[-LISTED:])
+    )
+    # For the number of those that are left: nothing of these shards is in flight.
+    ended = (one for node in nodes for one in node.replays if one.outcome)
+    return _with(merged, sorted(ended, key=lambda one: one.time))
 
 
 def settle_replays(

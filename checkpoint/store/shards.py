@@ -25,7 +25,14 @@ from kinesis_trident.checkpoint.model.nodes import (
     StreamsNode,
 )
 from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
-from kinesis_trident.checkpoint.store.fenced_nodes import RACES, FencedNodes, NodeT, StorePart, too_many_races
+from kinesis_trident.checkpoint.store.fenced_nodes import (
+    RACES,
+    FencedNodes,
+    NodeT,
+    StorePart,
+    delete_left_parts,
+    too_many_races,
+)
 from kinesis_trident.checkpoint.zookeeper.client import config_of
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Op, Refused, Write
@@ -228,7 +235,11 @@ class ShardStore(StorePart):
         with self._writer.lock:
             last = None
             for _ in range(RACES):
-                ops = [*self._written(dead_letters), *self._delete_shards(shards), *self._uncount(shards)]
+                ops = [
+                    *self._written(dead_letters, epoch),
+                    *self._delete_shards(shards),
+                    *self._uncount(shards),
+                ]
                 try:
                     self._nodes.commit(ops, epoch)
                 except Refused as refused:
@@ -239,13 +250,16 @@ class ShardStore(StorePart):
                 return
             raise too_many_races(self._layout.checkpoints, last)
 
-    def _written(self, dead_letters: Mapping[str, DeadLettersNode]) -> list[Op]:
-        paths = [self._layout.deadletters_of(name) for name in dead_letters]
-        found = self._nodes.fetch_many(paths, DeadLettersNode)
-        return [
-            Create(path, encode(node)) if stored is None else Write(path, encode(node), stored.version)
-            for path, node, stored in zip(paths, dead_letters.values(), found, strict=True)
-        ]
+    def _written(self, dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> list[Op]:
+        nodes = {self._layout.deadletters_of(name): node for name, node in dead_letters.items()}
+        ops: list[Op] = []
+        for path, found in self._nodes.fetch_each(dict.fromkeys(nodes, DeadLettersNode)).items():
+            data = self._nodes.prepare(path, nodes[path], epoch)
+            if found is None:
+                ops.append(Create(path, data))
+            else:
+                ops += [Write(path, data, found.version), *delete_left_parts(path, data, found.parts)]
+        return ops
 
     def _uncount(self, shards: Sequence[str]) -> list[Op]:
         """Return the write that lets the newest settled batch count the checkpoints without those of some shards."""

@@ -31,7 +31,9 @@ from kinesis_trident.console.dead_letter_replay import (
     folder_ids,
     folder_in_command,
     has_letters,
+    leave_out_removed,
     letters_in,
+    letters_to_replay,
     message_id_of,
     payload_text,
     plain_folder,
@@ -254,12 +256,7 @@ def _chosen(
 
 
 def _list_chosen(scope: Scope, choice: Choice) -> list[str]:
-    nodes = [
-        letters
-        for store in scope.stores
-        for shard, letters in sorted(store.shards.dead_letters().items())
-        if scope.shards_of(store)(shard)
-    ]
+    nodes = letters_to_replay(scope)
     listed, unnamed = find_listed(nodes, choice)
     if unnamed:
         print(
@@ -305,6 +302,7 @@ def _in_folder_chosen(
         print(f"left out, as of another stream of the name: {some_of(foreign)}", file=sys.stderr)
     before = replayed_ids(scope.stores)
     some = [str(one) for one in found if not ids or any(name.takes(one) for name in names.values())]
+    some = some if ids else leave_out_removed(scope.stores, some, place.name)
     meant = [text for text in some if ids or (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if found else ""

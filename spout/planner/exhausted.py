@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
+from kinesis_trident.checkpoint.model.replays import LISTED
 from kinesis_trident.checkpoint.zookeeper.command_line import command_line
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
-
-_LAST_LETTERS = 20
-"""The number of dead letters per shard that ZooKeeper keeps for display; the dead letter has the records."""
 
 
 def add_dead_letters(
@@ -24,16 +22,8 @@ def add_dead_letters(
     return DeadLettersNode(
         count=(before.count if before else 0) + sum(letter.count for letter in letters),
         target=target,
-        last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
+        last=(*(before.last if before else ()), *letters)[-LISTED:],
         replays=before.replays if before else (),
-    )
-
-
-def merge_dead_letters(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
-    """Merge the nodes of dead letters of several shards, which retention has removed; there is at least one."""
-    last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
-    return DeadLettersNode(
-        count=sum(node.count for node in nodes), target=nodes[-1].target, last=tuple(last[-_LAST_LETTERS:])
     )
 
 

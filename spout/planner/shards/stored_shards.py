@@ -13,9 +13,9 @@ from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, SettledNode
+from kinesis_trident.checkpoint.model.replays import merge_dead_letters
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import correct_due_times
-from kinesis_trident.spout.planner.exhausted import merge_dead_letters
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.source_shards import Shards
