@@ -12,8 +12,8 @@ from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position
 
@@ -44,7 +44,7 @@ class Listings:
 
     Args:
         state: of the source.
-        probe: its looks at tips are recorded before the retention is checked.
+        probe: how often it has seen an open shard end.
         options: `describeShardInterval`.
         clock: seconds that never step back; the streams have just been described.
         rng: for the jitter, with which an interval is longer: queries started together do not list together for ever.
@@ -135,7 +135,7 @@ class Listings:
         self.is_current = True
         if everything:
             self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(1.0, 1.2)
-        self._state.note_at_tip(self._probe.looks)
+        self._state.note_at_tip(self._state.sights)
         self._state.keeper.check_retention(self._state.shards)
 
     def check_changed_shards(self) -> bool | None:
@@ -156,16 +156,15 @@ class Listings:
             return None
         return self._state.shards.lineage != before
 
-    def check_standstill(self, before: Mapping[str, Look]) -> None:
-        """Check the retention if the machine has stood still until these looks; `before`: those before them.
+    def check_standstill(self, before: Sights) -> None:
+        """Check the retention if the machine has stood still until the last looks; `before`: as of before them.
 
         A look that finds a shard's tip would otherwise say that nothing of it was lost.
 
         Raises:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
-        newest = max((look.at for look in self._probe.looks.values()), default=0)
-        if newest > self._state.streams.bound_now(self._clock()) + _STOOD_STILL_MS:
+        if self._state.sights.newest > self._state.streams.bound_now(self._clock()) + _STOOD_STILL_MS:
             self._state.note_at_tip(before)
             self.describe(0)
             self._state.keeper.check_retention(self._state.shards)
@@ -179,7 +178,7 @@ class Listings:
         for shard, standing in standings.items():
             looks, state = standing.looks, shards.states[shard]
             if looks in _EVERY:
-                look = self._probe.looks.get(shard)
+                look = self._state.sights.look_of(shard)
                 here = look if look is not None and look.position == state.position else None
                 at_end = here is not None and here.is_end
                 every = _EVERY[Looks.SELDOM if at_end else looks]

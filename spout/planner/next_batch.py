@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -18,11 +18,9 @@ from kinesis_trident.spout.partition import ShardTurn, count_enough_tasks
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.discovery import Listings
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
-from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.plan import add_all_due, make_plan
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.tip.alignment import (
     HOLD_MS,
@@ -31,7 +29,7 @@ from kinesis_trident.spout.planner.tip.alignment import (
     find_known_upto,
     find_oldest_unread,
 )
-from kinesis_trident.spout.planner.tip.looks import Look, Question, kept_bytes
+from kinesis_trident.spout.planner.tip.looks import Question, kept_bytes
 from kinesis_trident.spout.planner.tip.prefetch import FRESH_MS, PinsOf, Prefetcher
 from kinesis_trident.spout.planner.tip.standings import find_rare, see_standings
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
@@ -73,8 +71,6 @@ class BatchPlanner:
         self._made = ""
         self._whole: Plan | None = None
         self.is_draining = False
-        idle = options.idle_poll_interval if around.look_period is None else around.look_period
-        self._sights = Sights(LookTimes.of(idle, options.min_fetch_period, options.max_fetch_rate))
         self._probe = TipProbe(
             kinesis,
             layout,
@@ -94,11 +90,6 @@ class BatchPlanner:
             self._prefetcher = Prefetcher(self._probe, options, pins_of, around)
 
     @property
-    def looks(self) -> Mapping[str, Look]:
-        """The last look at the tip of each shard."""
-        return self._probe.looks
-
-    @property
     def is_drained(self) -> bool:
         """Return whether a draining source has read everything and nothing is in flight."""
         return (
@@ -112,14 +103,12 @@ class BatchPlanner:
         """Return how these shards, or all of the streams that are read now, stand, with what this run sees of them."""
         shards = self._state.shards
         names = shards.active if names is None else names
-        return see_standings(
-            names, shards, self._probe.looks, self._sights, most=self._most, ahead=self._waits
-        )
+        return see_standings(names, shards, self._state.sights, most=self._most, ahead=self._waits)
 
     def _find_watched(self) -> Mapping[str, Position]:
         """Return the positions of the shards that are looked at at their pace."""
         shards = self._state.shards
-        rare = self.standings(find_rare(shards, self._sights)).items()
+        rare = self.standings(find_rare(shards, self._state.sights)).items()
         left = shards.positions.keys() & {shard for shard, one in rare if one.looks <= Looks.SELDOM}
         if not left:
             return shards.positions
@@ -129,17 +118,17 @@ class BatchPlanner:
         """Read only what is in the stream by now, and retry what of it fails."""
         if self._prefetcher is not None:
             # What was read to the tip was so before now.
-            self._sights = self._prefetcher.drop(self._sights)
+            self._state.sights = self._prefetcher.drop(self._state.sights)
         self.is_draining = True
         self._made = ""
-        self._sights = self._sights.stop_at_tip(self._listings.find_arrival_bound())
+        self._state.sights = self._state.sights.stop_at_tip(self._listings.find_arrival_bound())
         # Children of a shard that was split before the drain began hold records from before it.
         self._listings.list_at_once()
 
     def go_on(self) -> None:
         """Drain no longer: read what comes."""
         self.is_draining = False
-        self._sights = self._sights.go_on()
+        self._state.sights = self._state.sights.go_on()
 
     def note_request(self) -> None:
         """Take in, before the next plan, what another process has just asked for."""
@@ -152,8 +141,7 @@ class BatchPlanner:
     def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
         """Learn of the shards' ends, tips and sizes."""
         self._listings.watch(before, event, after)
-        self._probe.forget(before.states.keys() - after.states.keys())
-        self._sights = self._sights.observe(
+        self._state.sights = self._state.sights.observe(
             event,
             after,
             self._steady_ms(),
@@ -162,7 +150,7 @@ class BatchPlanner:
         )
         if isinstance(event, BatchSettled) and self._alignment is not None:
             plan = event.finished.plan
-            ahead = {s for s in plan.read if self._sights.of(s).ahead is not None}
+            ahead = {s for s in plan.read if self._state.sights.of(s).ahead is not None}
             self._alignment.note_batch(plan, after.states, ahead)
 
     def prefetch(self, plan: Plan) -> None:
@@ -173,21 +161,21 @@ class BatchPlanner:
         shards = self._state.shards
         left = self.standings(shards.positions.keys() - plan.shards)
         idle = {shard: shards.positions[shard] for shard, one in sorted(left.items()) if one.reads}
-        self._prefetcher.begin(plan, idle, shards.closed, self._sights)
+        self._prefetcher.begin(plan, idle, shards.closed, self._state.sights)
 
     def end_prefetch(self) -> None:
         """Stop reading beside a batch, because it has ended."""
         if self._prefetcher is not None:
-            self._sights = self._prefetcher.end(self._sights)
+            self._state.sights = self._prefetcher.end(self._state.sights)
 
     def _take_prefetched(self) -> None:
         """Take what was read ahead for the looks that they are, where the shards stand there now."""
         if self._prefetcher is None:
             return
-        looks, self._sights = self._prefetcher.take(self._state.shards.positions, self._sights)
-        self._probe.looks |= looks
+        state = self._state
+        looks, sights = self._prefetcher.take(state.shards.positions, state.sights)
         known = {shard: look.more for shard, look in looks.items() if look.more is not None}
-        self._sights = self._sights.note_looks(known, self._steady_ms(), ahead=True)
+        state.sights = sights.note_looks(known, self._steady_ms(), ahead=True)
 
     def _look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
         """Look at shards, as `TipProbe.look`; a permanent error is raised."""
@@ -196,14 +184,14 @@ class BatchPlanner:
         since = self._steady_ms() - _MOVES_MS
         questions = {}
         for shard, position in positions.items():
-            sight = self._sights.of(shard)
+            sight = self._state.sights.of(shard)
             limit = min(self._options.max_records_per_fetch, count_fitting(sight.size, most))
             if pushed and (sight.polled is None or sight.polled <= since):
                 # The reader has its records pushed.
                 limit = 1
-            questions[shard] = Question(position, shard in closed, limit, most, sight.budget)
+            questions[shard] = Question(position, shard in closed, limit, most, sight.budget, sight.look)
         answers = self._probe.look(questions)
-        self._sights = self._sights.note_budgets(answers.budgets)
+        self._state.sights = self._state.sights.take(answers.looks, answers.budgets)
         if answers.error is not None:
             raise answers.error
         return {shard: look.more for shard, look in answers.looks.items()}
@@ -211,12 +199,12 @@ class BatchPlanner:
     def _find_shards_with_more(self, now: int) -> list[str]:
         """Return the shards with new records; look at those that are due."""
         positions = self._find_watched()
-        due, self._sights = self._sights.find_due(positions, now)
+        due, self._state.sights = self._state.sights.find_due(positions, now)
         if due:
-            # The look itself changes the budgets.
+            # The look itself changes the sights.
             found = self._look(due)
-            self._sights = self._sights.note_looks(found, now)
-        return sorted(filter(self._sights.has_more, positions))
+            self._state.sights = self._state.sights.note_looks(found, now)
+        return sorted(filter(self._state.sights.has_more, positions))
 
     def _find_shards_to_read(self) -> list[str]:
         """Return the shards with new records; list them again if one cannot be looked at.
@@ -227,11 +215,11 @@ class BatchPlanner:
         """
         now = self._steady_ms()
         try:
-            rare = find_rare(self._state.shards, self._sights)
+            rare = find_rare(self._state.shards, self._state.sights)
             unread = self._listings.choose_unread(self.standings(rare))
             if unread:
                 self._look(unread)
-            before = dict(self._probe.looks)
+            before = self._state.sights
             read = self._find_shards_with_more(now)
             self._listings.check_standstill(before)
             return read
@@ -255,16 +243,16 @@ class BatchPlanner:
         if not wanted:
             self._alignment.rest()
             return AlignedRead([])
-        state, looks, options = self._state, self._probe.looks, self._options
+        state, sights, options = self._state, self._state.sights, self._options
         shards, lineage = state.shards.states, state.shards.lineage
-        ahead = {shard: self._sights.of(shard).ahead for shard in state.shards.positions}
+        ahead = {shard: self._state.sights.of(shard).ahead for shard in state.shards.positions}
         standings = self.standings([*state.shards.positions, *state.shards.childless])
         can_be_read = [shard for shard in wanted if standings[shard].reads]
         standing = {shard for shard, one in standings.items() if one.step is InStep.A_WHILE}
         oldest: dict[str, int | None] = {}
         for shard in state.shards.positions:
             if standings[shard].step is not InStep.NO:
-                here, look = shards[shard], looks.get(shard)
+                here, look = shards[shard], sights.look_of(shard)
                 parents = () if here.checkpoint else lineage[shard].parents
                 ends = [shards[one].checkpoint for one in parents if one in shards]
                 oldest[shard] = find_oldest_unread(here, look, ahead[shard], ends)
@@ -278,7 +266,7 @@ class BatchPlanner:
             unsure = self._alignment.choose_looks(oldest, sure, can_be_read)
             for shard, (first, last) in self._look_ahead(unsure).items():
                 oldest[shard], sure[shard] = first, last
-        now = max(self._now(), max((look.at for look in looks.values()), default=0))
+        now = max(self._now(), state.sights.newest)
         found = self._alignment.step(oldest, sure, can_be_read, standing, now, self._steady_ms())
         self._waits = set(can_be_read).difference(found.read)
         if found.passed:
@@ -287,27 +275,26 @@ class BatchPlanner:
             state.life.log_too_seldom(found.span / 1000, self._alignment.pace / 1000)
         return found
 
-    def _look_ahead(self, shards: Iterable[str]) -> dict[str, tuple[int, int]]:
+    def _look_ahead(self, shards: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Look at shards that have more, where their limits allow it, and return what their turns read at least.
 
         That is when the first and the last record arrived. The turns begin with the answers.
         """
         options, now, positions = self._options, self._steady_ms(), self._state.shards.positions
-        asked = {shard: positions[shard] for shard in shards}
         most = options.max_fetch_records_per_shard
         size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task) // 2
-        known = self._probe.find_kept(asked, most, size)
-        due = {
-            shard: at
-            for shard, at in asked.items()
-            if shard not in known and self._sights.of(shard).may_read(now) <= now
-        }
+
+        def find_kept(shard: str) -> tuple[int, int] | None:
+            look, splits = self._state.sights.look_of(shard), options.deaggregate
+            return look.find_kept(positions[shard], most, size, deaggregate=splits) if look else None
+
+        unkept, sights = (shard for shard in shards if not find_kept(shard)), self._state.sights
+        due = {shard: positions[shard] for shard in unkept if sights.of(shard).may_read(now) <= now}
         if due and options.consumer_mode == "polling":
             # What is wrong with a shard its reader says.
             with suppress(KinesisError):
                 self._look(due)
-            known |= self._probe.find_kept(due, most, size)
-        return known
+        return {shard: kept for shard in shards if (kept := find_kept(shard))}
 
     def turns(self, plan: Plan) -> list[ShardTurn]:
         """Return the work of a plan in each shard of a stream that is still there, with what looks have left, once."""
@@ -323,7 +310,7 @@ class BatchPlanner:
                 due=tuple(plan.due(shard)),
                 limit=plan.most_new(shard),
                 closed=shard in closed,
-                used=self._sights.of(shard).budget.report_usage(now),
+                used=self._state.sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
                 known_until=state.keeper.find_known_until(shard, state.shards),
                 is_held=state.consumers.is_held(shard, self._now()),
@@ -334,9 +321,10 @@ class BatchPlanner:
 
     def _cursors(self, plan: Plan) -> dict[str, ShardCursor]:
         """Return what looks have left at the starts of a plan's turns, once: readers need not ask again."""
-        looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
-        return {
-            shard: self._probe.hand_on(shard)
+        state = self._state
+        looks = ((shard, state.sights.look_of(shard)) for shard in plan.read)
+        left = {
+            shard: look
             for shard, look in looks
             if look is not None
             and look.cursor.iterator is not None
@@ -344,6 +332,8 @@ class BatchPlanner:
             and str(look.position) == plan.positions[shard]
             and self._now() - look.answered_at < FRESH_MS
         }
+        state.sights = state.sights.take({shard: look.hand_on() for shard, look in left.items()}, {})
+        return {shard: look.cursor for shard, look in left.items()}
 
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.
@@ -395,7 +385,7 @@ class BatchPlanner:
             self._alignment.note_plan(self._steady_ms())
         self._made = plan.plan
         whole = add_all_due(plan, states, now)
-        amount = predict(whole, self._sights.sizes, now)
+        amount = predict(whole, self._state.sights.sizes, now)
         enough = count_enough_tasks(len(whole.shards), amount, options)
         self._whole = msgspec.structs.replace(whole, tasks=enough)
         return msgspec.structs.replace(plan, tasks=enough)
@@ -410,7 +400,7 @@ class BatchPlanner:
         now = self._steady_ms()
         shards = self._state.shards
         # Looks that are due one shortly after the other are made together.
-        milliseconds = max(_TOGETHER_MS, self._sights.next_look(self._find_watched(), now) - now)
+        milliseconds = max(_TOGETHER_MS, self._state.sights.next_look(self._find_watched(), now) - now)
         for due in (shards.next_retry, shards.next_timeout):
             if due is not None:
                 milliseconds = min(milliseconds, due - self._now())

@@ -192,7 +192,7 @@ class SourceRun:
                 if layout.several
                 else created
             )
-            self._state = SourceState(options, store, self._streams, epoch, around.rng, self._now)
+            self._state = SourceState(options, store, self._streams, epoch, around)
             self._state.load()
             self._close_left_homes(epoch)
             self._state.keeper.check_retention(self._state.shards)
@@ -352,7 +352,7 @@ class SourceRun:
                 self._rest_until(deadline)
                 return None
             plan = planner.plan(max_records)
-            self._notes.note(planner.looks, planner.standings)
+            self._notes.note(planner.standings)
             if plan is None and planner.is_drained:
                 self.note_end("finished")
                 if self._takeover.stop_asked:
@@ -455,9 +455,7 @@ class SourceRun:
 
     def report(self) -> dict[str, Any]:
         """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
-        return progress_of(
-            self._state, self.layout, self._planner.looks, self._planner.standings, self._now()
-        )
+        return progress_of(self._state, self.layout, self._planner.standings, self._now())
 
     def end(self) -> None:
         """End the run as Spark does, and note how; Spark does not say whether the query failed in a batch."""

@@ -13,6 +13,7 @@ from kinesis_trident.spout.kinesis.rate_limit import Budget
 from kinesis_trident.spout.planner.pace import IDLE_MS, LookTimes, Pace, add_seconds
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.positions import Position
 from kinesis_trident.spout.turn_size import TurnSize
 
@@ -30,6 +31,7 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         pace: of its looks.
         budget: of the calls of looks and turns, and of their bytes; its times are those of the pace, in seconds.
+        look: the last one at it.
         more: it is known to have something new at its position, or nothing; None if that is unknown.
         looked: when it was last seen; `found`: when a look last found something that no turn has read since.
         at_tip, beyond: a drain has seen its tip, or read it beyond the bound.
@@ -39,6 +41,7 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
 
     pace: Pace
     budget: Budget
+    look: Look | None = None
     more: bool | None = None
     looked: int = 0
     found: int | None = None
@@ -158,9 +161,25 @@ class Sights(msgspec.Struct, frozen=True):
                 first = min(first, now if sight is None else sight.next_look(now))
         return now + IDLE_MS if math.isinf(first) else int(first)
 
-    def note_budgets(self, budgets: Mapping[str, Budget]) -> Sights:
-        """Return the sights with what looks have left of the calls and bytes of shards."""
-        return self.put({shard: replace(self.of(shard), budget=one) for shard, one in budgets.items()})
+    @property
+    def newest(self) -> int:
+        """Return the time of the newest look, by the server's clock; 0 if there was none."""
+        return max((one.look.at for one in self.by_shard.values() if one.look is not None), default=0)
+
+    def look_of(self, shard: str) -> Look | None:
+        """Return the last look at a shard."""
+        sight = self.by_shard.get(shard)
+        return sight.look if sight is not None else None
+
+    def take(self, looks: Mapping[str, Look], budgets: Mapping[str, Budget]) -> Sights:
+        """Return the sights with the answers of looks, and what these have left of the calls and bytes of shards."""
+        changed = dict(self.by_shard)
+        for shard, look in looks.items():
+            sight = changed.get(shard) or self.of(shard)
+            changed[shard] = replace(sight, look=look, budget=budgets.get(shard, sight.budget))
+        for shard in budgets.keys() - looks.keys():
+            changed[shard] = replace(changed.get(shard) or self.of(shard), budget=budgets[shard])
+        return replace(self, by_shard=changed)
 
     def note_looks(self, found: Mapping[str, bool | None], now: int, *, ahead: bool = False) -> Sights:
         """Learn what looks at the shards have found, at the positions where they stand now.

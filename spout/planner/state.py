@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -17,7 +17,9 @@ from kinesis_trident.checkpoint.zookeeper.operations import Refused
 from kinesis_trident.common.redaction import redact
 from kinesis_trident.spout.data_loss import DataLossLog
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.offsets import adopt_nodes
+from kinesis_trident.spout.planner.pace import LookTimes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
 from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin
@@ -36,8 +38,8 @@ from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_o
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, TipNotes, load_shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.streams import Streams
-from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
 from kinesis_trident.spout.planner.watching.counting import RunCounter
 from kinesis_trident.spout.planner.watching.life_log import LifeLog
@@ -73,6 +75,7 @@ class SourceState:
     Attributes:
         epoch: of the run.
         shards: the value; nobody else replaces it.
+        sights: what the run saw of them; whoever sees something replaces it.
         streams: those that are read now.
         keeper: keeps the lineage.
         losses: the data losses of the run.
@@ -89,10 +92,9 @@ class SourceState:
         store: SourceStore,
         streams: Streams,
         epoch: int,
-        rng: random.Random,
-        now: Callable[[], int] = lambda: int(time.time() * 1000),
+        around: Surroundings,
     ) -> None:
-        self._now = now
+        self._now, rng = around.now, around.rng
         self._store = store
         self._layout = store.layout
         self._rng = rng
@@ -102,7 +104,9 @@ class SourceState:
         self.epoch = epoch
         self.streams = streams
         self.shards = Shards(options.shard_ordering)
-        self.settled_at = now()
+        idle = options.idle_poll_interval if around.look_period is None else around.look_period
+        self.sights = Sights(LookTimes.of(idle, options.min_fetch_period, options.max_fetch_rate))
+        self.settled_at = self._now()
         self.losses = DataLossLog(options.fail_on_data_loss)
         what = f"written to {redact(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
@@ -196,12 +200,12 @@ class SourceState:
                 )
                 yield Amendment(shard, filled)
 
-    def note_at_tip(self, looks: Mapping[str, Look]) -> None:
+    def note_at_tip(self, sights: Sights) -> None:
         """Record that idle shards were seen at their tips; in ZooKeeper only now and then.
 
         Otherwise a shard that is idle for longer than the retention would look as if unread records had expired.
         """
-        seen = self._tips.note(self.shards, looks)
+        seen = self._tips.note(self.shards, sights)
         if seen:
             self._become(Looked(), replace(self.shards, states={**self.shards.states, **seen}))
 

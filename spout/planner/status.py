@@ -54,20 +54,19 @@ See = Callable[[Iterable[str] | None], Mapping[str, Standing]]
 """Says how some shards stand, or all of the streams that are read now."""
 
 
-def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Lag]:
+def lags_of(state: SourceState, now: int) -> dict[str, Lag]:
     """Return the lag of each shard that has a part in the sum, by name."""
     found = {}
     for shard, node in state.shards.active.items():
         share = state.shards.standing(shard).share
         if share is not Share.LEFT_OUT:
-            seen = seen_of(node, looks.get(shard))
+            seen = seen_of(node, state.sights.look_of(shard))
             found[shard] = lag_of(node.checkpoint, seen, now, drained=share is Share.ZERO)
     return found
 
 
 def status_of(
     state: SourceState,
-    looks: Mapping[str, Look],
     standings: Mapping[str, Standing],
     since: Mapping[str, tuple[str, int]],
     now: int,
@@ -77,7 +76,7 @@ def status_of(
     All others are said together. `since`: `held_by` of each that is not read, and since when.
     """
     shown = {
-        shard: seen_of(node, looks.get(shard))
+        shard: seen_of(node, state.sights.look_of(shard))
         for shard, node in state.shards.active.items()
         if standings[shard].share is not Share.ZERO
     }
@@ -120,13 +119,10 @@ def status_of(
     )
 
 
-def progress_of(
-    state: SourceState, layout: Layout, looks: Mapping[str, Look], see: See, now: int
-) -> dict[str, Any]:
+def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[str, Any]:
     """Return the report as JSON values, for all shards together and for each by name. Times are in milliseconds.
 
-    `looks`: the last look at each shard; `see`: says how they stand; `now`: in epoch milliseconds by the clock of the
-    looks.
+    `see`: says how they stand; `now`: in epoch milliseconds by the clock of the looks.
     """
     found, losses, tally = state.shards, state.losses.texts, state.counter.tally
     letters = found.dead_letters
@@ -136,13 +132,13 @@ def progress_of(
         key = layout.key_of(shard)
         return key.source if several else key.shard
 
-    lags = lags_of(state, looks, now)
+    lags = lags_of(state, now)
     foremost = _choose_foremost(found.active, lags)
     standings = see([shard for shard, _ in foremost])
     shards = {
         name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
-            **_figures_of(state, shard, looks.get(shard), standings[shard], now),
+            **_figures_of(state, shard, standings[shard], now),
             "deadLettered": letters[shard].count if shard in letters else 0,
             **({"blocked": node.blocked} if node.blocked else {}),
         }
@@ -165,12 +161,11 @@ def progress_of(
     }
 
 
-def _figures_of(
-    state: SourceState, shard: str, look: Look | None, standing: Standing, now: int
-) -> dict[str, Any]:
+def _figures_of(state: SourceState, shard: str, standing: Standing, now: int) -> dict[str, Any]:
     """Return the figures of a shard for the progress."""
     node, info = state.shards.active[shard], state.streams.info_of(shard)
-    seen, hours = seen_of(node, look), info.retention_hours if info is not None else None
+    seen = seen_of(node, state.sights.look_of(shard))
+    hours = info.retention_hours if info is not None else None
     facts = facts_of(node.checkpoint, node.inflight, seen, standing, hours, now)
     return {
         "behindMs": facts.lag.ms,
@@ -214,24 +209,24 @@ class StatusNotes:
             self._since.pop(shard, None)
             self._stood.discard(shard)
 
-    def note(self, looks: Mapping[str, Look], see: See) -> None:
-        """Write a note if one is due. `looks`: the last look at each shard; `see`: says how the shards stand."""
+    def note(self, see: See) -> None:
+        """Write a note if one is due; `see` says how the shards stand."""
         now, period = self._around.steady(), self._around.status_period
         if period is None or (now < self._due and not self._store.status.learn()):
             return
         self._due = now + period
         at = self._around.now()
         standings = see(None)
-        self._sample(looks, standings, at)
+        self._sample(standings, at)
         self._see(standings, at)
-        status = status_of(self._state, looks, standings, self._since, at)
+        status = status_of(self._state, standings, self._since, at)
         lags = tuple((one, lag) for one, lag, _ in self._samples)
         reads = tuple(read for *_, read in self._samples)
         self._store.status.tell(msgspec.structs.replace(status, lags=lags, reads=reads))
         refused = {
             shard: look
-            for shard, look in looks.items()
-            if look.refused is not None and self._is_there(shard, look)
+            for shard, sight in self._state.sights.by_shard.items()
+            if (look := sight.look) is not None and look.refused is not None and self._is_there(shard, look)
         }
         self._state.life.log_refused(refused, at)
 
@@ -244,13 +239,13 @@ class StatusNotes:
             if one.held_by
         }
 
-    def _sample(self, looks: Mapping[str, Look], standings: Mapping[str, Standing], at: int) -> None:
+    def _sample(self, standings: Mapping[str, Standing], at: int) -> None:
         """Remember the lag and the records read, about once a minute; after the clock stepped back only anew."""
         samples = self._samples
         if samples and at < samples[-1][0]:
             samples.clear()
         if not samples or at - samples[-1][0] >= _SAMPLE_MS:
-            lags = lags_of(self._state, looks, at)
+            lags = lags_of(self._state, at)
             lag = total_lag(lags)
             stands = {shard for shard, one in lags.items() if one.ms is None or not standings[shard].reads}
             resumed, self._stood = self._stood - stands, stands

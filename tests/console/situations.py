@@ -46,13 +46,13 @@ def looked(query: Query) -> None:
     # An older status may still be on its way to ZooKeeper, and nothing else is sent until it is there.
     begun = query.run._now()
     # A look that was made just now was made before what the test has changed since.
-    sights = query.run._planner._sights
+    sights = query.run._state.sights
     unpaced = sights.of("never looked at")
     due = {
         shard: replace(one, pace=unpaced.pace, budget=unpaced.budget)
         for shard, one in sights.by_shard.items()
     }
-    query.run._planner._sights = sights.put(due)
+    query.run._state.sights = sights.put(due)
     for _ in range(3000):
         # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
         query.run._notes._due = 0

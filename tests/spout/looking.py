@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from kinesis_trident.spout.planner.tip.looks import Question
+from kinesis_trident.spout.planner.tip.looks import Look, Question
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position
+
+_LAST: WeakKeyDictionary[TipProbe, dict[str, Look]] = WeakKeyDictionary()
+
+
+def last_looks(probe: TipProbe) -> dict[str, Look]:
+    """Return the last look at each shard; the next one goes on from it."""
+    return _LAST.setdefault(probe, {})
 
 
 def look(probe: TipProbe, positions: Mapping[str, Position], **asked: Any) -> dict[str, bool | None]:
     """Look at each shard at its position; `asked`: the rest of each `Question`."""
-    found = probe.look({shard: Question(position, **asked) for shard, position in positions.items()})
+    last = last_looks(probe)
+    questions = {
+        shard: Question(position, last=last.get(shard), **asked) for shard, position in positions.items()
+    }
+    found = probe.look(questions)
+    last |= found.looks
     if found.error is not None:
         raise found.error
     return {shard: look.more for shard, look in found.looks.items()}

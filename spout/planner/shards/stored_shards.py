@@ -19,7 +19,7 @@ from kinesis_trident.spout.planner.clocks import correct_due_times
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.tip.looks import Look
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.positions import TRIM_HORIZON, ShardEnd, parse_position
 from kinesis_trident.spout.shard_rules import find_known
 from kinesis_trident.tracker.position_keys import Keys, unpack
@@ -166,16 +166,17 @@ class TipNotes:
         self._epoch = epoch
         self._stored: dict[str, int] = {}
 
-    def note(self, shards: Shards, looks: Mapping[str, Look]) -> dict[str, ShardState]:
+    def note(self, shards: Shards, sights: Sights) -> dict[str, ShardState]:
         """Note what looks at the tip of shards have seen; return each shard that has seen more, as it is then.
 
         One that was never read gets its first node, with txid 0.
         """
         found = {}
-        for shard, look in looks.items():
-            state = shards.states.get(shard)
-            has_nothing = look.more is False or look.is_end
-            if state is None or not has_nothing or state.position != look.position:
+        for shard, sight in sights.by_shard.items():
+            state, look = shards.states.get(shard), sight.look
+            if state is None or look is None or state.position != look.position:
+                continue
+            if look.more is not False and not look.is_end:
                 continue
             node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
             if look.at <= (node.seen or 0):

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Budget
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, select_from
 from kinesis_trident.spout.positions import Position
 
 LONG_MS, BREAK_MS = 5_000, 30_000
@@ -41,6 +43,7 @@ class Question:
         limit: the number of records.
         most: bytes of the answer that are kept for the reader; up to twice as many, because records differ.
         budget: the calls and bytes that the shard allows.
+        last: the look to go on from; None for the first.
     """
 
     position: Position
@@ -48,6 +51,7 @@ class Question:
     limit: int = 1
     most: int = _CARRIED_OF_A_SHARD
     budget: Budget = _UNLIMITED
+    last: Look | None = None
 
 
 class RefusalSpell(NamedTuple):
@@ -76,6 +80,8 @@ class Look:
         why: it was refused: `throttled`, `unavailable`, `unreadable` or `unusableKey`; `said`: the text of it.
         alike: since when each of them was for this reason.
         next_cursor: behind the last record of that answer.
+        endless_since: since when a shard that is listed as closed answers at its tip as an open one does, in seconds of
+            a clock that never steps back; infinite once the log says so.
     """
 
     cursor: ShardCursor
@@ -91,6 +97,7 @@ class Look:
     said: str = ""
     alike: int = 0
     next_cursor: ShardCursor | None = None
+    endless_since: float | None = None
 
     @property
     def position(self) -> Position:
@@ -101,6 +108,26 @@ class Look:
     def is_end(self) -> bool:
         """Return whether the shard was seen to end here: there is nothing to read but that."""
         return bool(self.more) and self.arrival is None
+
+    def hand_on(self) -> Look:
+        """Return this look without its answer: the memory is the reader's from here on."""
+        return replace(self, cursor=replace(self.cursor, page=None))
+
+    def find_kept(
+        self, position: Position, records: int, size: int, *, deaggregate: bool = True
+    ) -> tuple[int, int] | None:
+        """Return when the first and the last record arrived of what it has left for a turn; None if that is unknown.
+
+        `position`: where the turn starts. `records`, `size`: the least that a turn can hold, in memory.
+        """
+        page = self.cursor.page
+        if self.position != position or page is None:
+            return None
+        found = select_from(deaggregate_page(page.records) if deaggregate else page.records, position)
+        taken = min(found.num_rows, records)
+        if not taken or found.nbytes > size or not (first := arrival_at(found, 0)):
+            return None
+        return first, arrival_at(found, taken - 1)
 
     def move_to(self, position: Position, now: int) -> Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""

@@ -112,7 +112,7 @@ class Prefetcher:
         poll = now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS
         batch = _Batch(plan, now, closed, room, list(plan.read), poll, sights)
         for shard, position in idle.items():
-            last = self._probe.looks.get(shard)
+            last = sights.look_of(shard)
             if last is None or last.position != position or not last.more:
                 batch.shards[shard] = ShardAhead(position, self._size_of(batch, shard), at_tip=True)
         self._batch = batch
@@ -147,10 +147,10 @@ class Prefetcher:
         self._found = {shard: look for shard, look in found.items() if look is not None}
         self._late += batch.calls.items()
         budgets = {shard: batch.sights.of(shard).budget.begin_call() for shard in batch.calls}
-        return batch.sights.note_budgets(budgets)
+        return batch.sights.take({}, budgets)
 
     def take(self, positions: Mapping[str, Position], sights: Sights) -> tuple[dict[str, Look], Sights]:
-        """Return, once, what was found at the positions where the shards stand now.
+        """Return, once, what was found at the positions where the shards stand now, and the sights with it.
 
         The sights know of the calls that have ended since the batch did, and for which nobody waited.
         """
@@ -158,9 +158,10 @@ class Prefetcher:
         for shard, call in late:
             if call.done() and not call.cancelled() and shard in sights.by_shard:
                 budget = sights.of(shard).budget.join(call.result().budgets[shard])
-                sights = sights.note_budgets({shard: budget})
+                sights = sights.take({}, {shard: budget})
         found, self._found = self._found, {}
-        return {shard: look for shard, look in found.items() if positions.get(shard) == look.position}, sights
+        here = {shard: look for shard, look in found.items() if positions.get(shard) == look.position}
+        return here, sights.take(here, {})
 
     def drop(self, sights: Sights) -> Sights:
         """Stop reading ahead, as `end`, and forget what was found."""
@@ -235,8 +236,11 @@ class Prefetcher:
     def _ask(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> None:
         limit = min(self._options.max_records_per_fetch, ahead.limit(batch.room))
         ahead.asked = now
-        budget = batch.sights.of(shard).budget
-        question = Question(ahead.position, shard in batch.closed, limit, batch.room.bytes, budget)
+        sight = batch.sights.of(shard)
+        last = ahead.look or sight.look
+        question = Question(
+            ahead.position, shard in batch.closed, limit, batch.room.bytes, sight.budget, last
+        )
         try:
             call = self._probe.begin_ahead(shard, question, ahead.look)
         except RuntimeError:
@@ -255,7 +259,7 @@ class Prefetcher:
         except CancelledError:
             ahead.ended = True
             return
-        batch.sights = batch.sights.note_budgets(answer.budgets)
+        batch.sights = batch.sights.take({}, answer.budgets)
         look = answer.looks.get(shard)
         if look is None:
             log.debug("shard %s is not read ahead now: %s", shard, answer.error)

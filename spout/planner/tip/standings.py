@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 
 from kinesis_trident.checkpoint.model.standing import (
     AHEAD,
@@ -18,26 +18,24 @@ from kinesis_trident.checkpoint.model.standing import (
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Sights
-from kinesis_trident.spout.planner.tip.looks import Look
 
 
 def see_standings(
     names: Iterable[str],
     shards: Shards,
-    looks: Mapping[str, Look],
     sights: Sights,
     *,
     most: int | None = None,
     ahead: Container[str] = (),
 ) -> dict[str, Standing]:
-    """Return how some shards stand, with the last look at each.
+    """Return how some shards stand.
 
     `most`: the maximum of the records of a shard that are read and not done. `ahead`: the shards that wait for the
     others, for the last plan.
     """
     states, stored, found, drained = shards.states, shards.standings, {}, sights.find_drained(shards)
     for shard in names:
-        standing, look = stored.get(shard, PLAIN), looks.get(shard)
+        standing, look = stored.get(shard, PLAIN), sights.look_of(shard)
         if standing.looks > Looks.SELDOM:
             more = look.more if look is not None else None
             standing = standing.also(

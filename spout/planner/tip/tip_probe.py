@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ _Looking = Generator[AskIterator | AskRecords, Any, Look]
 class TipProbe:
     """Looks beyond positions, at many shards at once; the caller paces the looks at a shard.
 
-    It keeps each shard's iterator while the position stays, so an idle shard costs one call per look.
+    A look goes on from the last one with its iterator while the position stays: an idle shard costs one call a look.
 
     Args:
         kinesis: the calls.
@@ -86,7 +87,6 @@ class TipProbe:
         executor: reads ahead, and is shut down at the end; None for threads of its own.
 
     Attributes:
-        looks: the last look at each shard.
         ended_open: how often a shard that is listed as open was answered without a next iterator; each time the shards
             are to be listed again.
     """
@@ -111,10 +111,7 @@ class TipProbe:
         self._wall = wall
         self._clock = clock
         self._executor = executor or ThreadPoolExecutor(_THREADS, thread_name_prefix="probe")
-        self.looks: dict[str, Look] = {}
         self.ended_open = 0
-        self._endless: dict[str, float] = {}
-        self._warned: set[ShardKey] = set()
 
     def look(self, questions: Mapping[str, Question]) -> Answers:
         """Look at shards, in their order.
@@ -130,46 +127,14 @@ class TipProbe:
             answers = self._answer({shard: self._look(shard, one, left) for shard, one in part}, left)
             found |= answers.looks
             if answers.error is not None:
-                return answers
+                return answers._replace(looks=found)
             if answers.at >= enough and any(look.more for look in found.values()):
                 break
-        self.looks |= found
         return Answers(found, left, None, self._clock())
-
-    def forget(self, shards: Iterable[str]) -> None:
-        """Drop what is known of shards that are gone."""
-        for shard in shards:
-            self.looks.pop(shard, None)
-            self._endless.pop(shard, None)
-            self._warned.discard(self._layout.key_of(shard))
 
     def close(self) -> None:
         """End the threads, without waiting for what is read ahead."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def hand_on(self, shard: str) -> ShardCursor:
-        """Return where the last look at a shard was; its answer only once: the memory is the reader's from here on."""
-        look = self.looks[shard]
-        self.looks[shard] = replace(look, cursor=replace(look.cursor, page=None))
-        return look.cursor
-
-    def find_kept(
-        self, positions: Mapping[str, Position], records: int, size: int
-    ) -> dict[str, tuple[int, int]]:
-        """Return when the first and the last record arrived of what the last looks at shards have left for a turn.
-
-        Left out are shards of which that is unknown. `records`, `size`: the least that a turn can hold, in memory.
-        """
-        kept = {}
-        for shard, position in positions.items():
-            look = self.looks.get(shard)
-            if look is not None and look.position == position and look.cursor.page is not None:
-                found = look.cursor.page.records
-                found = select_from(deaggregate_page(found) if self._deaggregate else found, position)
-                taken = min(found.num_rows, records)
-                if taken and found.nbytes <= size and (first := arrival_at(found, 0)):
-                    kept[shard] = first, arrival_at(found, taken - 1)
-        return kept
 
     def begin_ahead(self, shard: str, question: Question, held: Look | None) -> Future[Answers]:
         """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
@@ -181,7 +146,7 @@ class TipProbe:
         if held is not None and held.cursor.page is not None:
             looking = self._read_on(shard, question, left, held, held.cursor.page)
         else:
-            looking = self._look(shard, question, left, held)
+            looking = self._look(shard, question, left)
         return self._executor.submit(self._answer, {shard: looking}, left)
 
     def _read_on(
@@ -225,11 +190,8 @@ class TipProbe:
             return Answers(found, left, error, self._clock())
         return Answers(found, left, None, self._clock())
 
-    def _look(
-        self, shard: str, question: Question, left: dict[str, Budget], last: Look | None = None
-    ) -> _Looking:
-        """Look at a shard; `last`: the look to go on from, by default the last one."""
-        last, position = last or self.looks.get(shard), question.position
+    def _look(self, shard: str, question: Question, left: dict[str, Budget]) -> _Looking:
+        last, position = question.last, question.position
         look = Look(ShardCursor(position)) if last is None else last.move_to(position, self._wall())
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
@@ -300,9 +262,8 @@ class TipProbe:
             iterator = page.next_iterator
             if page.behind_ms == 0 and page.records.num_rows == 0 and not closed:
                 return self._note_answer(look, iterator, False, page)
-        if closed and not page.behind_ms:
-            self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
-        return self._note_answer(look, iterator, None, page)
+        found = self._note_answer(look, iterator, None, page)
+        return self._note_endless(found, key, look.endless_since) if closed and not page.behind_ms else found
 
     def _get(
         self, shard: str, iterator: str, limit: int, left: dict[str, Budget]
@@ -315,9 +276,12 @@ class TipProbe:
         left[shard] = left[shard].count_bytes(page.size, self._clock())
         return page
 
-    def _warn_of_endless(self, key: ShardKey, since: float) -> None:
-        if since <= self._clock() - _ENDLESS and key not in self._warned:
-            self._warned.add(key)
+    def _note_endless(self, look: Look, key: ShardKey, since: float | None) -> Look:
+        """Return a look at a closed shard that has found its tip and no end, as since then; tell that once."""
+        now = self._clock()
+        since = now if since is None else since
+        if since <= now - _ENDLESS:
+            since = math.inf
             log.warning(
                 "%s is listed as closed, but its answers are empty and have a next iterator for %.0f s. Its "
                 "children are not read until it ends, and Trigger.AvailableNow waits. AWS ends every closed shard, but "
@@ -325,6 +289,7 @@ class TipProbe:
                 key.source,
                 _ENDLESS,
             )
+        return replace(look, endless_since=since)
 
     def _select_new(self, page: Page, position: Position) -> pa.RecordBatch:
         """Return the unread records; an iterator inside or at the end of an aggregate starts at its beginning.

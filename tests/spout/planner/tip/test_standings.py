@@ -87,7 +87,8 @@ def test_each_old_question_is_a_flag(seed: int) -> None:
     r = random.Random(seed)
     shards = draw_shards(r)
     tip, looks, most = draw_tips(r, shards), draw_looks(r, shards), r.choice([None, MOST])
-    standings = see_standings(shards.active, shards, looks, tip, most=most)
+    tip = tip.take(looks, {})
+    standings = see_standings(shards.active, shards, tip, most=most)
     active, positions = set(shards.active), set(shards.positions)
     assert {shard for shard in active if standings[shard].looks > Looks.SELDOM} == {
         shard for shard in positions if not old.has_ended(tip, shards, shard)
@@ -121,12 +122,12 @@ def test_a_refused_shard_is_tried_and_holds_the_others_for_a_while() -> None:
     shards = Shards("parentFirst", {"a": ShardState(TRIM_HORIZON)}, {"a": ShardLineage()})
     tip = Sights(LookTimes.of()).note_looks({"a": True}, 0)
     look = Look(ShardCursor(TRIM_HORIZON), more=True, refused=NOW, why="throttled")
-    standing = see_standings("a", shards, {"a": look}, tip)["a"]
+    standing = see_standings("a", shards, tip.take({"a": look}, {}))["a"]
     assert REFUSED in standing.causes
     assert (standing.reads, standing.step) == (True, InStep.A_WHILE)
     moved = Look(ShardCursor(ShardEnd()), more=True, refused=NOW, why="throttled")
-    assert REFUSED not in see_standings("a", shards, {"a": moved}, tip)["a"].causes
-    ahead = see_standings("a", shards, {"a": moved}, tip, ahead="a")["a"]
+    assert REFUSED not in see_standings("a", shards, tip.take({"a": moved}, {}))["a"].causes
+    ahead = see_standings("a", shards, tip.take({"a": moved}, {}), ahead="a")["a"]
     assert (ahead.held_by, ahead.step, ahead.looks) == ("ahead", InStep.YES, Looks.PACE)
 
 

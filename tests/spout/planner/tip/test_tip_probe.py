@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from looking import look
+from looking import last_looks, look
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.kinesis import (
@@ -51,7 +51,7 @@ def test_it_sees_what_is_new_and_takes_nothing(
     assert look(probe, positions) == {A: True, B: False}
     kinesis.put(B, b"y")
     assert look(probe, positions) == {A: True, B: True}
-    assert probe.looks[A].at == time.milliseconds()
+    assert last_looks(probe)[A].at == time.milliseconds()
 
 
 def test_a_lag_is_told(probe: TipProbe, kinesis: MemoryKinesis, time: FakeTime) -> None:
@@ -59,8 +59,8 @@ def test_a_lag_is_told(probe: TipProbe, kinesis: MemoryKinesis, time: FakeTime) 
     time.sleep(7)
     kinesis.put(A, b"y")
     look(probe, {A: TRIM_HORIZON, B: TRIM_HORIZON})
-    assert probe.looks[A].behind_ms == 7000
-    assert probe.looks[B].behind_ms == 0
+    assert last_looks(probe)[A].behind_ms == 7000
+    assert last_looks(probe)[B].behind_ms == 0
 
 
 def test_an_idle_shard_costs_one_call_a_look(probe: TipProbe, kinesis: MemoryKinesis) -> None:
@@ -121,12 +121,12 @@ def test_who_is_answered_between_other_readers_is_refused_all_the_time(kinesis: 
         clock.sleep(seconds)
         kinesis.fail(A, ThrottledError("slow"))
         assert look(probe, {A: position}) == {A: None}
-        return probe.looks[A].refused
+        return last_looks(probe)[A].refused
 
     begun = refused_at(first, 1)
     assert refused_at(first, 15) == begun
     assert look(probe, {A: first}) == {A: True}
-    assert probe.looks[A].refused is None
+    assert last_looks(probe)[A].refused is None
     assert refused_at(first, 10) == begun
     assert refused_at(first, 20) == begun
     # Somebody has read on.
@@ -147,7 +147,10 @@ def test_a_key_that_stays_unusable_is_raised_after_its_time_alone(kinesis: Memor
     kinesis.fail(A, ThrottledError("slow"), *[KeyAwayError("disabled")] * 3)
     for refusal in ("throttled", "unusableKey", "unusableKey"):
         assert look(probe, {A: TRIM_HORIZON}) == {A: None}
-        assert (probe.looks[A].why, probe.looks[A].refused) == (refusal, probe.looks[A].refused_again_at)
+        assert (last_looks(probe)[A].why, last_looks(probe)[A].refused) == (
+            refusal,
+            last_looks(probe)[A].refused_again_at,
+        )
         clock.sleep(59 if refusal == "throttled" else 30)
     with pytest.raises(KeyUnusableError, match=f"shard {A}, position TRIM_HORIZON: disabled") as caught:
         look(probe, {A: TRIM_HORIZON})
@@ -190,17 +193,19 @@ def test_a_look_keeps_what_it_finds_for_one_reader(probe: TipProbe, kinesis: Mem
     for number in range(5):
         kinesis.put(A, str(number).encode())
     assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
-    page = probe.hand_on(A).page
+    found = last_looks(probe)[A]
+    page = found.cursor.page
     assert page is not None
     assert page.records.column("data").to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
     assert page.behind_ms == 0
-    assert probe.hand_on(A).page is None
+    assert found.hand_on().cursor.page is None
+    assert found.hand_on().cursor.iterator == found.cursor.iterator
 
 
 def test_a_full_answer_does_not_show_the_tip(probe: TipProbe, kinesis: MemoryKinesis) -> None:
     kinesis.put(A, b"1")
     look(probe, {A: TRIM_HORIZON})
-    page = probe.hand_on(A).page
+    page = last_looks(probe)[A].cursor.page
     assert page is not None
     assert page.behind_ms is None
 
@@ -209,7 +214,7 @@ def test_a_large_answer_is_left_to_the_reader(probe: TipProbe, kinesis: MemoryKi
     for _ in range(3):
         kinesis.put(A, bytes(100_000))
     assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
-    assert probe.hand_on(A).page is None
+    assert last_looks(probe)[A].cursor.page is None
 
 
 def test_what_a_look_keeps_says_how_far_a_turn_reads_at_least(time: FakeTime, kinesis: MemoryKinesis) -> None:
@@ -219,21 +224,20 @@ def test_what_a_look_keeps_says_how_far_a_turn_reads_at_least(time: FakeTime, ki
     for _ in range(2):
         time.sleep(1)
         kinesis.put(A, b"x")
-    positions: dict[str, Position] = {A: TRIM_HORIZON}
-    assert probe.find_kept(positions, 9, 10**6) == {}
-    look(probe, positions, limit=9)
-    kept = [probe.find_kept(positions, records, 10**6)[A] for records in range(1, 6)]
+    look(probe, {A: TRIM_HORIZON}, limit=9)
+    found = last_looks(probe)[A]
+    kept = [found.find_kept(TRIM_HORIZON, records, 10**6) for records in range(1, 6)]
     assert kept == [(begun, begun + at) for at in (0, 0, 1000, 2000, 2000)]
     # A turn may take less of what is larger.
-    assert probe.find_kept(positions, 9, 100) == {}
+    assert found.find_kept(TRIM_HORIZON, 9, 100) is None
     # Of the aggregate one was read.
-    rest: dict[str, Position] = {A: After(RecordPosition(number, 0))}
-    look(probe, rest, limit=9)
-    assert probe.find_kept(rest, 2, 10**6) == {A: (begun, begun + 1000)}
-    assert probe.find_kept(positions, 9, 10**6) == {}
+    rest = After(RecordPosition(number, 0))
+    look(probe, {A: rest}, limit=9)
+    found = last_looks(probe)[A]
+    assert found.find_kept(rest, 2, 10**6) == (begun, begun + 1000)
+    assert found.find_kept(TRIM_HORIZON, 9, 10**6) is None
     # The reader has it now.
-    probe.hand_on(A)
-    assert probe.find_kept(rest, 2, 10**6) == {}
+    assert found.hand_on().find_kept(rest, 2, 10**6) is None
 
 
 @pytest.mark.parametrize(("upto", "asked"), [(-1, 0), (-2, 1)])
@@ -260,12 +264,13 @@ def test_an_answer_without_a_next_iterator_is_left_to_the_reader(
     kinesis.put(A, b"1")
     kinesis.break_off(A, 1)
     assert look(probe, {A: TRIM_HORIZON}, limit=9) == {A: True}
-    assert probe.hand_on(A).page is None
+    assert last_looks(probe)[A].cursor.page is None
 
 
 def ahead(probe: TipProbe, position: Position, held: Look | None, limit: int) -> Look:
     """What is there after so many records more."""
-    return probe.begin_ahead(A, Question(position, limit=limit, most=10**6), held).result().looks[A]
+    question = Question(position, limit=limit, most=10**6, last=held or last_looks(probe).get(A))
+    return probe.begin_ahead(A, question, held).result().looks[A]
 
 
 def test_answers_that_follow_each_other_are_one(probe: TipProbe, kinesis: MemoryKinesis) -> None:
@@ -284,7 +289,7 @@ def test_answers_that_follow_each_other_are_one(probe: TipProbe, kinesis: Memory
     # An empty one shows the tip anew.
     assert found.cursor.page is not None
     assert (found.cursor.page.records.num_rows, found.cursor.page.behind_ms) == (5, 0)
-    probe.looks[A] = found
+    last_looks(probe)[A] = found
     before = kinesis.calls["iterator", A]
     assert found.next_cursor is not None
     assert look(probe, {A: found.next_cursor.position}) == {A: False}
