@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Self
 
 from model.world import World
 from model.zookeeper import Nodes
@@ -25,31 +25,36 @@ UNKNOWN: Mark = (-1, -1)
 
 
 class Abstraction:
-    """The view of one schedule, whose stream is known.
+    """The view of one run of the code, whose stream is known at its end.
 
     Attributes:
         sizes: how many records each shard has.
-        number: the record of each of the model's.
+        number: the record of each of the model's, or of a job's.
         marks: of the plans that Spark has logged.
     """
 
-    def __init__(self, world: World) -> None:
-        listed = world.kinesis.list_shards("orders")
-        names = sorted({record.shard for record in world.records.values()} | {one.id for one in listed})
+    def __init__(
+        self, records: Mapping[int, tuple[str, int]], parents: Mapping[str, Collection[str]]
+    ) -> None:
+        """Take the shard and the sequence number of each record, and the shards with their parents."""
+        names = sorted({shard for shard, _ in records.values()} | parents.keys())
         self.index = {name: k for k, name in enumerate(names)}
-        self._sequences = [
-            sorted(record.sequence for record in world.records.values() if record.shard == name)
-            for name in names
-        ]
+        self._sequences = [sorted(at for shard, at in records.values() if shard == name) for name in names]
         self.sizes = tuple(map(len, self._sequences))
         self._first = [sum(self.sizes[:k]) for k in range(len(self.sizes))]
         self.number = {
-            n: self._first[k] + self._sequences[k].index(record.sequence)
-            for n, record in world.records.items()
-            for k in [self.index[record.shard]]
+            n: self._first[self.index[shard]] + self._sequences[self.index[shard]].index(at)
+            for n, (shard, at) in records.items()
         }
-        self._parents = {one.id: one.parents for one in listed}
+        self._parents = parents
         self.marks: dict[str, Mark] = {}
+
+    @classmethod
+    def of_model(cls, world: World) -> Self:
+        """Return the view of a schedule of the model."""
+        listed = world.kinesis.list_shards("orders")
+        records = {n: (record.shard, record.sequence) for n, record in world.records.items()}
+        return cls(records, {one.id: one.parents for one in listed})
 
     def plan_of(self, text: str) -> real.Plan:
         """Return the plan of an offset."""

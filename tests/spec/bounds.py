@@ -2,93 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal
 
 from spec.rules import RULES
-from spec.values import GONE, NO_WAITING, Plan, Run, State, Step, Turn, Waiting, Zk, only, unfinished
-
-SinkKind = Literal["folder", "fenced", "state"]
-"""A folder by txid and epoch, a database with a fenced transaction, an opaque state changed after the verdict."""
+from spec.values import (
+    GONE,
+    NO_WAITING,
+    Plan,
+    Records,
+    Run,
+    State,
+    Step,
+    Turn,
+    Waiting,
+    Zk,
+    only,
+    swap,
+    unfinished,
+)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The smallness of a world, and what may happen in it.
+    """The smallness of a world, and what may happen in it."""
 
-    Attributes:
-        shards: how many records each has.
-        fickle: the records that may fail; None for all.
-        starts: of the query.
-        txids: how many batches there are at most.
-        tries: after so many failures a record is a dead letter.
-        sink: its kind.
-        go_on: as `onCheckpointMismatch=continue`.
-        restores: how often ZooKeeper comes back from a copy.
-        late_copies: a copy is made only once a driver has noted that it judges.
-        heeded: no driver lives through a restore, and a new checkpoint of Spark is taken only after that and a start
-            with the one before.
-        checkpoints: new ones of Spark, beside the first.
-        olders: whether Spark's checkpoint comes back from a copy.
-        lag: servers show what was before the last write.
-        kinds: of queries: whether they are plain.
-        leaves_out: so many of the first starts of a plain query may leave turns out, as `limit` does.
-        without: the rules that are dropped.
-        merged: deciding is one step with the one before, which has loaded what it decides by.
-    """
-
-    shards: tuple[int, ...] = (2,)
-    fickle: tuple[int, ...] | None = None
-    starts: int = 2
-    txids: int = 2
-    tries: int = 1
-    sink: SinkKind = "folder"
-    go_on: bool = False
-    restores: int = 0
-    late_copies: bool = False
+    shards: tuple[int, ...] = (2,)  # How many records each has.
+    fickle: tuple[int, ...] | None = None  # The records that may fail; None for all.
+    starts: int = 2  # Of the query.
+    txids: int = 2  # At most so many batches.
+    tries: int = 1  # After so many failures a record is a dead letter.
+    # Files by txid and epoch; a database with a fenced transaction; an opaque state, changed after the verdict.
+    sink: Literal["folder", "fenced", "state"] = "folder"
+    go_on: bool = False  # As `onCheckpointMismatch=continue`.
+    restores: int = 0  # So often ZooKeeper comes back from a copy.
+    late_copies: bool = False  # A copy is made only once a driver has noted that it judges.
+    # No driver lives through a restore; a new Spark checkpoint comes only after that and a start with the one before.
     heeded: bool = False
-    checkpoints: int = 0
-    olders: bool = False
-    lag: bool = False
-    kinds: tuple[bool, ...] = (False,)
-    leaves_out: int = 0
-    without: frozenset[str] = frozenset()
-    merged: bool = True
+    checkpoints: int = 0  # New ones of Spark, beside the first.
+    olders: bool = False  # Spark's checkpoint may come back from a copy.
+    lag: bool = False  # Servers show what was before the last write.
+    kinds: tuple[bool, ...] = (False,)  # Of queries: whether they are plain.
+    leaves_out: int = 0  # So many of the first starts of a plain query may leave turns out, as `limit` does.
+    without: frozenset[str] = frozenset()  # The rules that are dropped.
+    parents: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict, hash=False
+    )  # Of shards that came of others.
+    late_tasks: int = 0  # So many tasks run twice, and the second one ends at any time.
+    expire: int = 0  # So many records are taken by retention.
+    transactional: bool = False  # A row that fails fails its batch.
+    merged: bool = True  # To decide is one step with the one before, which has loaded what it decides by.
 
     def dropping(self, rules: frozenset[str]) -> Bounds:
         """Return the same without some rules."""
         return replace(self, without=rules)
 
-    @cached_property
-    def first(self) -> list[int]:
-        """The first record of each shard."""
-        return [sum(self.shards[:k]) for k in range(len(self.shards))]
-
-    @cached_property
-    def shard_of(self) -> list[int]:
-        """The shard of each record."""
-        return [k for k, count in enumerate(self.shards) for _ in range(count)]
-
-    @cached_property
-    def may_fail(self) -> frozenset[int]:
-        """The records that may fail."""
-        return frozenset(range(sum(self.shards)) if self.fickle is None else self.fickle)
-
-    @property
-    def verdict_first(self) -> bool:
-        """Whether the outcome is published before the sink is written, as Trident does."""
-        return self.sink == "state"
-
 
 class World:
-    """What all parts of the protocol share: the rules, what belongs to a batch, and chance."""
+    """What all parts of the protocol share: the rules, what belongs to a batch, and chance.
+
+    Attributes:
+        first: the first record of each shard.
+        shard_of: the shard of each record.
+        publishes_first: whether the outcome is published before the sink is written, as Trident does.
+    """
 
     def __init__(self, bounds: Bounds) -> None:
         assert bounds.without <= RULES.keys(), bounds.without
-        self.bounds = bounds
+        self.bounds, sizes, self.publishes_first = bounds, bounds.shards, bounds.sink == "state"
+        self.first = [sum(sizes[:k]) for k in range(len(sizes))]
+        self.shard_of = [k for k, count in enumerate(sizes) for _ in range(count)]
 
     def keeps(self, rule: str) -> bool:
         """Return whether a rule holds."""
@@ -96,10 +81,9 @@ class World:
 
     def choose_taken(self, zk: Zk) -> list[tuple[frozenset[int], Waiting]]:
         """Return what a batch may take: the shards that it reads, and those that wait and are due."""
-        sizes = self.bounds.shards
-        read = frozenset(k for k, one in enumerate(zk.shards) if one.at < sizes[k])
-        waiting = unfinished(zk)
-        return [(read, taken) for taken in dict.fromkeys((waiting, NO_WAITING)) if read or taken]
+        read = frozenset(k for k, one in enumerate(zk.shards) if one.at < self.bounds.shards[k])
+        some = dict.fromkeys((unfinished(zk), NO_WAITING))
+        return [(read, taken) for taken in some if read or taken]
 
     def choose_dead(self, taken: Waiting) -> Waiting:
         """Return those that have failed often enough."""
@@ -112,9 +96,9 @@ class World:
         ends = range(at + 1, self.bounds.shards[k] + 1) if k in plan.read else (at,)
         return [(k, (to, served)) for to in ends]
 
-    def choose_failed(self, rows: frozenset[int]) -> list[frozenset[int]]:
+    def choose_failed(self, rows: Records) -> list[Records]:
         """Return which rows may fail."""
-        may = sorted(rows & self.bounds.may_fail)
+        may = sorted(rows if self.bounds.fickle is None else rows & {*self.bounds.fickle})
         return [frozenset(some) for count in range(len(may) + 1) for some in combinations(may, count)]
 
     def count_starts(self, plan: Plan, i: int) -> int:
@@ -123,18 +107,18 @@ class World:
 
     def of_shard(self, k: int, some: Waiting) -> Waiting:
         """Return those of a shard."""
-        return frozenset(one for one in some if self.bounds.shard_of[one[0]] == k)
+        return frozenset(one for one in some if self.shard_of[one[0]] == k)
 
     def touched(self, plan: Plan) -> list[int]:
         """Return the shards of which a batch has turns."""
-        return sorted(plan.read | {self.bounds.shard_of[r] for r in only(plan.due | plan.dead)})
+        return sorted(plan.read | {self.shard_of[r] for r in only(plan.due | plan.dead)})
 
-    def rows(self, plan: Plan, turns: Sequence[Turn | None]) -> frozenset[int]:
-        """Return the rows of a batch, of which these turns were read."""
-        found, due, first = set[int](), only(plan.due), self.bounds.first
-        for k, turn in enumerate(turns):
+    def rows(self, run: Run) -> Records:
+        """Return the rows that a run has read of its batch."""
+        found, due = set[int](), only(run.plan.due)
+        for k, turn in enumerate(run.turns):
             if turn is not None:
-                found.update(range(first[k] + plan.at[k], first[k] + turn[0]), turn[1] & due)
+                found.update(range(self.first[k] + run.plan.at[k], self.first[k] + turn[0]), turn[1] & due)
         return frozenset(found)
 
     def put(self, s: State, zk: Zk) -> State:
@@ -143,7 +127,7 @@ class World:
 
     def go(self, s: State, i: int, run: Run) -> State:
         """Change a run."""
-        return s._replace(runs=(*s.runs[:i], run, *s.runs[i + 1 :]))
+        return s._replace(runs=swap(s.runs, i, run))
 
     def stop(self, s: State, i: int, why: str) -> list[Step]:
         """End a run with an error."""

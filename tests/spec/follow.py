@@ -20,7 +20,7 @@ from spec.protocol import Protocol
 from spec.seen import Event, SeenLog
 from spec.values import GONE, NONE, Log, Plan, Run, Shard, State, Step, Turn, Waiting, Zk
 
-__all__ = ["NOT_FOLLOWED", "RefusedError", "bounds_of", "follow"]
+__all__ = ["NOT_FOLLOWED", "RefusedError", "bounds_of", "follow", "follow_events"]
 
 NOT_FOLLOWED = {
     "trim": "retention takes records: what a turn reads then is no longer what its plan says",
@@ -34,7 +34,7 @@ NOT_FOLLOWED = {
 }
 """Families with what is not specified."""
 
-_MANY = 10**6
+_MANY = 1000
 _DEPTH = 30
 
 
@@ -111,14 +111,20 @@ def follow(told: Told, events: Sequence[Event], bounds: Bounds) -> int:
         RefusedError: the specification has no such step.
     """
     assert isinstance(told.world, World)
-    return _Follower(told.world, bounds).follow(events)
+    tries = told.world.retry_limit + 1
+    return follow_events(Abstraction.of_model(told.world), events, replace(bounds, tries=tries))
+
+
+def follow_events(alpha: Abstraction, events: Sequence[Event], bounds: Bounds) -> int:
+    """Follow what was seen of a model or of a job, as `follow` does."""
+    return _Follower(alpha, bounds).follow(events)
 
 
 class _Follower:
-    def __init__(self, world: World, bounds: Bounds) -> None:
-        self._alpha = Abstraction(world)
-        tries = world.retry_limit + 1
-        self._spec = Followed(replace(bounds, shards=self._alpha.sizes, tries=tries))
+    def __init__(self, alpha: Abstraction, bounds: Bounds) -> None:
+        self._alpha = alpha
+        self._spec = Followed(replace(bounds, shards=alpha.sizes))
+        self._sees_writes = False
         self._states = {self._spec.start()}
         self._zk: Zk | None = None
         self._runs: dict[str, int] = {}
@@ -129,7 +135,7 @@ class _Follower:
         self._starts = 0
 
     def follow(self, events: Sequence[Event]) -> int:
-        matched = 0
+        matched, self._sees_writes = 0, any(event.written is not None for event in events)
         for number, event in enumerate(events):
             who = event.who.partition("-")[0]
             if event.log is not None and event.what == "life":
@@ -265,7 +271,7 @@ class _Follower:
                     map(_is_alike, repeat(self._spec), after.logs[run.log], target)
                 ):
                     found.add(after)
-            elif run.step == "write":
+            elif run.step == "write" and self._sees_writes:
                 if event.written is not None and run.driver == event.written[:2] and self._has_written(run):
                     found.add(after)
             else:
@@ -274,7 +280,7 @@ class _Follower:
 
     def _has_written(self, run: Run) -> bool:
         assert run.plan is not None
-        return self._spec.rows(run.plan, run.turns) - (run.failed or NONE) == self._spec.good
+        return self._spec.rows(run) - (run.failed or NONE) == self._spec.good
 
     def _steps(self, s: State, i: int, run: Run) -> list[Step]:
         steps = list(self._spec.steps_of(s, i))

@@ -64,9 +64,21 @@ def describe(bounds: Bounds) -> str:
         bounds.checkpoints and "a new Spark checkpoint",
         bounds.lag and "servers that lag",
         bounds.leaves_out and f"{_count(bounds.leaves_out, 'start')} may leave records out",
+        bounds.olders and "Spark's checkpoint may come back from a copy",
         bounds.go_on and "`onCheckpointMismatch=continue`",
+        bounds.parents and " and ".join(map(_describe_child, bounds.parents.items())),
+        bounds.late_tasks and f"{_count(bounds.late_tasks, 'task')} may run twice and end late",
+        bounds.expire and f"retention takes {_count(bounds.expire, 'record')}",
+        bounds.transactional and "`spout=transactional`",
     )
-    return ", ".join([records, f"{bounds.starts} starts", f"{bounds.txids} txids", *filter(None, more)])
+    return ", ".join(
+        [records, _count(bounds.starts, "start"), _count(bounds.txids, "txid"), *filter(None, more)]
+    )
+
+
+def _describe_child(child: tuple[int, tuple[int, ...]]) -> str:
+    shard, parents = child
+    return f"shard {shard + 1} comes of {' and '.join(f'shard {parent + 1}' for parent in parents)}"
 
 
 def _count(count: int, noun: str) -> str:

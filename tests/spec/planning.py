@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spec.bounds import World
-from spec.values import GONE, Log, Past, Plan, Run, Shard, State, Step, Zk, join, only, show, unfinished
+from spec.settling import Settling
+from spec.values import GONE, Log, Past, Plan, Run, Shard, State, Step, Zk, join, only, show, swap, unfinished
 
 
-class Planning(World):
+class Planning(Settling):
     """The planning process, up to the plan that Spark logs: spout/planner/reconciliation.py."""
-
-    def weigh(self, s: State, i: int, run: Run, plan: Plan, later: Plan | None) -> list[Step]:
-        """Read what became of a batch that Spark has committed."""
-        raise NotImplementedError
 
     def begin(self, s: State) -> Iterator[Step]:
         """Start a run over one of Spark's checkpoints: it raises the epoch."""
         logs, bounds, i = s.logs, self.bounds, len(s.runs)
         choices = [(f"checkpoint {n + 1}", n, logs) for n in range(len(logs))]
-        waits = bounds.heeded and not (s.restored and i > s.since)
-        if len(logs) <= bounds.checkpoints and not waits:
+        if len(logs) <= bounds.checkpoints and (not bounds.heeded or (s.restored and i > s.since)):
             choices.append(("a new checkpoint", len(logs), (*logs, Log())))
         if s.older is not None and s.older not in logs:
             choices.append(("the older checkpoint", len(logs), (*logs, s.older)))
         for what, n, known in choices:
             epoch, past = self.raise_epoch(s.zk, known[n], i)
+            raised = self.put(s, s.zk._replace(epoch=epoch, past=past))
             for plain in bounds.kinds:
                 run = Run("decide", epoch, n, plain)
-                raised = self.put(s, s.zk._replace(epoch=epoch, past=past))
                 after = raised._replace(logs=known, runs=(*s.runs, run))
                 kind = f"run {i + 1} starts with {what}{', plain' if plain else ''}, epoch {epoch}"
-                for name, found in self.decide(after, i, run):
-                    yield f"{kind}; {name}", found
+                yield from ((f"{kind}; {name}", found) for name, found in self.decide(after, i, run))
 
     def raise_epoch(self, zk: Zk, log: Log, i: int) -> tuple[int, Past]:
         """Return the epoch of a start, and what is remembered of those that a restore took."""
@@ -56,10 +50,10 @@ class Planning(World):
     def do_decide(self, s: State, i: int, run: Run) -> list[Step]:
         """Settle, replay, adopt or plan, or stop."""
         zk, log = run.loaded or (s.zk, s.logs[run.log])
-        run, done = run._replace(loaded=None), log.done
+        run, done, past = run._replace(loaded=None), log.done, zk.past
         stored = zk.batch.plan if zk.batch and zk.batch.plan.txid == zk.settled + 1 else None
         if log.hand is not None:
-            return self.replay(s, i, run, log.done, log.hand, zk, stored)
+            return self.replay(s, i, run, log, zk, stored)
         if done is not None and done.mark != zk.mark and (done.txid, None) != (zk.settled, zk.mark):
             if done.txid > zk.settled:
                 if stored is not None and stored.mark == done.mark:
@@ -67,7 +61,7 @@ class Planning(World):
                 return self.adopt_or_stop(s, i, run, done, done.txid, "ZooKeeper is behind")
             if not self.bounds.go_on:
                 return self.stop(s, i, "CheckpointMismatchError: Spark's checkpoint is behind")
-        first, past = stored if self.keeps("begun") else None, zk.past
+        first = stored if self.keeps("begun") else None
         if self.keeps("past") and past.txid > zk.settled and not (first and past.mark in (None, first.mark)):
             after = self.go(s, i, run._replace(step="leave", upto=past.txid))
             return [("txids were used that it does not know", after)]
@@ -75,45 +69,34 @@ class Planning(World):
             first = first._replace(rest=unfinished(zk) - first.due - first.dead, adopter=run.epoch)
             after = self.go(s, i, run._replace(step="log", plan=first))
             return [(f"ZooKeeper's txid {first.txid} comes first", after)]
-        return self.plan(s, i, run, zk)
-
-    def plan(self, s: State, i: int, run: Run, zk: Zk) -> list[Step]:
-        """Plan the next batch."""
         found, txid, at = [], zk.settled + 1, tuple(shard.at for shard in zk.shards)
         for read, taken in self.choose_taken(zk) if txid <= self.bounds.txids else ():
             dead, rest = self.choose_dead(taken), unfinished(zk) - taken
             plan = Plan(txid, (i, txid), at, read, taken - dead, dead, rest, run.epoch)
             what = f", again {show(only(plan.due))}" * bool(plan.due)
             what += f", to the dead letter {show(only(dead))}" * bool(dead)
-            after = self.go(s, i, run._replace(step="log", plan=plan))
-            found.append((f"plans txid {txid}{what}", after))
+            found.append((f"plans txid {txid}{what}", self.go(s, i, run._replace(step="log", plan=plan))))
         return found or [("nothing to do", self.go(s, i, GONE))]
 
-    def replay(
-        self, s: State, i: int, run: Run, begin: Plan | None, end: Plan, zk: Zk, stored: Plan | None
-    ) -> list[Step]:
+    def replay(self, s: State, i: int, run: Run, log: Log, zk: Zk, stored: Plan | None) -> list[Step]:
         """Take up the batch that Spark has logged and not committed."""
-        again, behind = f"txid {end.txid} comes again", "ZooKeeper is behind"
+        begin, end, behind = log.done, log.hand, "ZooKeeper is behind"
         known = end.txid <= zk.settled or (stored is not None and stored.mark == end.mark)
         if not known and 0 < end.epoch <= zk.past.lost and not self.bounds.go_on:
             return self.note_and_stop(s, i, end, f"CheckpointMismatchError: {behind}")
         if end.txid == zk.settled + 1:
             if known and stored is not None:
                 plan = stored._replace(adopter=end.adopter)
-                return [(again, self.go(s, i, run._replace(step="store", plan=plan)))]
-            other = begin is not None and (begin.txid < zk.settled or zk.mark not in (None, begin.mark))
-            if begin is not None and other and begin.mark != zk.mark:
-                return self.stop(
-                    s, i, "CheckpointMismatchError: another checkpoint has settled the batch before"
-                )
-            at, still = (
-                tuple(map(min, end.at, (shard.at for shard in zk.shards))),
-                unfinished(zk),
-            )
-            fit = end._replace(at=at, due=end.due & still, dead=end.dead & still)
-            return [(again, self.go(s, i, run._replace(step="store", plan=fit)))]
-        next_one = end.txid == zk.settled + 2 and stored is not None
-        if next_one and stored is not None and begin is not None and stored.mark == begin.mark:
+            else:
+                other = begin and (begin.txid < zk.settled or zk.mark not in (None, begin.mark))
+                if other and begin.mark != zk.mark:
+                    return self.stop(
+                        s, i, "CheckpointMismatchError: another checkpoint has settled the batch before"
+                    )
+                at, still = tuple(map(min, end.at, (shard.at for shard in zk.shards))), unfinished(zk)
+                plan = end._replace(at=at, due=end.due & still, dead=end.dead & still)
+            return [(f"txid {end.txid} comes again", self.go(s, i, run._replace(step="store", plan=plan)))]
+        if end.txid == zk.settled + 2 and stored and begin and stored.mark == begin.mark:
             return self.weigh(s, i, run, stored, end)
         if end.txid > zk.settled:
             beyond = any(shard.at > at for shard, at in zip(zk.shards, end.at, strict=True))
@@ -137,25 +120,20 @@ class Planning(World):
 
     def do_adopt(self, s: State, i: int, run: Run) -> list[Step]:
         """Make ZooKeeper what Spark's offset says."""
-        plan, shards = run.plan, list[Shard]()
-        if self.is_fenced(s, run.epoch) or plan is None:
-            return self.stop(s, i, "FencedError")
-        if run.upto - 1 > s.zk.settled:
+        plan, shards, upto = run.plan, list[Shard](), run.upto
+        if upto - 1 > s.zk.settled:
             # Interrupted, it leaves no stamps that are further above what is settled than a crash explains.
-            zk = s.zk._replace(settled=run.upto - 1, mark=(i, 0), batch=None)
-            return [(f"counts txid {run.upto - 1} as settled", self.go(self.put(s, zk), i, run))]
+            zk = s.zk._replace(settled=upto - 1, mark=(i, 0), batch=None)
+            return [(f"counts txid {upto - 1} as settled", self.put(s, zk))]
         for k, shard in enumerate(s.zk.shards):
             mine = Shard(plan.at[k], self.of_shard(k, plan.due | plan.dead | plan.rest))
-            shards.append((mine if shard.at <= plan.at[k] else shard)._replace(stamp=run.upto))
-        mark = plan.mark if run.upto == plan.txid else None
-        zk = s.zk._replace(shards=tuple(shards), settled=run.upto, mark=mark, batch=None)
-        after = run._replace(step="decide", plan=None, upto=0)
-        return [("adopts it", self.go(self.put(s, zk), i, after))]
+            shards.append((mine if shard.at <= plan.at[k] else shard)._replace(stamp=upto))
+        mark = plan.mark if upto == plan.txid else None
+        zk = s.zk._replace(shards=tuple(shards), settled=upto, mark=mark, batch=None)
+        return [("adopts it", self.go(self.put(s, zk), i, run._replace(step="decide", plan=None, upto=0)))]
 
     def do_leave(self, s: State, i: int, run: Run) -> list[Step]:
         """Leave txids out that were used."""
-        if self.is_fenced(s, run.epoch):
-            return self.stop(s, i, "FencedError")
         zk = s.zk._replace(settled=run.upto, mark=s.zk.mark or (i, 0), batch=None)
         after = self.go(self.put(s, zk), i, run._replace(step="decide", upto=0))
         return [(f"counts txid {run.upto} as settled", after)]
@@ -163,9 +141,8 @@ class Planning(World):
     def do_log(self, s: State, i: int, run: Run) -> list[Step]:
         """Spark logs the plan as its offset."""
         log, plan = s.logs[run.log], run.plan
-        assert plan is not None
         if log.hand is not None or (log.done is not None and log.done.txid >= plan.txid):
             return self.stop(s, i, "Spark: another query has logged")
-        logs = (*s.logs[: run.log], log._replace(hand=plan), *s.logs[run.log + 1 :])
+        logs = swap(s.logs, run.log, log._replace(hand=plan))
         after = self.go(s._replace(logs=logs), i, run._replace(step="store"))
         return [(f"Spark logs txid {plan.txid}", after)]

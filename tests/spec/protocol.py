@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spec.settling import Settling
+from spec.planning import Planning
 from spec.values import GONE, Log, Shard, State, Step, Zk
 
+_FENCED = ("adopt", "leave", "store", "empty", "settle", "forget")
 
-class Protocol(Settling):
+
+class Protocol(Planning):
     """The protocol within bounds."""
 
     def start(self) -> State:
@@ -25,8 +27,7 @@ class Protocol(Settling):
         if more:
             yield from self.begin(s)
         for i in range(len(s.runs)):
-            for name, after in self.steps_of(s, i):
-                yield f"run {i + 1}: {name}", after
+            yield from ((f"run {i + 1}: {name}", after) for name, after in self.steps_of(s, i))
         if more and s.restored < bounds.restores:
             if s.copy is None:
                 if s.zk.judging or not bounds.late_copies:
@@ -41,6 +42,8 @@ class Protocol(Settling):
         run = s.runs[i]
         if run == GONE:
             return []
+        if run.step in _FENCED and self.is_fenced(s, run.epoch):
+            return self.stop(s, i, "FencedError")
         found: list[Step] = getattr(self, f"do_{run.step}")(s, i, run)
         return found
 
@@ -49,11 +52,9 @@ class Protocol(Settling):
 
         No session survives: a server refuses a client that has seen more. What needs no ZooKeeper goes on.
         """
+        heeded, alive = self.bounds.heeded, ("write", "commit")
         runs = tuple(
-            one._replace(epoch=-one.epoch)
-            if one.step in ("write", "commit") and not self.bounds.heeded
-            else GONE
-            for one in s.runs
+            one._replace(epoch=-one.epoch) if one.step in alive and not heeded else GONE for one in s.runs
         )
-        since = len(s.runs) if self.bounds.heeded else 0
+        since = len(s.runs) if heeded else 0
         return s._replace(zk=copy, copy=None, restored=s.restored + 1, since=since, runs=runs, before=None)

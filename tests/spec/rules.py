@@ -168,5 +168,10 @@ RULES = {
         "ZooKeeper has lost. Their txids are in the sink.",
         ("checkpoint.store.epochs:Epochs.note_past", "spout.planner.reconciler:Reconciler.resume_from"),
     ),
+    "lineage": Rule(
+        "A shard is read once its parents are read to their ends.",
+        "A shard that was split goes on in its children: what they have of a key comes after what it had.",
+        ("spout.planner.shards.lineage:find_readable",),
+    ),
 }
 """Each rule of the protocol: the search shows what goes wrong without it."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from spec.bounds import Bounds
 from spec.protocol import Protocol
-from spec.values import Shard, State, show
+from spec.values import Shard, State, only, show, unfinished
+from spec.wide import Wide
 
 
 class Found(NamedTuple):
@@ -25,16 +26,16 @@ class Found(NamedTuple):
         return "\n".join([*steps, f"=> {self.broken}"])
 
 
-def search(bounds: Bounds, only: Collection[str] = (), most: int = 1_000_000) -> Found:
+def search(bounds: Bounds, kinds: Collection[str] = (), most: int = 1_000_000) -> Found:
     """Search until something is broken, or all states are reached, or so many.
 
     Args:
         bounds: of the world.
-        only: the kinds of what may be broken (`LOST`, `TWICE`, `EARLY`, `CHANGED`, `REUSED`, `BACK`, `FENCED`); all if
-            empty.
+        kinds: of what may be broken (`LOST`, `TWICE`, `EARLY`, `CHANGED`, `REUSED`, `BACK`, `FENCED`, `ORDER`, `ALONE`,
+            `DIFFERS`); all if empty.
         most: states.
     """
-    protocol = Protocol(bounds)
+    protocol = Wide(bounds)
     start = protocol.start()
     # Only hashes are kept: a story is played again.
     parents, frontier = {hash(start): 0}, [start]
@@ -51,7 +52,7 @@ def search(bounds: Bounds, only: Collection[str] = (), most: int = 1_000_000) ->
                     found.append(broken_state(protocol, after))
                     parents[key] = hash(s)
                     following.append(after)
-                asked = [one for one in found if one and (not only or one.partition(":")[0] in only)]
+                asked = [one for one in found if one and (not kinds or one.partition(":")[0] in kinds)]
                 if asked:
                     story = [*steps_to(protocol, parents, hash(s)), name]
                     return Found(asked[0], story, len(parents), is_complete=False)
@@ -59,16 +60,16 @@ def search(bounds: Bounds, only: Collection[str] = (), most: int = 1_000_000) ->
     return Found("", [], len(parents), is_complete=not frontier)
 
 
-def take(bounds: Bounds, story: Sequence[str], only: str) -> Found:
+def take(bounds: Bounds, story: Sequence[str], kind: str) -> Found:
     """Take the steps of a story; say what of a kind the last one breaks: nothing, if there is no such step."""
-    protocol, broken = Protocol(bounds), list[str]()
+    protocol, broken = Wide(bounds), list[str]()
     states = {protocol.start()}
     for name in story:
         taken = [(s, after) for s in states for other, after in protocol.steps(s) if other == name]
         broken = [broken_step(protocol, s, name, after) for s, after in taken]
         broken += [broken_state(protocol, after) for _, after in taken]
         states = {after for _, after in taken}
-    return Found(next((one for one in broken if one.startswith(only)), ""), [*story], len(story), False)
+    return Found(next((one for one in broken if one.startswith(kind)), ""), [*story], len(story), False)
 
 
 def steps_to(protocol: Protocol, parents: dict[int, int], last: int) -> list[str]:
@@ -89,8 +90,8 @@ def broken_state(protocol: Protocol, s: State) -> str:
     bounds = protocol.bounds
     for k, shard in enumerate(s.zk.shards):
         waiting = {record for record, _ in shard.waiting}
-        for record in range(bounds.first[k], bounds.first[k] + shard.at):
-            if record not in counts and record not in waiting and record not in s.letters:
+        for record in range(protocol.first[k], protocol.first[k] + shard.at):
+            if not (record in counts or record in waiting or record in s.letters or record in s.expired):
                 return f"LOST: {show(frozenset({record}))} is behind the position of shard {k + 1}, and nowhere else"
     twice = frozenset(record for record, count in counts.items() if count > 1)
     if twice:
@@ -98,19 +99,28 @@ def broken_state(protocol: Protocol, s: State) -> str:
     both = s.letters & counts.keys()
     if both:
         return f"TWICE: {show(both)} is in the sink and in the dead letter"
-    for record in s.letters if bounds.tries > 1 else ():
+    for record in s.letters - s.expired if bounds.tries > 1 else ():
         if sum(one == record for one, _ in s.failures) < bounds.tries:
             return f"EARLY: {show(frozenset({record}))} is in the dead letter, and was delivered too seldom"
+    for k, above in bounds.parents.items():
+        children = counts.keys() & {r for r, shard in enumerate(protocol.shard_of) if shard == k}
+        if children and any(s.zk.shards[one].at < bounds.shards[one] for one in above):
+            return f"ORDER: {show(children)} counts, and its shard's parents are not read to their ends"
+    if bounds.transactional and unfinished(s.zk):
+        return f"ALONE: {show(only(unfinished(s.zk)))} waits, and its batch is done"
     return ""
 
 
 def broken_step(protocol: Protocol, before: State, name: str, after: State) -> str:
     """Return what is wrong with a step: a settled txid changes, a checkpoint moves back, a replaced run writes."""
     if before.sink is not after.sink:
-        for txid in range(1, min(before.zk.settled, after.zk.settled) + 1):
-            one, other = before.sink[txid], after.sink[txid]
+        settled = min(before.zk.settled, after.zk.settled)
+        for txid, (one, other) in enumerate(zip(before.sink, after.sink, strict=True)):
             if one is not None and other is not None and one[1] != other[1]:
-                return f"CHANGED: txid {txid} is settled, and its rows become {show(other[1])}"
+                if txid <= settled:
+                    return f"CHANGED: txid {txid} is settled, and its rows become {show(other[1])}"
+                if protocol.bounds.transactional:
+                    return f"DIFFERS: txid {txid} is written again, with {show(other[1])}"
         return used_again(before, name, after)
     if before.zk is after.zk or name.startswith("ZooKeeper"):
         return ""
@@ -146,4 +156,4 @@ def fenced_write(before: State, name: str, after: State) -> str:
 
 def checkpoint(protocol: Protocol, k: int, shard: Shard) -> int:
     """Return how many records of a shard are done from its beginning on."""
-    return min((record - protocol.bounds.first[k] for record, _ in shard.waiting), default=shard.at)
+    return min((record - protocol.first[k] for record, _ in shard.waiting), default=shard.at)

@@ -149,6 +149,13 @@ STORIES = [
         "says so. Run 3 starts with a new Spark checkpoint, and gives txid 1 to other records: a state would refuse "
         "it, and a sink that has seen txid 1 may take it for done.",
     ),
+    Story(
+        "lineage",
+        Bounds(shards=(1, 1), parents={1: (0,)}),
+        "ORDER",
+        8,
+        "The child of a shard is read in the batch that reads the shard itself.",
+    ),
     # Each of these stands behind another one.
     Story("task", Bounds()),
     Story("rows", Bounds()),

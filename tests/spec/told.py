@@ -21,7 +21,7 @@ _ALL = [story for story in (*STORIES, *DOCUMENTED) if story.broken]
 def seek(story: Story) -> Found:
     """Search for the shortest story."""
     asked = (story.broken,) if story.broken else ("LOST", "TWICE", "EARLY")
-    return search(story.bounds.dropping(story.rules), only=asked)
+    return search(story.bounds.dropping(story.rules), kinds=asked)
 
 
 def tell(story: Story) -> Found:

@@ -10,32 +10,27 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 Records = frozenset[int]
-Waiting = frozenset[tuple[int, int]]
-"""Records, each with how often it has failed."""
-
-Mark = tuple[int, int]
-"""The start that made a plan, and its txid: it names the plan for ever."""
+Waiting = frozenset[tuple[int, int]]  # Records, each with how often it has failed.
+Mark = tuple[int, int]  # The start that made a plan, and its txid: it names the plan for ever.
+Turn = tuple[int, Records]  # Up to where a shard is read, and which of those that waited.
+Written = tuple[int, Records]  # The epoch and the rows of what counts under a txid.
 
 NONE: frozenset[int] = frozenset()
 NO_WAITING: Waiting = frozenset()
 
 
 class Plan(NamedTuple):
-    """What a batch contains; Spark logs it as the batch's offset.
-
-    `at`: where each shard starts. `read`: the shards with new records. `due`: delivered again; `dead`: to the dead
-    letter; `rest`: wait for a later batch. `adopter`: the run that has given it to another Spark checkpoint.
-    """
+    """What a batch contains; Spark logs it as the batch's offset."""
 
     txid: int
     mark: Mark
-    at: tuple[int, ...]
-    read: frozenset[int]
-    due: Waiting
-    dead: Waiting
-    rest: Waiting
+    at: tuple[int, ...]  # Where each shard starts.
+    read: frozenset[int]  # The shards with new records.
+    due: Waiting  # Delivered again.
+    dead: Waiting  # To the dead letter.
+    rest: Waiting  # Wait for a later batch.
     epoch: int
-    adopter: int = 0
+    adopter: int = 0  # The run that has given it to another Spark checkpoint.
 
 
 class Pin(NamedTuple):
@@ -83,18 +78,15 @@ class Past(NamedTuple):
 
 
 class Zk(NamedTuple):
-    """ZooKeeper. `mark`: of the newest settled batch.
-
-    `judging`: the newest run that judges, and earlier ones that have read its batch; `said`: the version of that note.
-    """
+    """What ZooKeeper holds."""
 
     shards: tuple[Shard, ...]
     epoch: int = 0
     settled: int = 0
-    mark: Mark | None = None
+    mark: Mark | None = None  # Of the newest settled batch.
     batch: Batch | None = None
-    judging: tuple[int, ...] = ()
-    said: int = 0
+    judging: tuple[int, ...] = ()  # The newest run that judges, and earlier ones that have read its batch.
+    said: int = 0  # The version of that note.
     past: Past = Past()
 
 
@@ -105,77 +97,54 @@ class Log(NamedTuple):
     hand: Plan | None = None
 
 
-Turn = tuple[int, Records]
-
-
 class Run(NamedTuple):
-    """One start of the query: its planning process, tasks and driver.
+    """One start of the query: its planning process, tasks and driver."""
 
-    `step`: what it does next. `told`: it has noted that it judges. `own`: the mark of the plan that it has given to
-    Spark. `driver`: the txid and the epoch under which its driver works. `turns`: what was read of each shard.
-    `failed`: the outcome, once there is one. `upto`: the txid that an adoption settles. `noted`: the note of who
-    judges, as it was before this run. `follows`: it has found the outcome. `is_plain_now`: the note is to be forgotten.
-    `loaded`: what was read of ZooKeeper and of Spark's log before deciding.
-    """
-
-    step: str
+    step: str  # What it does next.
     epoch: int = 0
     log: int = 0
     plain: bool = False
-    told: bool = False
+    told: bool = False  # It has noted that it judges.
     plan: Plan | None = None
-    own: Mark | None = None
-    driver: tuple[int, int] = (0, 0)
-    turns: tuple[Turn | None, ...] = ()
-    failed: Records | None = None
-    upto: int = 0
-    noted: tuple[tuple[int, ...], int] = ((), 0)
-    follows: bool = False
-    is_plain_now: bool = False
-    loaded: tuple[Zk, Log] | None = None
+    own: Mark | None = None  # Of the plan that it has given to Spark.
+    driver: tuple[int, int] = (0, 0)  # The txid and the epoch under which its driver works.
+    turns: tuple[Turn | None, ...] = ()  # What was read of each shard.
+    failed: Records | None = None  # The outcome, once there is one.
+    upto: int = 0  # The txid that an adoption settles.
+    noted: tuple[tuple[int, ...], int] = ((), 0)  # The note of who judges, as it was before this run.
+    follows: bool = False  # It has found the outcome.
+    is_plain_now: bool = False  # The note is to be forgotten.
+    loaded: tuple[Zk, Log] | None = None  # Read of ZooKeeper and of Spark's log, before it decides.
+    missing: Records = NONE  # Had expired when it came to them.
 
-
-Written = tuple[int, Records]
-"""The epoch and the rows of what counts under a txid."""
+    def rest(self) -> Run:
+        """Return it between two batches."""
+        return Run("decide", self.epoch, self.log, self.plain, self.told, own=self.own)
 
 
 class State(NamedTuple):
-    """Everything. `fence`: of a database, the highest epoch that has written. `before`: what a server shows that lags.
-
-    `failures`: each record with the txids in which it failed, to see that none is given up too early. `since`: how many
-    starts there were before a restore that is heeded.
-    """
+    """Everything."""
 
     zk: Zk
     sink: tuple[Written | None, ...]
     logs: tuple[Log, ...] = (Log(),)
     letters: Records = NONE
     runs: tuple[Run, ...] = ()
-    fence: int = 0
+    fence: int = 0  # Of a database: the highest epoch that has written.
     copy: Zk | None = None
     older: Log | None = None
-    before: Zk | None = None
+    before: Zk | None = None  # What a server shows that lags.
     restored: int = 0
-    since: int = 0
-    failures: frozenset[tuple[int, int]] = frozenset()
+    since: int = 0  # How many starts there were before a restore that is heeded.
+    failures: frozenset[tuple[int, int]] = frozenset()  # Records with the txids in which they failed.
+    expired: Records = NONE  # Retention has taken them.
+    late: tuple[int, int, Plan, int] | None = None  # A task that comes late: its run, epoch, plan and shard.
+    begun: int = 0  # How many such tasks there were.
 
 
-Step = tuple[str, State]
-"""What somebody does, and the state after it."""
+Step = tuple[str, State]  # What somebody does, and the state after it.
 
 GONE = Run("gone")
-
-
-def pins_of(zk: Zk, plan: Plan) -> dict[int, Pin]:
-    """Return the pins of a plan, by shard."""
-    held = zk.batch.pins if zk.batch is not None else ()
-    return {k: pin for k, pin in enumerate(held) if pin is not None and pin.mark == plan.mark}
-
-
-def outcome_of(zk: Zk, plan: Plan) -> Outcome | None:
-    """Return the outcome of a plan, if it was published."""
-    found = zk.batch.outcome if zk.batch is not None else None
-    return found if found is not None and found.mark == plan.mark else None
 
 
 def unfinished(zk: Zk) -> Waiting:

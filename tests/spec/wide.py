@@ -1,0 +1,95 @@
+"""The protocol in wider worlds: late tasks, a shard that is split, retention, batches that fail as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spec.protocol import Protocol
+from spec.values import GONE, Pin, Plan, Records, Run, State, Step, Waiting, Zk, only, show, swap
+
+__all__ = ["Wide"]
+
+
+class Wide(Protocol):
+    """Each of these happens where the bounds allow it."""
+
+    def steps(self, s: State) -> Iterator[Step]:
+        """Return also what tasks do that are late, and what retention does."""
+        yield from super().steps(s)
+        if s.late is not None:
+            yield from self.end_late(s, *s.late)
+        elif s.begun < self.bounds.late_tasks:
+            for i, run in enumerate(s.runs):
+                for k in self.touched(run.plan) if run.step == "read" else ():
+                    late = s._replace(late=(i, run.epoch, run.plan, k), begun=s.begun + 1)
+                    yield f"run {i + 1}: one more task of shard {k + 1} begins", late
+        if len(s.expired) < self.bounds.expire:
+            for k, size in enumerate(self.bounds.shards):
+                left = [r for r in range(self.first[k], self.first[k] + size) if r not in s.expired]
+                if left:
+                    yield f"retention takes r{left[0] + 1}", s._replace(expired=s.expired | {left[0]})
+
+    def end_late(self, s: State, i: int, epoch: int, plan: Plan, k: int) -> Iterator[Step]:
+        """A task comes to its turn after its run has gone on, or ended; nobody takes its rows."""
+        who, batch, after = f"run {i + 1}: the late task", s.zk.batch, s._replace(late=None)
+        if batch is None or batch.plan.txid != plan.txid or self.is_fenced(s, epoch):
+            yield f"{who} stops", after
+            return
+        pin, dead = batch.pins[k], only(self.of_shard(k, plan.dead))
+        there = pin is not None and pin.mark == plan.mark
+        if not there and not dead <= s.letters:
+            yield f"{who} writes dead letter {show(dead)}", s._replace(letters=s.letters | dead)
+            return
+        for _, turn in self.choose_turn(s, plan, [k]):
+            mine = Pin(plan.mark, *turn, epoch, epoch)
+            mine = pin._replace(epoch=max(pin.epoch, epoch)) if there else mine
+            pinned = batch._replace(pins=swap(batch.pins, k, mine))
+            yield f"{who} pins shard {k + 1} up to {mine.to}", self.put(after, s.zk._replace(batch=pinned))
+
+    def choose_taken(self, zk: Zk) -> list[tuple[frozenset[int], Waiting]]:
+        """Return it without the children of shards that are not read to their ends."""
+        sizes, found = self.bounds.shards, []
+        for read, taken in super().choose_taken(zk):
+            ready = frozenset(
+                k
+                for k in read
+                if all(zk.shards[above].at == sizes[above] for above in self.bounds.parents.get(k, ()))
+            )
+            found += [(ready if self.keeps("lineage") else read, taken)] if ready or taken else []
+        return found
+
+    def do_read(self, s: State, i: int, run: Run) -> list[Step]:
+        """Leave out what retention has taken; of what is due again, whoever reads first says that it expired."""
+        found = super().do_read(s, i, run)
+        if not s.expired or run.plan is None:
+            return found
+        return [(name, self.leave_out(s, i, run, after)) for name, after in found]
+
+    def leave_out(self, before: State, i: int, run: Run, s: State) -> State:
+        """Return the state in which a turn that was just read lacks what has expired."""
+        now = s.runs[i]
+        new = [k for k, turn in enumerate(now.turns) if turn is not None and run.turns[k] is None]
+        if not new or now == GONE:
+            return s
+        mine = now._replace(turns=tuple(turn if k in new else None for k, turn in enumerate(now.turns)))
+        missing = super().rows(mine) & s.expired
+        pins = before.zk.batch.pins if before.zk.batch is not None else ()
+        is_first = not any(pins[k] is not None and pins[k].mark == run.plan.mark for k in new)
+        letters = missing & only(run.plan.due) if is_first else frozenset()
+        return self.go(
+            s._replace(letters=s.letters | letters), i, now._replace(missing=now.missing | missing)
+        )
+
+    def rows(self, run: Run) -> Records:
+        """Return the rows that were there."""
+        return super().rows(run) - run.missing
+
+    def judge(self, s: State, i: int, run: Run) -> list[Step]:
+        """With a transactional spout a row that fails fails its batch, which the next start begins anew."""
+        found = super().judge(s, i, run)
+        if not self.bounds.transactional:
+            return found
+        return [
+            (f"{name}, and with it the batch", self.go(s, i, GONE)) if after.runs[i].failed else (name, after)
+            for name, after in found
+        ]
