@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,8 @@ class Lifetimes:
         self._asked = asked
         self._environment = environment
         self._lives: list[Lives] = []
+        self.begun: list[tuple[float, Path]] = []
+        """When each life began, and its Spark checkpoint."""
         self._seen: set[psutil.Process] = set()
         self.checkpoint = Path(asked["checkpoint"])
         self.clock = folder / "clock"
@@ -61,6 +64,7 @@ class Lifetimes:
         number = self.count + 1
         if anew:
             self.checkpoint = self.checkpoint.with_name(f"{self.checkpoint.name}-{number}")
+        self.begun.append((time.time(), self.checkpoint))
         folder = self.folder / f"life-{number}"
         folder.mkdir()
         life = Lives(folder, _SCRIPTS / "job.py")

@@ -16,6 +16,7 @@ from chaos.faults import Fault
 from chaos.observer import broken_promises
 from chaos.scene import Scene
 from chaos.schedule import FAULTS, Event, Moment, Schedule, Strike, draw
+from chaos.trace import follow_job
 from chaos.world import Disk, World
 
 __all__ = ["Outcome", "begin_to_play", "play", "play_seed"]
@@ -50,8 +51,13 @@ def play(schedule: Schedule, world: World, folder: Path) -> Outcome:
     with Scene(schedule, world, folder) as scene:
         figures = _Play(scene).run()
         seen = scene.evidence()
+        steps, refused = follow_job(scene.trace()) if schedule.is_followed else (0, "")
     broken = broken_promises(seen)
-    figures += Counter(records=len(seen.records), deliveries=len(seen.deliveries), looks=len(seen.looks))
+    if refused:
+        broken.append(f"the specification has no such step: {refused}")
+    figures += Counter(
+        records=len(seen.records), deliveries=len(seen.deliveries), looks=len(seen.looks), steps=steps
+    )
     if not broken:
         shutil.rmtree(folder, ignore_errors=True)
     return Outcome(schedule, broken, time.monotonic() - began, dict(figures))

@@ -46,7 +46,8 @@ def section_of(outcomes: Sequence[Outcome]) -> Section:
         columns=["fault", "schedules", "all promises kept", "lives", "batches", "records"],
         rows=rows,
         note=f"{len(played)} schedules were played, {exact} of them kept every promise.{left_out} The observer "
-        f"looked at {together['looks']:,} moves of checkpoints and at {together['deliveries']:,} deliveries.",
+        f"looked at {together['looks']:,} moves of checkpoints and at {together['deliveries']:,} deliveries, and the "
+        f"specification followed {together['steps']:,} steps.",
     )
 
 

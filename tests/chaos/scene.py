@@ -14,7 +14,9 @@ from chaos.evidence import Nodes, Witness, created, read_records
 from chaos.lifetimes import Acker, Lifetimes
 from chaos.observer import Evidence, Position, Record, Shard
 from chaos.schedule import FAULTS, Schedule, kind_of
+from chaos.trace import Traced, read_spark, read_written
 from chaos.world import Disk, Keepers, SmallZooKeeper, World
+from chaos.zookeeper_log import read_transactions
 
 __all__ = ["RETRY_LIMIT", "SESSION_SECONDS", "Scene"]
 
@@ -158,6 +160,23 @@ class Scene:
             for name in self._tips
         }
         return at == self._tips and not self.nodes.unfinished and not self.nodes.open
+
+    def trace(self) -> Traced:
+        """Return what the job has left of its steps."""
+        listed = self.kinesis.list_shards(StreamName=self.stream)["Shards"]
+        above = ("ParentShardId", "AdjacentParentShardId")
+        return Traced(
+            home=f"/kinesis-trident/{self.stream}/{self.stream}@{self._created}",
+            transactions=read_transactions(self.keepers.folders),
+            lives=[(at, str(checkpoint)) for at, checkpoint in self.job.begun],
+            entries=read_spark(checkpoint for _, checkpoint in self.job.begun),
+            written=read_written(self.folder / "out") if self.schedule.job == "files" else None,
+            records={
+                one.number: (one.shard.name, one.sequence) for one in read_records(self.kinesis, self.stream)
+            },
+            parents={one["ShardId"]: [one[name] for name in above if name in one] for one in listed},
+            tries=RETRY_LIMIT + 1,
+        )
 
     def evidence(self) -> Evidence:
         """Return all that was seen, once the job is at its end."""

@@ -123,6 +123,12 @@ class Schedule:
         """Return what all faults together need."""
         return frozenset(need for strike in self.strikes for need in FAULTS[strike.fault].needs)
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether the specification says what its job does: one stream, and nobody acks from outside."""
+        faults = {strike.fault for strike in self.strikes}
+        return self.job != "acks" and "the stream is created again" not in faults
+
     def __str__(self) -> str:
         return f"{self.job}: {'; '.join(map(str, self.strikes))}"
 

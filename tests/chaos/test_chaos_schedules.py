@@ -86,3 +86,4 @@ def test_a_job_keeps_its_promises_through_faults(world: World, tmp_path: Path) -
     outcome = play(draw(1, faults=ONE_LIFE), world, tmp_path / "1")
     assert outcome.broken == []
     assert outcome.figures["lives"] == 1
+    assert outcome.figures["steps"] > 10

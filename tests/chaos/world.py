@@ -45,6 +45,11 @@ class Keepers:
         """Where the observer does."""
         return ",".join(server.hosts for server in self.servers)
 
+    @property
+    def folders(self) -> list[Path]:
+        """Where their data is."""
+        return [server._folder for server in self.servers]
+
     def kill(self) -> None:
         """`kill -9` to all."""
         for server in self.servers:
