@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import NamedTuple
 
+from spec.breadth import Searched, search_states
+
 __all__ = ["MUTANTS", "KeyOrder", "KeyWorld", "search_keys"]
 
 MUTANTS = {
@@ -218,33 +220,11 @@ class KeyOrder:
         return KeyShard(shard.at + fresh, tuple(sorted(waiting)), shard.listed), tuple(done), is_vain
 
 
-def search_keys(world: KeyWorld) -> tuple[str, list[str], int]:
-    """Search all states, breadth first: what is broken and its story, or how many states there are."""
+def search_keys(world: KeyWorld) -> Searched:
+    """Search all states of a world."""
     order = KeyOrder(world)
-    start = order.start()
-    parents: dict[KeyState, tuple[KeyState, str] | None] = {start: None}
-    frontier = [start]
-    while frontier:
-        following = []
-        for s in frontier:
-            steps = list(order.steps(s))
-            if not steps and any(
-                one.waiting or one.at < len(world.keys[k]) for k, one in enumerate(s.shards)
-            ):
-                return "STUCK: records are left, and nothing happens", _story(parents, s), len(parents)
-            for name, after, broken in steps:
-                if broken:
-                    return broken, [*_story(parents, s), name], len(parents)
-                if after not in parents:
-                    parents[after] = (s, name)
-                    following.append(after)
-        frontier = following
-    return "", [], len(parents)
 
+    def is_over(s: KeyState) -> bool:
+        return not any(one.waiting or one.at < len(world.keys[k]) for k, one in enumerate(s.shards))
 
-def _story(parents: dict[KeyState, tuple[KeyState, str] | None], s: KeyState) -> list[str]:
-    names, at = [], parents[s]
-    while at is not None:
-        names.append(at[1])
-        at = parents[at[0]]
-    return names[::-1]
+    return search_states(order.start(), order.steps, is_over)
