@@ -55,8 +55,11 @@ def test_a_job_that_goes_on_without_a_commit_of_spark_is_refused(job: Traced) ->
         assert follow_job(job._replace(entries=left))[1], one
 
 
-def test_a_zookeeper_logs_each_write_with_its_checks(tmp_path: Path) -> None:
-    with EmbeddedZooKeeper(tmp_path) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a server that has ended, to which one session wrote."""
+    folder = tmp_path_factory.mktemp("server")
+    with EmbeddedZooKeeper(folder) as server:
         client = KazooClient(server.hosts)
         client.start()
         client.create("/a", b"x")
@@ -68,14 +71,32 @@ def test_a_zookeeper_logs_each_write_with_its_checks(tmp_path: Path) -> None:
             multi.set_data("/b", b"2")
             multi.commit()
         client.delete("/b")
-        session = client.client_id[0]
         client.stop()
         client.close()
-    written = [one for one in read_transactions([tmp_path]) if one.changes]
-    assert {one.session for one in written} == {session}
+    return folder
+
+
+def test_a_zookeeper_logs_each_write_with_its_checks(server: Path) -> None:
+    written = [one for one in read_transactions([server]) if one.changes]
+    assert len({one.session for one in written}) == 1
     assert [one.changes for one in written] == [
         (Change("create", "/a", b"x"),),
         (Change("set", "/a", b"y", 1),),
         (Change("check", "/a", b"", 2), Change("create", "/b", b"1"), Change("set", "/b", b"2", 1)),
         (Change("delete", "/b"),),
     ]
+
+
+def test_what_a_minority_has_logged_was_not_committed(server: Path, tmp_path: Path) -> None:
+    """Two of three servers were killed while they wrote a transaction; the disk has a part of it."""
+    whole = read_transactions([server])
+    (log,) = server.rglob("version-2/log.*")
+    data = log.read_bytes()
+    torn = data[: data.index(b"/b", data.index(b"/b") + 10) + 1] + bytes(64)
+    others = [tmp_path / str(number) / "version-2" for number in range(2)]
+    for folder in others:
+        folder.mkdir(parents=True)
+        (folder / log.name).write_bytes(torn)
+    others = [folder.parent for folder in others]
+    assert read_transactions(others) == read_transactions([server, *others])
+    assert 0 < len(read_transactions(others)) < len(whole)

@@ -6,7 +6,9 @@ The format is that of ZooKeeper's `FileTxnLog`: a header, and then each transact
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,15 +54,18 @@ class _Reader:
         return found
 
 
-def read_transactions(servers: Iterable[Path]) -> list[Transaction]:
-    """Return the transactions of all servers, each once, by their zxids; their logs are below these folders."""
-    found = {
-        one.zxid: one
+def read_transactions(servers: Sequence[Path]) -> list[Transaction]:
+    """Return what most of the servers have in their logs, which are below these folders, by zxids.
+
+    What a leader has logged that was killed, and no majority, was never committed.
+    """
+    logs = [
+        {one.zxid: one for path in folder.rglob("version-2/log.*") for one in _read(path.read_bytes())}
         for folder in servers
-        for path in sorted(folder.rglob("version-2/log.*"))
-        for one in _read(path.read_bytes())
-    }
-    return [found[zxid] for zxid in sorted(found)]
+    ]
+    counts = Counter(zxid for log in logs for zxid in log)
+    found = {zxid: one for log in logs for zxid, one in log.items()}
+    return [found[zxid] for zxid in sorted(found) if counts[zxid] > len(servers) // 2]
 
 
 def _read(data: bytes) -> Iterator[Transaction]:
@@ -69,12 +74,13 @@ def _read(data: bytes) -> Iterator[Transaction]:
     reader = _Reader(data)
     reader.at = 16
     while reader.at + 12 <= len(data):
-        _, length = reader.take("qi")
-        # The file is made longer ahead of what is written.
-        if not length or reader.at + length > len(data):
+        checksum, length = reader.take("qi")
+        whole = data[reader.at : reader.at + length]
+        # The file is made longer ahead of what is written, and a full disk may hold a part of the last one.
+        if not length or checksum != zlib.adler32(whole):
             return
-        session, _, zxid, time, kind = _Reader(data[reader.at :][:32]).take("qiqqi")
-        yield Transaction(zxid, session, time, tuple(_changes(kind, data[reader.at + 32 :][: length - 32])))
+        session, _, zxid, time, kind = _Reader(whole).take("qiqqi")
+        yield Transaction(zxid, session, time, tuple(_changes(kind, whole[32:])))
         reader.at += length + 1
 
 
