@@ -29,8 +29,9 @@ FLOORS = {
         "few_failures ids packing position_keys retry",
         "runs",
         "clipping held_turns sums",
+        "open_rows",
         "open_shard",
-        "acker inflight settling",
+        "acker record_tracker settling",
     ],
     "checkpoint": ["errors", "embedded model zookeeper", "store"],
     "spout": [

@@ -201,10 +201,7 @@ class HeldTurn:
 
     def _spans(self, rows: Rows, apart: int) -> tuple[Rows, Rows]:
         """Return where neighbours among rows begin, and where they end."""
-        if not len(rows):
-            return rows, rows
-        at = np.flatnonzero((np.diff(rows) != 1) | self._differ(rows, apart)) + 1
-        return rows[np.r_[0, at]], rows[np.r_[at, len(rows)] - 1] + 1
+        return split_rows(rows, (np.diff(rows) != 1) | self._differ(rows, apart))
 
     def _differ(self, rows: Rows, apart: int) -> npt.NDArray[np.bool_]:
         """Return for each row but the first whether it cannot be stored with the one before it."""
@@ -260,6 +257,14 @@ class HeldTurn:
             if row < end:
                 start, before = row + 1, self.text(row)
         return parts
+
+
+def split_rows(rows: Rows, are_new: npt.NDArray[np.bool_]) -> tuple[Rows, Rows]:
+    """Return where runs of rows begin, and where they end; each row but the first is told whether it begins one."""
+    if not len(rows):
+        return rows, rows
+    at = np.flatnonzero(are_new) + 1
+    return rows[np.r_[0, at]], rows[np.r_[at, len(rows)] - 1] + 1
 
 
 def misfit(run: PendingRun, held: int | str) -> OrderError:

@@ -251,18 +251,11 @@ class OpenShard:
         `done`: the last records of what is done now, in any order: where the record before the first open one is not
         known, the checkpoint comes at least as far.
         """
-        safe, high = self.safe, self.high
         found = min(self._first_open(), default=None, key=lambda one: one[0])
-        if found is None:
-            known = high
-        elif found[2] is not None:
-            known = RecordPosition.parse(found[2])
-        else:
-            begin = RecordPosition.parse(found[1])
-            known = max((one for one in RecordPosition.parse_all(list(done())) if one < begin), default=None)
-        if known is None or (safe is not None and known <= safe):
-            return self
-        return replace(self, safe=known)
+        texts = found[1:] if found is not None else ()
+        first, before = [RecordPosition.parse(text) if text else None for text in texts] or (None, None)
+        safe = find_safe(self.safe, self.high, first, before, lambda: RecordPosition.parse_all(list(done())))
+        return self if safe is self.safe else replace(self, safe=safe)
 
     def _first_open(self) -> Iterator[tuple[Order, str, str | None]]:
         """Yield what is open first above the checkpoint: a record of it, its first one, and the one before it."""
@@ -507,3 +500,21 @@ class OpenShard:
             edits.append((at, at + 1, ()))
             dead.append(msgspec.structs.replace(self.waiting[at], due=0))
         return self.change(edits, exhausted=dead), tuple(refused)
+
+
+def find_safe(
+    safe: RecordPosition | None,
+    high: RecordPosition | None,
+    first: RecordPosition | None,
+    before: RecordPosition | None,
+    done: Callable[[], Iterable[RecordPosition]],
+) -> RecordPosition | None:
+    """Return the checkpoint of a shard: right before the first record above it that is open. It never goes back.
+
+    Without an open one it is `high`, and at least the last of `done` where the record before the first is not known.
+    """
+    if before is not None:
+        known: RecordPosition | None = before
+    else:
+        known = high if first is None else max((one for one in done() if one < first), default=None)
+    return safe if known is None or (safe is not None and known <= safe) else known

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import BackoffError, TrackerError
-from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy, RetryQueue
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
 
 @pytest.mark.parametrize(
@@ -76,58 +75,3 @@ def test_jitter_uses_all_of_the_delay() -> None:
     policy, rng = RetryPolicy(3, Backoff(60_000, 60_000, 1)), random.Random(3)
     dues = {policy.due(1, 0, rng) for _ in range(2_000)}
     assert dues >= set(range(1_000, 61_000, 1_000))
-
-
-def test_the_queue_gives_the_earliest_due_then_shard_order() -> None:
-    queue = RetryQueue(RetryPolicy())
-    for sequence, due in ((1, 3_000), (3, 1_000), (2, 1_000)):
-        queue.schedule(RecordPosition(sequence), due)
-    assert queue.next(999) is None
-    order = []
-    while (position := queue.next(5_000)) is not None:
-        assert queue.next(5_000) == position, "only emitting or acking takes it away"
-        queue.emitted(position)
-        order.append(position.number)
-    assert order == [2, 3, 1]
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["failed", "acked", "emitted", "next"]), st.integers(1, 6), st.integers(1, 5)
-        ),
-        max_size=200,
-    )
-)
-def test_the_queue_agrees_with_a_dict(steps: list[tuple[str, int, int]]) -> None:
-    policy = RetryPolicy(3, Backoff(0, 0, 1))
-    queue, plain, rng, now = RetryQueue(policy), dict[RecordPosition, int](), random.Random(1), 0
-    for what, sequence, attempt in steps:
-        now += 700
-        position = RecordPosition(sequence)
-        if what == "failed":
-            due = queue.failed(position, attempt, now, rng)
-            if attempt > 3:
-                assert due is None
-                plain.pop(position, None)
-            else:
-                assert due == plain.setdefault(position, -(-now // 1_000) * 1_000)
-        elif what == "next":
-            first = min((d, p) for p, d in plain.items()) if plain else (now + 1, position)
-            assert queue.next(now) == (first[1] if first[0] <= now else None)
-        else:
-            getattr(queue, what)(position)
-            plain.pop(position, None)
-        assert len(queue) == len(plain)
-
-
-def test_the_heap_does_not_keep_what_is_gone() -> None:
-    queue, rng = RetryQueue(RetryPolicy(10**6, Backoff(0, 0, 1))), random.Random(1)
-    stuck = RecordPosition(0)
-    queue.schedule(stuck, 0)
-    for i in range(1, 10_000):
-        queue.failed(RecordPosition(i), 1, i, rng)
-        queue.acked(RecordPosition(i))
-    assert len(queue) == 1
-    assert len(queue._heap) < 50
-    assert queue.next(10**9) == stuck

@@ -14,10 +14,10 @@ from test_record_tracker import invariants
 from thorough import examples
 from traced import traced
 
+from kinesis_trident.tracker import open_rows, record_tracker
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight import bulk as bulk_module
-from kinesis_trident.tracker.inflight.entries import Positions
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.open_rows import Positions
+from kinesis_trident.tracker.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
@@ -119,8 +119,7 @@ class Bulk:
             assert entry.first == self.positions[last - entry.count + 1]
             assert entry.prev == (self.positions[last - entry.count] if last >= entry.count else None)
             for offset in range(entry.count):
-                if entry.bits is None or not entry.bits[offset]:
-                    kept[last - entry.count + 1 + offset] = (entry.state.name.lower(), entry.attempt)
+                kept[last - entry.count + 1 + offset] = (entry.state.name.lower(), entry.attempt)
         assert kept == {i: (state, self.attempt[i]) for i, state in enumerate(self.state) if state != "done"}
         assert sum(run.count for run in self.tracker.waiting) == self.state.count("waiting")
         assert sum(run.count for run in self.tracker.dead) == self.state.count("dead")
@@ -138,9 +137,9 @@ def test_random_orders_agree_with_every_record_held_by_itself(
     size: int, r: random.Random, limit: int, dead_letter: bool, steps: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_module, "CHUNK", size)
+        patch.setattr(record_tracker, "CHUNK", size)
         # A bound of 2 splits stragglers off in small runs too.
-        patch.setattr(bulk_module, "_SPARSE", 2 if size == 8 else 2_048)
+        patch.setattr(open_rows, "_SPARSE", 2 if size == 8 else 2_048)
         bulk = Bulk(RetryPolicy(limit, Backoff(0, 0, 1), dead_letter), r)
         for _ in range(steps):
             bulk.step()
@@ -179,7 +178,6 @@ def test_scattered_failures_cost_an_entry_each_and_nothing_else() -> None:
     bulk.ack_many(np.setdiff1d(everything, bad))
     assert bulk.retrying == len(bad)
     assert len(bulk) == len(bad)
-    assert all(entry.bits is None for entry in bulk.entries())
     again = bulk.retry_many(0)
     assert again.tolist() == bad.tolist()
     bulk.ack_many(again)
@@ -188,7 +186,7 @@ def test_scattered_failures_cost_an_entry_each_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("size", [4, 65_536])
 def test_values_of_zero_say_that_a_whole_run_is_done(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_module, "CHUNK", size)
+    monkeypatch.setattr(record_tracker, "CHUNK", size)
     bulk, places = InflightRecordTracker(), positions(12)
     ids = np.random.default_rng(1).integers(-(2**63), 2**63, 12, np.int64)
     children = np.random.default_rng(2).integers(-(2**63), 2**63, 12, np.int64)

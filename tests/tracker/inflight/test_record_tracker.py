@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from thorough import examples
@@ -11,7 +12,7 @@ from traced import traced
 
 from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State
 
@@ -287,6 +288,64 @@ def test_defect_4_retries_wait_for_their_time() -> None:
     assert run.due > 5_000
     assert not tracker.should_retry(run.due - 1)
     assert tracker.should_retry(run.due)
+
+
+def test_the_earliest_due_comes_first_then_the_first_in_the_shard() -> None:
+    runs = [
+        Run(str(sequence), str(sequence), due=due) for sequence, due in ((1, 3_000), (2, 1_000), (3, 1_000))
+    ]
+    tracker, order = InflightRecordTracker.restore(None, runs, ()), []
+    assert tracker.next_retry(999) is None
+    while (position := tracker.next_retry(5_000)) is not None:
+        assert tracker.next_retry(5_000) == position, "only emitting or acking takes it away"
+        assert tracker.emit(position, retry=True)
+        order.append(position.number)
+    assert order == [2, 3, 1]
+
+
+def test_what_no_longer_waits_is_not_queued_for_ever() -> None:
+    tracker, rng = InflightRecordTracker(RetryPolicy(10**6, AT_ONCE)), random.Random(1)
+    stuck, most = RecordPosition(0), 0
+    tracker.emit(stuck)
+    tracker.fail(stuck, 0, "boom", rng)
+    for i in range(1, 10_000):
+        assert tracker.next_retry(10**9) == stuck
+        tracker.emit(RecordPosition(i))
+        tracker.fail(RecordPosition(i), i, "boom", rng)
+        tracker.ack(RecordPosition(i))
+        most = max(most, len(tracker._queue or ()))
+    assert most < 200
+    assert tracker.next_retry(10**9) == stuck
+
+
+def test_a_record_of_an_array_comes_again_by_itself() -> None:
+    """Also one that has failed together with its neighbours."""
+    tracker, rng = InflightRecordTracker(RetryPolicy(3, AT_ONCE)), random.Random(1)
+    places = [RecordPosition(i) for i in range(5)]
+    tracker.emit_many(5, places)
+    tracker.fail_many(np.array([1, 2, 3]), 0, "boom", rng)
+    tracker.ack_many(np.array([4]))
+    assert not tracker.emit(places[4]), "it is done"
+    assert not tracker.emit(places[0], retry=True)
+    assert tracker.emit(places[2], retry=True)
+    assert [(run.first, run.count) for run in tracker.waiting] == [("1", 1), ("3", 1)]
+    assert tracker.retry_many(0).tolist() == [1, 3]
+
+
+def test_many_fates_of_one_array_find_room() -> None:
+    """A byte a record for up to 256 of them, then two."""
+    tracker, rng = InflightRecordTracker(RetryPolicy(3, AT_ONCE)), random.Random(1)
+    places = [RecordPosition(i) for i in range(1_000)]
+    tracker.emit_many(1_000, places)
+    for at in range(0, 1_000, 2):
+        tracker.fail_many(np.array([at]), at, f"boom {at}", rng)
+    assert [run.failures[-1].reason for run in tracker.waiting] == [f"boom {at}" for at in range(0, 1_000, 2)]
+    for _ in range(300):
+        tracker.ack_many(np.array([0]))
+        tracker.fail_many(tracker.retry_many(10**6), 10**6, "again", rng)
+    assert (tracker.held, len(tracker.dead)) == (999, 499)
+    tracker.ack_many(np.arange(1_000))
+    assert (tracker.held, tracker.checkpoint) == (0, places[-1])
 
 
 def test_defect_6_memory_follows_what_is_not_done() -> None:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from twins.old_face.retry_queue import RetryQueue
 from twins.old_tracker.bulk import BulkTracking, Ids, OrdinalArray
 from twins.old_tracker.entries import (
     Entry,
@@ -30,7 +31,7 @@ from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import to_signed
 from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue, State, decide
+from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, State, decide
 
 
 class InflightRecordTracker:

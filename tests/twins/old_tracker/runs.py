@@ -12,12 +12,13 @@ from itertools import islice
 from operator import attrgetter, lt
 from typing import Any
 
+from twins.old_face.retry_queue import RetryQueue
 from twins.old_tracker.entries import Entry, as_entry, load_entries, parse_place
 from twins.old_tracker.places import PARSED, Place, Places, are_comparable
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue, State
+from kinesis_trident.tracker.retry import RetryPolicy, State
 
 _LAST = attrgetter("last")
 

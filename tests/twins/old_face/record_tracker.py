@@ -12,15 +12,16 @@ import random
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from twins.old_face.bulk import BulkTracking, Ids, OrdinalArray
+from twins.old_face.entries import Entry, OpenEntries, Positions, Rows, load_entries
+from twins.old_face.retry_queue import RetryQueue
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import to_signed
-from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
-from kinesis_trident.tracker.inflight.entries import Entry, OpenEntries, Positions, Rows, load_entries
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue, State, decide
+from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, State, decide
 
 
 class InflightRecordTracker:

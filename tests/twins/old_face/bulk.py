@@ -13,11 +13,11 @@ from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
+from twins.old_face.entries import Entry, OpenEntries, Rows
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import xor_of
-from kinesis_trident.tracker.inflight.entries import Entry, OpenEntries, Rows
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import Fates, State
 

@@ -10,9 +10,10 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from twins.old_face.retry_queue import RetryQueue
 
 from kinesis_trident.tracker.records import Noted, RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue, State
+from kinesis_trident.tracker.retry import RetryPolicy, State
 
 Positions = Sequence[RecordPosition] | Sequence[str]
 """Positions by ordinal, looked up only where runs begin or end: a list, an Arrow or numpy array of texts."""
