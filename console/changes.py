@@ -27,7 +27,7 @@ from kinesis_trident.checkpoint.store.source_home import highest_used_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
-from kinesis_trident.console.text import now_ms
+from kinesis_trident.console.text import now_ms, some_of
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -118,6 +118,26 @@ def _stamp_of(copy: BackupNode, shard: str) -> int:
     """Return the txid that a new checkpoint bears: none, if the shard has a node and was never read."""
     node = copy.checkpoints.get(shard)
     return copy.settled if node is None or node.txid else 0
+
+
+def leave_out_removed(copy: BackupNode, saved: BackupNode) -> BackupNode:
+    """Return a saved copy without the shards that retention has removed since, which are said: all was read of them.
+
+    They are ancestors of shards that the stream has now; any other that the lineage lacks is left to be refused.
+    """
+    removed, left = set[str](), [parent for place in copy.lineage.values() for parent in place.parents]
+    while left:
+        shard = left.pop()
+        if shard not in removed and shard not in copy.lineage:
+            removed.add(shard)
+            left += saved.lineage[shard].parents if shard in saved.lineage else ()
+    kept = {shard: node for shard, node in saved.checkpoints.items() if shard not in removed}
+    if gone := sorted(saved.checkpoints.keys() - kept):
+        print(
+            f"left out, because retention has removed them since: {make_visible(some_of(gone))}",
+            file=sys.stderr,
+        )
+    return msgspec.structs.replace(saved, checkpoints=kept)
 
 
 def restore(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what: str) -> Change:

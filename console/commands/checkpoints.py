@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.codec import UnreadableError, encode, read
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import count_noun, make_visible, shorten
 from kinesis_trident.console.abandoning import abandon_batch
-from kinesis_trident.console.changes import carry_out, copy_of, restore, set_position
+from kinesis_trident.console.changes import carry_out, copy_of, leave_out_removed, restore, set_position
 from kinesis_trident.console.commands.application_options import add_command
 from kinesis_trident.console.commands.records import add_view
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
@@ -229,8 +229,8 @@ def _import(
     yes: bool,
     force: bool,
 ) -> dict[str, str]:
-    saved = _load_copy(store, source, copies)
     copy = copy_of(store)
+    saved = leave_out_removed(copy, _load_copy(store, source, copies))
     known = set(copy.lineage or saved.lineage)
     try:
         for name in saved.checkpoints:

@@ -11,11 +11,16 @@ import pytest
 from by_hand import Lives, Query, numbers
 from command_line import Command
 from hypothesis import given, strategies as st
+from kazoo.client import KazooClient
+from lives import eventually
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.change_nodes import BackupNode
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
-from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, Replay
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, Replay, ShardLineage
 from kinesis_trident.checkpoint.model.replays import merge_dead_letters
+from kinesis_trident.console.changes import leave_out_removed
 from kinesis_trident.testing import MemoryKinesis
 from kinesis_trident.tracker.position_keys import keys_of_texts, pack_in_parts, sort_keys
 
@@ -112,3 +117,54 @@ def test_as_many_are_left_of_several_shards_as_of_all_of_them(shards: list[list[
         sum(node.left for node in nodes),
         sum(node.count for node in nodes),
     )
+
+
+def test_a_backup_made_before_they_were_removed_is_written_back(
+    lives: Lives, command: Command, app: str, client: KazooClient
+) -> None:
+    kinesis = MemoryKinesis()
+    query = lives.begin(kinesis)
+    kinesis.put(A, b"1")
+    query.batch()
+    child, other = kinesis.split(A)
+    kinesis.put(child, b"2")
+    assert numbers(query.drain()) == [2]
+    query.end()
+    query = lives.begin(kinesis, query.checkpoint)
+    eventually(lambda: bool(query.store.changes.backups()), "the run has kept a copy")
+    kinesis.forget(A)
+    listed_again(query)
+    kinesis.put(child, b"3")
+    assert numbers(query.drain()) == [3]
+    query.end()
+    for name in client.get_children(query.run.layout.checkpoints):
+        client.delete(f"{query.run.layout.checkpoints}/{name}")
+    name = command("checkpoints", app, "backups")[1].split()[0]
+    code, _, err = command("checkpoints", app, "import", name, "--yes", "--shard", A)
+    assert (code, f"has no shard {A}" in err) == (1, True)
+    code, _, err = command("checkpoints", app, "import", name, "--yes")
+    assert (code, f"retention has removed them since: {A}" in err) == (0, True), err
+    kinesis.put(other, b"4")
+    # What came after the copy comes again.
+    assert numbers(lives.begin(kinesis).drain()) == [3, 4]
+
+
+SHARDS = [f"s{number}" for number in range(8)]
+
+
+@given(st.data())
+def test_only_ancestors_of_what_is_there_are_left_out_of_a_copy(data: st.DataObject) -> None:
+    # Each shard but the first ones has parents before it.
+    lineage = {
+        shard: ShardLineage(tuple(data.draw(st.sets(st.sampled_from(SHARDS[:at]), max_size=2))) if at else ())
+        for at, shard in enumerate(SHARDS)
+    }
+    there = data.draw(st.sets(st.sampled_from(SHARDS)))
+    above = set[str]()
+    for shard in reversed(SHARDS):
+        if shard in there or shard in above:
+            above |= set(lineage[shard].parents)
+    nodes = {shard: CheckpointNode(checkpoint=None, txid=1, position="TRIM_HORIZON") for shard in SHARDS}
+    saved = BackupNode(application="app", home="/", time=1, checkpoints=nodes, lineage=lineage)
+    now = replace(saved, lineage={shard: lineage[shard] for shard in there})
+    assert set(leave_out_removed(now, saved).checkpoints) == set(SHARDS) - (above - there)
