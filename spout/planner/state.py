@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.change_nodes import BackupNode
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
 from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode, ShardsNode, mark_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Refused
@@ -243,6 +245,8 @@ class SourceState:
                     dead_letters=one.dead_letters,
                     consumed=one.consumed,
                 )
+                if one.refused:
+                    self._answer(f"shard {one.shard}: {'; '.join(one.refused)}"[:1000])
                 tally = tally.add(one.tally)
                 if one.state is not None:
                     states[one.shard] = one.state
@@ -252,6 +256,14 @@ class SourceState:
             if states:
                 after = replace(self.shards, states={**self.shards.states, **states}, dead_letters=letters)
                 self._become(Amended(list(states), tally), after)
+
+    def _answer(self, what: str) -> None:
+        """Note what is not done among the requests of people, who look there; nothing depends on it."""
+        note = AuditNode(time=self._now(), user="the query", host=socket.gethostname(), what=what)
+        try:
+            self._store.changes.note(note)
+        except CheckpointError as error:
+            log.info("what is not done is only in the log: %s", error)
 
     def _put_aside(self, unreadable: Mapping[str, str]) -> None:
         """Move unreadable requests away, path to what is wrong: only their authors can repair them."""

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from by_hand import Lives
+from command_line import Command
 from kazoo.client import KazooClient
 from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.message_id import MessageId
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Check
 from kinesis_trident.console.dead_letter_replay import LetterPlace, letters_in, waiting_ids
@@ -87,6 +89,8 @@ def test_a_query_that_would_stop_for_it_dead_letters_nothing(
 
     # The news of a request comes by a watch.
     eventually(refused, "the request is refused")
+    notes = query.store.changes.notes()
+    assert any("would stop a query with onExhausted=fail" in note.what for note in notes)
     assert waiting_ids(query.store) == [waiting]
     assert query.store.external.read().asked == {}
     lives.end()
@@ -114,7 +118,35 @@ def test_what_is_done_while_somebody_asks_for_it_is_not_delivered_once_more(
     else:
         assert query.plan() is None
     assert "do not wait any more, and stay done: " in caplog.text
+    notes = query.store.changes.notes()
+    assert any("do not wait any more, and stay done: " in note.what for note in notes)
     assert query.store.external.read().asked == {}
+    lives.end()
+
+
+def test_who_asks_for_a_dead_letter_that_is_done_by_then_finds_that_in_the_notes(
+    zookeeper: EmbeddedZooKeeper, app: str, command: Command
+) -> None:
+    kinesis = MemoryKinesis()
+    kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(3)])
+    lives = Lives(zookeeper.hosts, app, retryBackoff="1ms..1ms x1", onExhausted="skip")
+    query = lives.begin(kinesis)
+    query.batch(failing=[1])
+    # The request reaches ZooKeeper once the retry is planned, though the person has looked before that.
+    query.planned()
+    (waiting,) = waiting_ids(query.store)
+    ((shard, node),) = query.store.shards.inflight().items()
+    request = ExternalNode(op="bury", records=(node.waiting[0].last,))
+    query.store.external.add(shard, request)
+    assert [number for number, *_ in query.rows()] == [1]
+    query.publish([])
+    query.commit()
+    query.run._on_request()
+    assert query.plan() is None
+    (note,) = query.store.changes.notes()
+    said = f"not dead-lettered, as no run that waits ends with {waiting.partition(':')[2]}"
+    assert (note.user, said in note.what) == ("the query", True)
+    assert "not dead-lettered" in command("owner", app, "--json")[1]
     lives.end()
 
 

@@ -54,6 +54,7 @@ class Amendment:
         tally: the counts of the records.
         consumed: the names of the requests that it includes; they are removed with it.
         unreadable: the errors of requests that cannot be applied, by name.
+        refused: sentences on what people have asked for, and is not done.
     """
 
     shard: str
@@ -62,6 +63,7 @@ class Amendment:
     tally: Tally = _NOTHING
     consumed: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    refused: Sequence[str] = ()
 
 
 class Amender:
@@ -85,16 +87,19 @@ class Amender:
                 if state is None or state.checkpoint is None:
                     yield Amendment(shard, None, consumed=list(some))
                     continue
-                taken = some if self._rules.buries else _leave_out_burials(shard, some)
+                refused = list[str]()
+                taken = some if self._rules.buries else _leave_out_burials(some, refused)
                 with name_in_errors(self._layout.deadletters_of(shard)):
                     taken, anew = sift_replays(shard, taken, state, letters)
                 before = self._open_shard(shard, state)
-                after, tally, unreadable = apply_requests(shard, before, taken, now, self._rules)
+                after, tally, unreadable = apply_requests(shard, before, taken, now, self._rules, refused)
+                for what in refused:
+                    log.warning("shard %s: %s", shard, what)
                 state = self._state_after(state, after)
                 cancelled = [keys_of_texts(node.records) for node in taken.values() if node.op == "cancel"]
                 changed = letters_after(letters, state, anew, now, merge_keys(cancelled))
                 consumed = [name for name in some if name not in unreadable]
-                yield Amendment(shard, state, changed, tally, consumed, unreadable)
+                yield Amendment(shard, state, changed, tally, consumed, unreadable, refused)
                 letters = changed or letters
 
     def unblock(self, shards: Shards) -> Iterator[Amendment]:
@@ -188,15 +193,13 @@ def sift_replays(
     return taken, merge_keys(news)
 
 
-def _leave_out_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:
-    for node in asked.values():
-        if node.op == "bury":
-            log.warning(
-                "shard %s: %s are not dead-lettered, because that would stop a query with onExhausted=fail. Set "
-                "deadLetter, or onExhausted=skip, and ask again",
-                shard,
-                ", ".join(node.records),
-            )
+def _leave_out_burials(asked: Mapping[str, ExternalNode], refused: list[str]) -> dict[str, ExternalNode]:
+    refused += [
+        f"{', '.join(node.records)} are not dead-lettered, because that would stop a query with onExhausted=fail. Set "
+        "deadLetter, or onExhausted=skip, and ask again"
+        for node in asked.values()
+        if node.op == "bury"
+    ]
     return {name: node for name, node in asked.items() if node.op != "bury"}
 
 
@@ -206,8 +209,11 @@ def apply_requests(
     asked: Mapping[str, ExternalNode],
     now: int,
     rules: InflightRules,
+    refused: list[str],
 ) -> tuple[OpenShard, Tally, dict[str, str]]:
     """Apply requests in order. `now` is in epoch milliseconds; a reset makes a record wait for its timeout again.
+
+    `refused` gets sentences on what is not done.
 
     Returns:
         The shard after them, the counts of records, and the errors of unreadable requests by name. Those were not
@@ -218,18 +224,20 @@ def apply_requests(
     for name, node in asked.items():
         if node.op == "replay":
             positions = [RecordPosition.parse(text) for text in node.records]
-            after, refused = after.replay(positions, now, takes_done=node.takes_done)
-            if refused:
+            after, left = after.replay(positions, now, takes_done=node.takes_done)
+            if left:
                 what = "were not delivered" if node.takes_done else "do not wait any more, and stay done"
-                log.warning("shard %s: these records %s: %s", shard, what, ", ".join(map(str, refused)))
+                refused.append(f"these records {what}: {', '.join(map(str, left))}")
             continue
         if node.op == "cancel":
             after = after.take_back([RecordPosition.parse(text) for text in node.records])
             continue
         if node.op == "bury":
-            after, refused = after.bury([RecordPosition.parse(text) for text in node.records])
-            if refused:
-                log.warning("shard %s: no run that waits ends with %s", shard, ", ".join(map(str, refused)))
+            after, left = after.bury([RecordPosition.parse(text) for text in node.records])
+            if left:
+                refused.append(
+                    f"not dead-lettered, as no run that waits ends with {', '.join(map(str, left))}"
+                )
             continue
         try:
             keys = unpack(node.positions)
