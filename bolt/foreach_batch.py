@@ -6,7 +6,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +27,7 @@ from kinesis_trident.bolt.errors import (
     WorkerDiedError,
 )
 from kinesis_trident.bolt.failed_share import FailedShare
+from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.steps.time_zones import SETTING, known_zone
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
@@ -34,7 +35,6 @@ from kinesis_trident.bolt.tracking.failed import Failed, unite
 from kinesis_trident.bolt.tracking.isolation import has_worker_died
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
-from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import count_noun, make_reason
@@ -45,7 +45,7 @@ from kinesis_trident.tracker.retry import Backoff
 
 log = logging.getLogger(__name__)
 
-Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], Mapping[str, tuple[NotDone, ...]] | None]
+Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], NotDoneByShard | None]
 """Processes a batch once; returns the records that are not done, by shard, or None if nothing is to be published."""
 
 Isolate = Callable[["DataFrame", CurrentBatch, Carrier], Tracking]
@@ -270,7 +270,7 @@ class BatchHandler:
             self._opened, self._carrier = again, None
             return CurrentBatch.newest(again, self.options)
 
-    def publish(self, batch: CurrentBatch, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+    def publish(self, batch: CurrentBatch, not_done: NotDoneByShard) -> None:
         """Publish the outcome of a batch, or adopt the published one.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -17,6 +17,8 @@ from kinesis_trident.tracker.failure import Failure, join, text_of
 from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.runs import Runs, cut
+
+NotDoneByShard = Mapping[str, Sequence[NotDone]]
 
 
 class Outcomes:

@@ -15,14 +15,13 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.calls import check_runs, count_needed, refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
-from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.outcomes import NotDoneByShard, Outcomes
 from kinesis_trident.bolt.steps.functions import Decodes, Judged, RowStep, Step
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.steps.parts import in_parts
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
-from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
@@ -197,9 +196,6 @@ class ReliableSink:
             queryName=queryName,
             trigger=trigger,
         )
-
-
-NotDoneByShard = Mapping[str, tuple[NotDone, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.records import NotDone, RecordPosition, Run, begin_of
 
 _SUB = 10
 _MOST_IN_A_PART = 20_000
@@ -120,6 +120,18 @@ def counts(keys: Keys, bounds: Keys, *, through: bool) -> npt.NDArray[np.int64]:
         return np.zeros(len(bounds), np.int64)
     array, ends = _align_widths(keys, bounds)
     return np.searchsorted(array, ends, side="right" if through else "left")
+
+
+class KeyRanges:
+    """The records that runs hold, which come in any order and may overlap, for lookups of many records."""
+
+    def __init__(self, runs: Sequence[Run | NotDone]) -> None:
+        self._firsts = sort_keys(keys_of_texts([run.first or str(begin_of(run)) for run in runs]))
+        self._lasts = sort_keys(keys_of_texts([run.last for run in runs]))
+
+    def cover(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """Return which of some records a run holds."""
+        return counts(self._firsts, keys, through=True) > counts(self._lasts, keys, through=False)
 
 
 def concatenate(parts: Sequence[Keys]) -> Keys:

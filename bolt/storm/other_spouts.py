@@ -14,6 +14,7 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import NotCoveredError, TopologyError
 from kinesis_trident.bolt.names import quoted
+from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.storm.components import SpoutPart
 from kinesis_trident.bolt.storm.frames import unite
@@ -240,9 +241,7 @@ class FrameBatch:
         """Return the rows that are not done, by partition, with their numbers as positions."""
         return {str(partition): tuple(some.not_done()) for partition, some in failed.items()}
 
-    def settled(
-        self, not_done: Mapping[str, tuple[NotDone, ...]], message_id: str
-    ) -> tuple[DataFrame, DataFrame]:
+    def settled(self, not_done: NotDoneByShard, message_id: str) -> tuple[DataFrame, DataFrame]:
         """Return the ids of the rows that are done, and those of the failed ones with their reasons."""
         ids = self.rows.select(_NUMBER, F.col(quoted(message_id)).alias(message_id))
         runs = [

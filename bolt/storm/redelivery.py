@@ -35,7 +35,7 @@ class Delivery:
 
 
 _Held = Mapping[str, Sequence[tuple[Delivery, NotDone]]]
-_Known = Sequence[tuple[Delivery, Mapping[str, tuple[NotDone, ...]]]]
+_Known = Sequence[tuple[Delivery, OutcomeFilter]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class MarkDeliveries:
             marks = np.zeros(batch.num_rows, np.int32)
             attempts = values_of(batch.column("attempt"))
             for number, (delivery, records) in enumerate(self.known, 1):
-                here = OutcomeFilter(records).find_excluded(batch) & (attempts == delivery.attempt)
+                here = records.find_excluded(batch) & (attempts == delivery.attempt)
                 marks[here & (marks == 0)] = number
             yield batch.append_column(DELIVERY, numbers(marks))
 
@@ -105,18 +105,17 @@ class Holds:
         first one found.
         """
         held = self._held_before(run)
-        found: dict[Delivery, dict[str, list[NotDone]]] = {}
+        found: dict[Delivery, dict[str, list[Run | NotDone]]] = {}
         for shard in again:
             for delivery, piece in held.get(shard, ()):
                 if delivery.bolts <= set(components):
                     found.setdefault(delivery, {}).setdefault(shard, []).append(piece)
         for shard, runs in again.items():
             for one in runs:
-                piece = NotDone(one.first or one.last, one.last, one.count, "")
-                found.setdefault(Delivery(one.attempt + 1), {}).setdefault(shard, []).append(piece)
+                found.setdefault(Delivery(one.attempt + 1), {}).setdefault(shard, []).append(one)
         for delivery in list(found):
             found.setdefault(Delivery(delivery.attempt), {})
-        return [(one, {shard: tuple(some) for shard, some in of.items()}) for one, of in found.items()]
+        return [(one, OutcomeFilter(records)) for one, records in found.items()]
 
     def note(
         self, run: BatchRun, again: Mapping[str, Sequence[Run]], not_done: Mapping[str, Iterable[NotDone]]

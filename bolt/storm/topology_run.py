@@ -15,6 +15,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
 from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, add_task_numbers
@@ -49,7 +50,6 @@ from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
-from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 
@@ -116,9 +116,7 @@ class TopologyRun:
     holds: Holds = field(default_factory=Holds)
     runs: BatchRuns = field(default_factory=BatchRuns)
 
-    def __call__(
-        self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler
-    ) -> Mapping[str, tuple[NotDone, ...]] | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
         """Run all bolts over a batch once; return the records that are not done."""
         if batch.verdict is not None:
             # All bolts ran to their end before the outcome was published: nothing remains to be done.
@@ -137,7 +135,7 @@ class TopologyRun:
 
     def run_tracked(
         self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, run: BatchRun, facts: StateFacts
-    ) -> Mapping[str, tuple[NotDone, ...]]:
+    ) -> NotDoneByShard:
         """Run all bolts over a batch; return the records that are not done."""
         tracking = Tracking(rows, batch, carrier)
         again = batch.again

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.failed_share import FailedShare
-from kinesis_trident.bolt.outcomes import outcome
+from kinesis_trident.bolt.outcomes import NotDoneByShard, outcome
 from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
 from kinesis_trident.bolt.tracking.coverage import SOURCE, Wiring, failures, find_uncovered
@@ -298,7 +298,7 @@ class CurrentBatch:
         """
         self._store.states.put(StatesNode(applied=dict(applied)), self.epoch)
 
-    def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+    def publish(self, not_done: NotDoneByShard) -> None:
         """Store the outcome, before Spark counts the batch as finished.
 
         Raises:

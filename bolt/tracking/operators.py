@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -25,22 +25,27 @@ from kinesis_trident.common.arrow_columns import numbers, repeated, texts, value
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.tracker.failure import Failure
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.position_keys import KeyRanges, keys_of
+from kinesis_trident.tracker.records import Run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OutcomeFilter:
     """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the excluded records."""
 
-    not_done: Mapping[str, tuple[NotDone, ...]]
+    not_done: Mapping[str, Sequence[Run | NotDone]]
+
+    @cached_property
+    def _excluded(self) -> dict[str, KeyRanges]:
+        return {shard: KeyRanges(pieces) for shard, pieces in self.not_done.items() if pieces}
 
     def find_excluded(self, batch: pa.RecordBatch) -> np.ndarray:
         """Return the rows of a batch that the verdict excludes, as booleans. Reads no column if it excludes none."""
         out = np.zeros(batch.num_rows, dtype=bool)
-        if not any(self.not_done.values()):
+        if not self._excluded:
             return out
-        sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
-        for name, pieces in self.not_done.items():
+        sequence, sub = batch.column("sequenceNumber"), values_of(batch.column("subSequenceNumber"))
+        for name, excluded in self._excluded.items():
             # `checkpoint.model.layout` names the shards of several streams `stream@created/shardId`.
             home, _, shard = name.rpartition("/")
             inside = pc.equal(batch.column("shardId"), repeated(shard, batch.num_rows))
@@ -48,16 +53,9 @@ class OutcomeFilter:
                 inside = pc.and_(
                     inside, pc.equal(batch.column("stream"), repeated(home.partition("@")[0], batch.num_rows))
                 )
-            runs = sorted(
-                (RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)) for piece in pieces
-            )
-            firsts = [first for first, _ in runs]
-            for row in np.flatnonzero(values_of(inside)).tolist():
-                here = RecordPosition(sequence[row].as_py(), sub[row].as_py())
-                # The runs are disjoint, and may be as many as records: a record can only be in the last run that
-                # begins before it.
-                at = bisect_right(firsts, here) - 1
-                out[row] = at >= 0 and here <= runs[at][1]
+            rows = np.flatnonzero(values_of(inside))
+            if len(rows):
+                out[rows] = excluded.cover(keys_of(sequence.take(numbers(rows)).to_pylist(), sub[rows]))
         return out
 
 

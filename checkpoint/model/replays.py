@@ -12,13 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.checkpoint.model.message_id import MessageId
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode, InflightNode, Replay
+from kinesis_trident.checkpoint.model.nodes import (
+    DeadLetterRecord,
+    DeadLettersNode,
+    InflightNode,
+    NotDone,
+    Replay,
+)
 from kinesis_trident.tracker.position_keys import (
+    KeyRanges,
     Keys,
     concatenate,
-    counts,
     find,
-    keys_of_texts,
     merge_keys,
     pack_in_parts,
     sort_keys,
@@ -33,8 +38,6 @@ _MOST_RECORDS = 100_000
 """A shard's marks take up to 2 MB then; the oldest are forgotten, and their letters count as never replayed."""
 
 Mask = npt.NDArray[np.bool_]
-Span = tuple[str, str, str | None]
-"""The first record, the last one, and, if the first is not known, the one before it."""
 
 
 def find_replayed(node: DeadLettersNode | None) -> Keys:
@@ -45,11 +48,11 @@ def find_replayed(node: DeadLettersNode | None) -> Keys:
 
 def mark_of_letter(node: DeadLettersNode, letter: DeadLetterRecord) -> Replay | None:
     """Return the replay of a listed letter; None if it was not delivered again."""
-    span = _KeyRanges(_spans_of([letter]))
+    named = KeyRanges(_pieces_of([letter]))
     for one in reversed(node.replays):
         # A letter of the batch in which a replay failed, or of a later one, is newer than that replay.
         later = one.outcome != "failed" or letter.txid < one.txid
-        if later and span.cover(unpack(*one.positions)).any():
+        if later and named.cover(unpack(*one.positions)).any():
             return one
     return None
 
@@ -122,10 +125,8 @@ def settle_replays(
     """
     if not any(letters or not one.outcome for one in node.replays):
         return node
-    failed, waiting = (
-        _KeyRanges(_spans_of(letters)),
-        _KeyRanges.of(inflight, turns),
-    )
+    failed, rows = KeyRanges(_pieces_of(letters)), _pending_in(inflight, turns)
+    waiting = KeyRanges([*inflight.waiting, *inflight.dead])
     after: list[Replay] = []
     for one in node.replays:
         keys = unpack(*one.positions)
@@ -134,7 +135,8 @@ def settle_replays(
             after.append(one)
         else:
             # Records that were done can be dead-lettered again once somebody has moved the checkpoint back.
-            waits = ~again if one.outcome == "done" else waiting.cover(keys) & ~again
+            is_open = waiting.cover(keys) | find(rows, keys)[1]
+            waits = ~again if one.outcome == "done" else is_open & ~again
             after += _part(one, keys, waits)
             after += _part(msgspec.structs.replace(one, txid=txid, outcome="failed"), keys, again)
             after += _part(msgspec.structs.replace(one, txid=txid, outcome="done"), keys, ~waits & ~again)
@@ -143,44 +145,27 @@ def settle_replays(
 
 def are_in_flight(keys: Keys, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> Mask:
     """Return which of sorted keys are in flight."""
-    return _KeyRanges.of(inflight if len(keys) else None, turns).cover(keys)
+    if inflight is None or not len(keys):
+        return np.zeros(len(keys), np.bool_)
+    runs = KeyRanges([*inflight.waiting, *inflight.dead])
+    return runs.cover(keys) | find(_pending_in(inflight, turns), keys)[1]
 
 
-class _KeyRanges:
-    """Ranges of records, and single records, for lookups of keys; `rows` are sorted."""
-
-    def __init__(self, spans: Sequence[Span], rows: Keys | None = None) -> None:
-        self._begins = keys_of_texts([first or before or "0" for first, _, before in spans])
-        self._is_after = np.array([not first and before is not None for first, _, before in spans], np.bool_)
-        self._lasts = keys_of_texts([last for _, last, _ in spans])
-        self._rows = merge_keys([]) if rows is None else rows
-
-    @classmethod
-    def of(cls, inflight: InflightNode | None, turns: Mapping[int, Keys]) -> _KeyRanges:
-        if inflight is None:
-            return cls([])
-        rows = [
+def _pending_in(inflight: InflightNode, turns: Mapping[int, Keys]) -> Keys:
+    """Return the records that wait for their acks, sorted."""
+    return merge_keys(
+        [
             turns[run.txid][start:end]
             for run in inflight.pending
             for start, end in zip(run.open[::2], run.open[1::2], strict=True)
         ]
-        runs = (*inflight.waiting, *inflight.dead)
-        return cls([(run.first, run.last, run.prev) for run in runs], merge_keys(rows))
-
-    def cover(self, keys: Keys) -> Mask:
-        """Tell of sorted keys which are in one of the ranges, or single records."""
-        at, after = (counts(keys, self._begins, through=through) for through in (False, True))
-        begins = np.where(self._is_after, after, at)
-        depth = np.zeros(len(keys) + 1, np.int64)
-        np.add.at(depth, begins, 1)
-        np.add.at(depth, np.maximum(begins, counts(keys, self._lasts, through=True)), -1)
-        return (np.cumsum(depth[:-1]) > 0) | find(self._rows, keys)[1]
+    )
 
 
-def _spans_of(letters: Sequence[DeadLetterRecord]) -> list[Span]:
+def _pieces_of(letters: Sequence[DeadLetterRecord]) -> list[NotDone]:
     """Return the records that letters stand for; an earlier release has listed some that do not tell."""
     return [
-        (str(named.first or ""), str(named.last), str(named.prev) if named.prev is not None else None)
+        NotDone(str(named.first or ""), str(named.last), 1, "", str(named.prev) if named.prev else None)
         for letter in letters
         if (named := MessageId.find(letter.message_id)) is not None
     ]

@@ -45,6 +45,7 @@ from kinesis_trident.console.web.app import Site, _carry_out
 from kinesis_trident.console.web.watcher import Watcher
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.testing import MemoryKinesis, ScriptedKinesis
+from kinesis_trident.tracker import position_keys
 from kinesis_trident.tracker.position_keys import KeyPositions, counts, keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import Run
 
@@ -398,7 +399,7 @@ def test_many_waiting_runs_are_looked_up_together(monkeypatch: pytest.MonkeyPatc
         looked += 1
         return counts(*args, **kwargs)
 
-    monkeypatch.setattr(replays, "counts", counted)
+    monkeypatch.setattr(position_keys, "counts", counted)
     waiting = tuple(Run(str(10 * one), str(10 * one)) for one in range(1, 1_001))
     marks = tuple(
         Replay(at, pack_in_parts(keys_of_texts([str(10 * at)])), 0, "done" if at > 1 else "")

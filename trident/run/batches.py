@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.storm.frames import add_scheme
 from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
@@ -20,6 +21,7 @@ from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import booleans
+from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.runs import Runs
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
@@ -38,8 +40,6 @@ from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
 from kinesis_trident.trident.stores.factory import MapStateFactory
 from kinesis_trident.trident.stores.ownership import GLOBALS, Owner
-
-NotDoneByShard = Mapping[str, Sequence[NotDone]]
 
 
 @dataclass(slots=True)
@@ -113,8 +113,7 @@ class TopologyAttempts:
         """
         failed: NotDoneByShard = {}
         while True:
-            excluded = OutcomeFilter({shard: tuple(pieces) for shard, pieces in failed.items()})
-            tracking = Tracking(rows, batch, process.carrier, excluded)
+            tracking = Tracking(rows, batch, process.carrier, OutcomeFilter(failed))
             facts = self._facts(batch)
             sections = Sections(self.graph, tracking, facts)
             attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
@@ -218,7 +217,7 @@ def _join(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
     return {shard: tuple(Runs.sort([*failed.get(shard, ()), *more.get(shard, ())])) for shard in shards}
 
 
-def _spans(not_done: NotDoneByShard) -> dict[str, list[tuple[str, str]]]:
+def _spans(not_done: Mapping[str, Sequence[Run | NotDone]]) -> dict[str, list[tuple[str, str]]]:
     return {
         shard: [(piece.first, piece.last) for piece in pieces] for shard, pieces in not_done.items() if pieces
     }

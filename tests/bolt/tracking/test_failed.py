@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from heard import told_by
 from hypothesis import given, strategies as st
-from twins.old_failures import FailedRun, Fates, few_reasons, merge_runs
 
 from kinesis_trident.bolt.tracking.failed import NONE, Failed, failures_in, unite
 from kinesis_trident.checkpoint.model.nodes import NotDone
@@ -20,7 +19,7 @@ from kinesis_trident.tracker.failure import Failure, Kind, join, parse, text_of
 from kinesis_trident.tracker.few_failures import Few
 from kinesis_trident.tracker.ids import roots
 from kinesis_trident.tracker.records import Noted
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy, decide
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State, decide
 
 FAILURES = st.sampled_from(
     [
@@ -128,8 +127,6 @@ def test_what_failed_is_found_among_the_rows() -> None:
     assert failures_in({1: NONE}, rows) == {}
 
 
-# What follows compares with failures as bare texts: `tests/twins`.
-
 TEXTS = st.sampled_from(
     [
         "KeyError: 'a' (bolt closed)",
@@ -145,36 +142,26 @@ TEXTS = st.sampled_from(
 )
 
 
-def published_before(runs: list[FailedRun]) -> bytes:
-    pieces = {"shard": [run.not_done() for run in merge_runs(runs)]}
-    return msgspec.json.encode(few_reasons(pieces))
-
-
-def published(runs: list[FailedRun]) -> bytes:
-    columns = list(zip(*runs, strict=True)) or [()] * 6
-    pieces = Failed.of_columns(*columns).not_done()
-    keep = Few("batch").keep
-    few = [msgspec.structs.replace(piece, text=keep(piece.text)) for piece in pieces]
-    return msgspec.json.encode({"shard": few})
-
-
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), TEXTS), max_size=9), st.randoms())
-def test_where_runs_do_not_overlap_the_same_is_published(
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3), TEXTS), max_size=9), st.randoms())
+def test_where_runs_do_not_overlap_each_is_published_as_it_was_told(
     gaps: list[tuple[int, int, str]], rng: random.Random
 ) -> None:
-    runs, at = list[FailedRun](), 0
+    told, pieces, at = list[tuple[int, int, str, str, str, str]](), list[NotDone](), 1
     for gap, count, text in gaps:
         first = at + gap
         at = first + count
-        runs.append(FailedRun(first, at - 1, str(first), str(at - 1), str(first - 1), text))
-    # Neighbours that failed alike are one run now, also from two reports.
-    runs = [run for run, after in zip(runs, [*runs, None][1:], strict=True) if not touch(run, after)]
-    rng.shuffle(runs)
-    assert published(runs) == published_before(runs)
-
-
-def touch(run: FailedRun, after: FailedRun | None) -> bool:
-    return after is not None and after.first_ordinal == run.last_ordinal + 1 and after.reason == run.reason
+        told.append((first, at - 1, str(first), str(at - 1), str(first - 1), text))
+        before = pieces[-1] if pieces else None
+        if before is not None and before.text == text and before.last == str(first - 1):
+            # Neighbours that failed alike are one run, also from two reports.
+            pieces[-1] = NotDone(before.first, str(at - 1), before.count + count, text, before.prev)
+        else:
+            pieces.append(NotDone(str(first), str(at - 1), count, text, str(first - 1)))
+    rng.shuffle(told)
+    keep = Few("batch").keep
+    found = list(Failed.of_columns(*(list(zip(*told, strict=True)) or [()] * 6)).not_done())
+    assert found == pieces
+    assert [keep(one.text) for one in found] == [one.text for one in pieces]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 7), TEXTS), max_size=7))
@@ -207,22 +194,42 @@ POLICIES = st.builds(
     st.lists(st.tuples(st.integers(0, 9_000), st.lists(TEXTS, max_size=4)), max_size=8),
     st.integers(),
 )
-def test_each_record_has_the_fate_that_it_had(
+def test_each_record_waits_until_its_failures_and_its_holds_are_over(
     policy: RetryPolicy, lives: list[tuple[int, list[str]]], seed: int
 ) -> None:
-    before, old_dice = Fates(policy), random.Random(seed)
-    new_dice = random.Random(seed)
+    dice, drawn = random.Random(seed), random.Random(seed)
     states: dict[int, tuple[int, tuple[Noted, ...]]] = {}
+    since = dict[int, int]()
     now = 1_700_000_000_000
     for more, texts in lives:
         now += more + 1
-        fates = retry.Fates(policy, now, new_dice)
+        fates, dues = retry.Fates(policy, now, dice), dict[int, int | None]()
         for record, text in enumerate(text for text in texts if text != "EXPIRED"):
             attempt, failures = states.get(record, (0, ()))
-            old = before.decide(attempt + 1, failures, text, now, old_dice)
-            new = fates.decide(parse(text), attempt + 1, failures)
-            assert tuple(new) == old
-            states[record] = new.attempt, new.failures
+            failure = parse(text)
+            fate = fates.decide(failure, attempt + 1, failures)
+            if attempt + 1 not in dues:
+                # One draw an attempt, for whichever failure of it comes first.
+                is_last = policy.exhausted(attempt + 1)
+                dues[attempt + 1] = None if is_last else policy.due(attempt + 1, now, drawn)
+            due, was_held = dues[attempt + 1], record in since
+            failed = failures[:-1] if was_held else failures
+            is_held = failure.kind is Kind.HELD
+            began = since.pop(record, now) if is_held and not failure.anew else now
+            since.pop(record, None)
+            until = policy.held_until(began, now) if is_held else None
+            if until is not None:
+                # It has not failed: the next delivery has the same number, and the hold is its last word.
+                since[record] = began
+                assert tuple(fate)[:3] == (State.WAITING, attempt, until)
+                assert fate.failures == (*failed, Noted(began, text))[-retry.KEPT_FAILURES :]
+            else:
+                words = text_of(Failure(Kind.TIMEOUT, where=failure.where)) if is_held else text
+                assert fate.failures == (*failed, Noted(now, words))[-retry.KEPT_FAILURES :]
+                exhausted = State.DEAD if policy.dead_letter else State.ACKED
+                state = exhausted if due is None else State.WAITING
+                assert tuple(fate)[:3] == (state, attempt + 1, due or 0)
+            states[record] = fate.attempt, fate.failures
 
 
 @pytest.mark.parametrize("kind", [Kind.EXPIRED, Kind.AGED, Kind.PERMANENT])
