@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from dataclasses import replace
 
 import msgspec
-import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
-from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind, parse
-from kinesis_trident.tracker.held_turns import AckWait, HeldRows, HeldTurn, Rows
+from kinesis_trident.tracker.failed_pieces import FailedPieces
+from kinesis_trident.tracker.failure import OF_ANOTHER_STREAM, Failure, Kind
+from kinesis_trident.tracker.given_turns import GivenTurn, fail_given, give
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, counts, find, keys_of_texts
+from kinesis_trident.tracker.position_keys import find, keys_of_texts
 from kinesis_trident.tracker.records import (
     NotDone,
     Order,
@@ -27,22 +25,10 @@ from kinesis_trident.tracker.records import (
     begin_of,
     orders_of,
 )
-from kinesis_trident.tracker.retry import Fate, Fates, State
+from kinesis_trident.tracker.retry import Fates, State
 from kinesis_trident.tracker.runs import Edit, Runs, cut
 
 _EXPIRED = Failure(Kind.EXPIRED)
-
-
-class GivenTurn(NamedTuple):
-    """The turn of records that wait for their acks until a deadline, in epoch milliseconds.
-
-    `lost`: the number of its records that were in it at first, and that a replay no longer found.
-    """
-
-    txid: int
-    keys: Keys
-    deadline: int
-    lost: int = 0
 
 
 class TurnFacts(msgspec.Struct, frozen=True):
@@ -87,30 +73,6 @@ def settle(shard: OpenShard, turn: TurnFacts, fates: Fates) -> tuple[OpenShard, 
     return settling.shard_after(), settling.buried
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """What failed of a turn, in shard order, with the orders of its ends."""
-
-    pieces: Sequence[NotDone]
-    firsts: Sequence[Order]
-    lasts: Sequence[Order]
-    befores: Sequence[Order | None]
-
-    @classmethod
-    def of(cls, failed: Sequence[NotDone]) -> _Pieces:
-        sorted_ones = Runs.sort(failed)
-        pieces, lasts = list(sorted_ones), sorted_ones.lasts
-        texts = [piece.last for piece in pieces]
-        starts = [piece.first or str(begin_of(piece)) for piece in pieces]
-        known = iter(orders_of([piece.prev for piece in pieces if piece.prev is not None]))
-        return cls(
-            pieces,
-            lasts if starts == texts else orders_of(starts),
-            lasts,
-            [None if piece.prev is None else next(known) for piece in pieces],
-        )
-
-
 class _Settling:
     """One turn of a shard: what becomes of its runs, to be applied at once."""
 
@@ -119,7 +81,7 @@ class _Settling:
         self._shard = shard
         self._turn = turn
         self._fates = fates
-        self._failed = _Pieces.of(turn.failed)
+        self._failed = FailedPieces.of(turn.failed)
         self._of_due = 0
         self._waiting: list[Edit] = []
         self._dead: list[Edit] = []
@@ -289,64 +251,13 @@ class _Settling:
         self._high = position
 
     def _failed_in(self, run: Run, start: int, stop: int) -> list[Run]:
-        """Return what waits of the delivered records of a run: of the pieces in between, which have failed.
-
-        The record before the run is one, known or done, that all of it comes after: with nothing between it and the
-        first one that is neither delivered nor done.
-
-        A reporter sees rows, not the shard: the row before a run's first record may be of another run. So the
-        `prev` of a piece counts only inside the run; one before it says that the piece is the run's beginning.
-
-        Raises:
-            OrderError: the failed pieces overlap, lie outside of the run, or hold more records than it.
-        """
-        if start == stop:
-            return []
-        failed, count, until = self._failed, run.count, run.last
-        total = sum([piece.count for piece in failed.pieces[start:stop]])
-        if total > count:
-            msg = f"{total} records are reported as failed among {count} delivered up to {until}"
-            raise OrderError(msg)
-        end, end_text = (None if run.prev is None else orders_of([run.prev])[0]), run.prev
-        attempt, decide = run.attempt + 1, self._fates.decide_text
-        first, last = (orders_of([run.first])[0] if run.first else None), orders_of([until])[0]
-        found = list[tuple[Fate, NotDone, str | None]]()
-        for at in range(start, stop):
-            piece, begin, stand = failed.pieces[at], failed.firsts[at], failed.lasts[at]
-            if (
-                stand < begin
-                or piece.count < 1
-                or stand > last
-                or (first is not None and begin < first)
-                or (end is not None and begin <= end)
-            ):
-                msg = (
-                    f"failed records {piece.first} to {piece.last} ({piece.count}) overlap others, or lie "
-                    f"outside of the {count} delivered after {run.prev}"
-                )
-                raise OrderError(msg)
-            before = piece.prev
-            if total == count or begin == first:
-                # Nothing is done in between, or it is the run's own first record.
-                before = end_text
-            elif before is not None:
-                known, lowest = failed.befores[at], end if end is not None else first
-                if known is None or known >= begin or (lowest is not None and known < lowest):
-                    # Seen after a row of another run: so it is the first of this one.
-                    before = None if found else end_text
-            found.append((decide(piece.text, attempt, run.failures), piece, before))
-            end, end_text = stand, piece.last
-        return self._sort_out(found)
-
-    def _sort_out(self, failed: Sequence[tuple[Fate, NotDone, str | None]]) -> list[Run]:
-        """Return those of the pieces that wait; others are dead, or done."""
+        """Return what waits of the delivered records of a run: the others that have failed are dead, or done."""
         waiting = list[Run]()
-        for (state, attempt, due, failures), piece, before in failed:
+        for state, part in self._failed.fail(run, start, stop, self._fates):
             if state is State.ACKED:
-                self._done.append(piece.last)
-                continue
-            run = Run(piece.first, piece.last, piece.count, before, attempt, due, failures)
-            (waiting if state is State.WAITING else self._exhausted).append(run)
+                self._done.append(part.last)
+            else:
+                (waiting if state is State.WAITING else self._exhausted).append(part)
         return waiting
 
     def shard_after(self) -> OpenShard:
@@ -355,58 +266,7 @@ class _Settling:
         after = shard.change(self._waiting, self._dead, exhausted=self._exhausted)
         after = replace(after, high=self._high)
         if turn.given is not None:
-            after = self._give(after, turn.given)
+            after = give(after, turn.given, self._again)
+            after, done = fail_given(after, turn.given.txid, self._failed.pieces, self._fates)
+            self._done += done
         return after.at_rest(lambda: self._done)
-
-    def _give(self, shard: OpenShard, given: GivenTurn) -> OpenShard:
-        """Return the shard once the rows of a turn wait for their acks: runs that came again, then new records.
-
-        Raises:
-            OrderError: the rows are not the records of the runs, or are not after all that was delivered before.
-        """
-        texts = KeyPositions(given.keys)
-        segments, row = list[HeldRows](), 0
-        # By their places: those that a replay no longer found are anywhere among them.
-        ends = counts(given.keys, keys_of_texts([reached for *_, reached in self._again]), through=True)
-        for (run, count, reached), end in zip(self._again, ends.tolist(), strict=True):
-            if not count - given.lost <= end - row <= count:
-                msg = f"{count} records up to {reached} came again in txid {given.txid}, which has {end - row} of them"
-                raise OrderError(msg)
-            if run is not None and row < end:
-                delivery = AckWait(run.attempt + 1, given.deadline, run.failures)
-                segments.append(HeldRows(range(row, end), run.prev, delivery))
-            row = end
-        high = shard.high
-        if row < len(texts):
-            if high is not None and (first := texts[row]) <= high:
-                msg = f"{len(texts) - row} records from {first} on: expected them after {high}"
-                raise OrderError(msg)
-            before = None if high is None else str(high)
-            segments.append(HeldRows(range(row, len(texts)), before, AckWait(1, given.deadline)))
-            high = texts[len(texts) - 1]
-        if not segments:
-            return shard
-        turn = HeldTurn.of(given.txid, given.keys, segments)
-        return self._fail_given(replace(shard, high=high, held={**shard.held, given.txid: turn}), turn)
-
-    def _fail_given(self, shard: OpenShard, turn: HeldTurn) -> OpenShard:
-        """Return the shard once records have failed in the batch that delivered them.
-
-        Those that a bolt holds wait for their acks like all others; the records that a replay no longer found cannot
-        come again.
-        """
-        pieces = [piece for piece in self._failed.pieces if parse(piece.text).kind is not Kind.HELD]
-        starts = counts(turn.keys, keys_of_texts([piece.first for piece in pieces]), through=False)
-        ends = counts(turn.keys, keys_of_texts([piece.last for piece in pieces]), through=True)
-        by_text = dict[str, list[Rows]]()
-        for piece, start, end in zip(pieces, starts.tolist(), ends.tolist(), strict=True):
-            by_text.setdefault(piece.text, []).append(np.arange(start, end))
-        for text, some in by_text.items():
-            waits = shard.held[turn.txid].choose(np.unique(np.concatenate(some)))
-            if len(waits):
-                shard, done = shard.fail_rows({turn.txid: waits}, partial(self._decide_given, text))
-                self._done += done
-        return shard
-
-    def _decide_given(self, text: str, delivery: AckWait) -> Fate:
-        return self._fates.decide_text(text, delivery.attempt, delivery.failures)

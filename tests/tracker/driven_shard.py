@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 
+from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import AckCounts, OpenShard
 from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.retry import Fates, RetryPolicy
-from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
+from kinesis_trident.tracker.settling import TurnFacts, settle
 
 
 class DrivenShard:

@@ -12,11 +12,12 @@ from thorough import examples
 
 from kinesis_trident.checkpoint.model.codec import encode, read
 from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import KeyPositions, keys_of_texts, sort_keys
 from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
-from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
+from kinesis_trident.tracker.settling import TurnFacts, settle
 
 Span = tuple[RecordPosition, bool, RecordPosition]
 

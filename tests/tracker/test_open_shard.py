@@ -16,11 +16,11 @@ from thorough import examples
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import AckCounts
 from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
-from kinesis_trident.tracker.settling import GivenTurn
 
 NOW = 1_700_000_000_000
 AT_ONCE = Backoff(0, 0, 1)

@@ -14,12 +14,13 @@ from twins.old_tracker.record_tracker import InflightRecordTracker as OldTracker
 
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, keys_of_texts, sort_keys
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
 from kinesis_trident.tracker.runs import cut
-from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
+from kinesis_trident.tracker.settling import TurnFacts, settle
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -35,10 +35,11 @@ from kinesis_trident.spout.planner.shards.lineage import mark_drained
 from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.few_failures import Few
+from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Fates, RetryPolicy
-from kinesis_trident.tracker.settling import GivenTurn, TurnFacts, settle
+from kinesis_trident.tracker.settling import TurnFacts, settle
 
 _FEW_SHARDS = 500
 """The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
