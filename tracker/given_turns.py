@@ -16,6 +16,7 @@ from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, counts, keys_of_texts
 from kinesis_trident.tracker.records import NotDone, Run
 from kinesis_trident.tracker.retry import Fate, Fates
+from kinesis_trident.tracker.turns_by_txid import HeldTurns
 
 
 class GivenTurn(NamedTuple):
@@ -61,7 +62,7 @@ def give(shard: OpenShard, given: GivenTurn, again: Sequence[tuple[Run | None, i
     if not segments:
         return shard
     turn = HeldTurn.of(given.txid, given.keys, segments)
-    return replace(shard, high=high, held={**shard.held, given.txid: turn})
+    return replace(shard, high=high, held=HeldTurns({**shard.held, given.txid: turn}))
 
 
 def fail_given(

@@ -21,24 +21,22 @@ import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure, Kind, parse
-from kinesis_trident.tracker.held_turns import AckWait, HeldTurn, Rows, misfit
+from kinesis_trident.tracker.held_turns import AckWait, HeldTurn, Rows
 from kinesis_trident.tracker.position_keys import (
     KeyPositions,
     Keys,
     concatenate,
     count_above,
     counts,
-    find,
     key_of,
     keys_of_texts,
-    merge_keys,
 )
 from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
 from kinesis_trident.tracker.retry import Fate, Fates, State
 from kinesis_trident.tracker.runs import Edit, Runs
+from kinesis_trident.tracker.turns_by_txid import HeldTurns
 
 _TIMEOUT = Failure(Kind.TIMEOUT)
-_FEW = 16
 
 
 class AckCounts(NamedTuple):
@@ -71,7 +69,7 @@ class OpenShard:
     high: RecordPosition | None = None
     waiting: Runs[Run] = field(default_factory=Runs)
     dead: Runs[Run] = field(default_factory=Runs)
-    held: Mapping[int, HeldTurn] = field(default_factory=dict)
+    held: HeldTurns = field(default_factory=HeldTurns)
 
     @classmethod
     def read(
@@ -95,14 +93,7 @@ class OpenShard:
             OrderError: runs overlap each other or the checkpoint, one has no beginning, or a pending one is of none
                 of the turns.
         """
-        turns = turns or {}
-        by_txid: dict[int, list[PendingRun]] = {txid: [] for txid in sorted(turns)}
-        for run in pending:
-            if run.txid not in by_txid:
-                raise misfit(run, "unknown")
-            by_txid[run.txid].append(run)
-        held = {txid: HeldTurn.read(txid, turns[txid], runs) for txid, runs in by_txid.items()}
-        shard = cls(safe, None, Runs.sort(waiting), Runs.sort(dead), held)
+        shard = cls(safe, None, Runs.sort(waiting), Runs.sort(dead), HeldTurns.read(turns or {}, pending))
         shard._check_order()
         return shard.resume(through)
 
@@ -141,7 +132,7 @@ class OpenShard:
             safe = None if self.safe is None else self.safe.order
             if is_rising and (safe is None or bisect_right(lows, safe) == self.waiting.first_after(safe)):
                 return
-        spans = [turn.spans(self._rows_done(turn)) for turn in self.held.values()]
+        spans = self.held.spans(self.safe)
         # All of one width, so that their digits compare.
         parts = (
             keys_of_texts(ends),
@@ -164,22 +155,12 @@ class OpenShard:
     @property
     def count(self) -> int:
         """The number of records that are not done: what `maxInflightRecords` bounds."""
-        return self.waiting.records + self.dead.records + sum([turn.count for turn in self.held.values()])
+        return self.waiting.records + self.dead.records + self.held.count
 
     @property
     def pending(self) -> tuple[PendingRun, ...]:
         """The records that nobody has acked or failed yet, as they are stored."""
-        found = [
-            (turn.order(row), run)
-            for turn in self.held.values()
-            for row, run in turn.pending(self._rows_done(turn))
-        ]
-        return tuple([run for _, run in sorted(found, key=lambda one: one[0])])
-
-    @property
-    def turns(self) -> dict[int, Keys]:
-        """The records of all turns, by txid."""
-        return {txid: turn.keys for txid, turn in self.held.items()}
+        return self.held.pending(self.safe)
 
     def stored(self, waiting: Sequence[Run], dead: Sequence[Run]) -> OpenShard:
         """Return the shard as it is stored: without turns that no record needs, and with the reasons that are kept."""
@@ -187,45 +168,8 @@ class OpenShard:
             self,
             waiting=Runs(waiting, self.waiting.lasts),
             dead=Runs(dead, self.dead.lasts),
-            held={txid: turn for txid, turn in self.held.items() if self._is_in_use(turn)},
+            held=self.held.in_use(self.waiting, self.dead),
         )
-
-    def _is_in_use(self, turn: HeldTurn) -> bool:
-        """Return whether a turn has records that are not done: it must be kept for their acks."""
-        if turn.first_waiting() is not None:
-            return True
-        for runs in (self.waiting, self.dead) if len(turn.keys) else ():
-            at, end = runs.find(turn.order(0)), runs.first_after(turn.order(len(turn.keys) - 1))
-            size = _FEW
-            while at < end:
-                # Nearly always one of the first is found there.
-                some = self._locate(runs[at : min(at + size, end)]).values()
-                if any(txid == turn.txid for txid, _ in some):
-                    return True
-                at, size = at + size, 4 * size
-        return False
-
-    def _locate(self, runs: Sequence[Run]) -> dict[int, tuple[int, int]]:
-        """Return the txid and first row of runs, by index: of the newest turn that has all of their records."""
-        found = dict[int, tuple[int, int]]()
-        left = range(len(runs)) if self.held else range(0)
-        indexes: Sequence[int] = left
-        for txid in sorted(self.held, reverse=True):
-            if not indexes:
-                break
-            starts = self.held[txid].locate([runs[index] for index in indexes])
-            pairs = list(zip(indexes, starts, strict=True))
-            found.update({index: (txid, start) for index, start in pairs if start >= 0})
-            indexes = [index for index, start in pairs if start < 0]
-        return found
-
-    def rest_of(self, run: Run, served: int, reached: str) -> list[Run]:
-        """Return a run without its first records, of which `reached` is the last, if a turn has just these."""
-        for txid, start in self._locate([run]).values():
-            # Where some of them are gone from the stream, more rows are over than were served.
-            if self.held[txid].order(start + served - 1) == orders_of([reached])[0]:
-                return self.held[txid].cut(run, start, np.arange(start, start + served))
-        return []
 
     def _find_runs(self, runs: Runs[Run], orders: Sequence[Order]) -> list[int]:
         """Return the index of the run that holds each record, as far as its beginning is stored, or a turn has it.
@@ -234,16 +178,12 @@ class OpenShard:
         """
         found = list(map(runs.find_holder, orders))
         unsure = sorted({at for at in found if at is not None and not runs[at].first})
-        located = self._locate([runs[at] for at in unsure])
+        located = self.held.locate([runs[at] for at in unsure])
         begins = {unsure[index]: self.held[txid].order(row) for index, (txid, row) in located.items()}
         return [
             -1 if at is None or begins.get(at, order) > order else at
             for at, order in zip(found, orders, strict=True)
         ]
-
-    def _rows_done(self, turn: HeldTurn) -> int:
-        """Return the number of rows of a turn at or before the checkpoint."""
-        return 0 if self.safe is None else int(counts(turn.keys, key_of(self.safe), through=True)[0])
 
     def at_rest(self, done: Callable[[], Iterable[str]] = tuple) -> OpenShard:
         """Return the shard with its checkpoint right before the first record above it that is open.
@@ -264,10 +204,7 @@ class OpenShard:
             at = runs.first_after(safe)
             if at < len(runs):
                 yield runs.lasts[at], runs[at].first, runs[at].prev
-        for turn in self.held.values():
-            row = turn.first_waiting(self._rows_done(turn))
-            if row is not None:
-                yield turn.order(row), turn.text(row), turn.before(row)
+        yield from self.held.first_open(self.safe)
 
     def change(
         self,
@@ -295,10 +232,7 @@ class OpenShard:
         self, some: Mapping[int, Rows], decide: Callable[[AckWait], Fate]
     ) -> tuple[OpenShard, list[str]]:
         """Return the shard once rows of its turns, which wait, have failed; and the last of those that are done."""
-        held, parts = dict(self.held), list[tuple[Fate, Run]]()
-        for txid, rows in some.items():
-            held[txid], failed = held[txid].fail(rows, decide, self._rows_done(held[txid]))
-            parts += failed
+        held, parts = self.held.fail(some, decide, self.safe)
         waiting, dead = (
             Runs.sort([run for fate, run in parts if fate.state is state])
             for state in (State.WAITING, State.DEAD)
@@ -312,13 +246,13 @@ class OpenShard:
         With an `attempt`, here and below: only those that are pending in this attempt, as Storm ignores what is said of
         an earlier one.
         """
-        wanted, hits, chosen = self._find_named(keys, attempt)
-        held = dict(self.held) | {txid: self.held[txid].close(rows) for txid, rows in chosen.items()}
+        wanted, hits, chosen = self.held.find_named(keys, attempt)
+        held = self.held.change(chosen, HeldTurn.close)
         changed, late = sum(map(len, chosen.values())), 0
         waiting, dead, gone = self.waiting, self.dead, list[str]()
         if attempt is None:
-            waiting, of_waiting = self._take_out(waiting, wanted, hits, gone)
-            dead, of_dead = self._take_out(dead, wanted, hits, gone)
+            waiting, of_waiting = self.held.take_out(waiting, wanted, hits, gone)
+            dead, of_dead = self.held.take_out(dead, wanted, hits, gone)
             late = of_waiting + of_dead
 
         def done() -> Iterator[str]:
@@ -329,43 +263,6 @@ class OpenShard:
         shard = replace(self, held=held, waiting=waiting, dead=dead).at_rest(done)
         return shard, self._count(wanted, changed, late)
 
-    def _find_named(self, keys: Keys, attempt: int | None) -> tuple[Keys, dict[int, Rows], dict[int, Rows]]:
-        """Return keys in order, each once, the rows that they name, and those that wait in a delivery, by turn."""
-        wanted = merge_keys([keys])
-        hits = {txid: find(turn.keys, wanted)[0] for txid, turn in self.held.items()}
-        chosen = {txid: self.held[txid].choose(rows, attempt) for txid, rows in hits.items() if len(rows)}
-        return wanted, hits, {txid: rows for txid, rows in chosen.items() if len(rows)}
-
-    def _take_out(
-        self, runs: Runs[Run], wanted: Keys, hits: Mapping[int, Rows], gone: list[str]
-    ) -> tuple[Runs[Run], int]:
-        """Return runs without records that are acked by name, and how many these are; `gone` gets runs' last ones.
-
-        They are found in the turn that has them. One that no turn has is alone in its run: there because of a replay.
-        """
-        some: Sequence[int] = range(len(runs))
-        if len(wanted) < len(runs):
-            orders = [position.order for position in KeyPositions(wanted)]
-            some = sorted({*map(runs.find, orders)} - {len(runs)})
-        chosen = [runs[at] for at in some]
-        located = self._locate(chosen)
-        alone = [index for index, run in enumerate(chosen) if index not in located and run.count == 1]
-        _, are_wanted = find(wanted, keys_of_texts([chosen[index].last for index in alone]))
-        edits: dict[int, Sequence[Run]] = {
-            index: () for index, is_wanted in zip(alone, are_wanted.tolist(), strict=True) if is_wanted
-        }
-        count = len(edits)
-        for index, (txid, start) in located.items():
-            rows, run = hits[txid], chosen[index]
-            taken = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + run.count)]
-            if len(taken):
-                edits[index] = self.held[txid].cut(run, start, taken)
-                count += len(taken)
-        gone += [
-            chosen[at].last for at, left in edits.items() if not left or left[-1].last != chosen[at].last
-        ]
-        return runs.change([(some[index], some[index] + 1, edits[index]) for index in sorted(edits)]), count
-
     def fail(
         self, keys: Keys, text: str, fates: Fates, attempt: int | None = None
     ) -> tuple[OpenShard, AckCounts]:
@@ -374,25 +271,20 @@ class OpenShard:
         if failure.kind <= Kind.HELD:
             # An earlier release has stored it as somebody said it: nobody holds records from outside.
             failure = Failure.said(text)
-        wanted, _, chosen = self._find_named(keys, attempt)
+        wanted, _, chosen = self.held.find_named(keys, attempt)
         shard, done = self.fail_rows(chosen, lambda one: fates.decide(failure, one.attempt, one.failures))
         return shard.at_rest(lambda: done), self._count(wanted, sum(map(len, chosen.values())))
 
     def reset(self, keys: Keys, until_at: int, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
         """Pending records have until a time, in epoch milliseconds; all others are left as they are."""
-        wanted, _, chosen = self._find_named(keys, attempt)
-        held = dict(self.held) | {
-            txid: self.held[txid].postpone(rows, until_at) for txid, rows in chosen.items()
-        }
+        wanted, _, chosen = self.held.find_named(keys, attempt)
+        held = self.held.change(chosen, lambda turn, rows: turn.postpone(rows, until_at))
         return replace(self, held=held), self._count(wanted, sum(map(len, chosen.values())))
 
     def time_out(self, now_at: int, fates: Fates) -> tuple[OpenShard, int]:
         """Fail what nobody has acked in time, with the kind `TIMEOUT`; return also how many records."""
-        late = {txid: turn.find_late(now_at) for txid, turn in self.held.items()}
-        shard, done = self.fail_rows(
-            {txid: rows for txid, rows in late.items() if len(rows)},
-            lambda one: fates.decide(_TIMEOUT, one.attempt, one.failures),
-        )
+        late = self.held.find_late(now_at)
+        shard, done = self.fail_rows(late, lambda one: fates.decide(_TIMEOUT, one.attempt, one.failures))
         return shard.at_rest(lambda: done), sum(map(len, late.values()))
 
     def _count(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:

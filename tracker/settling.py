@@ -194,7 +194,7 @@ class _Settling:
         head, rest = cut(run, count, reached)
         if is_given:
             self._again.append((head, count, reached))
-            known = self._shard.rest_of(run, count, reached) if rest else []
+            known = self._shard.held.rest_of(run, count, reached) if rest else []
             self._waiting.append((at, at + 1, known or rest))
             return
         self._put(at, run, [*self._failed_in(head, start, stop), *rest])

@@ -33,7 +33,7 @@ def is_in(one: RecordPosition, where: Span) -> bool:
 
 
 def facts(shard: OpenShard) -> tuple[object, ...]:
-    turns = {txid: list(map(str, KeyPositions(keys))) for txid, keys in shard.turns.items()}
+    turns = {txid: list(map(str, KeyPositions(keys))) for txid, keys in shard.held.records.items()}
     runs = [(list(some), list(some.lasts)) for some in (shard.waiting, shard.dead)]
     return shard.safe, shard.high, runs, shard.pending, turns
 
@@ -204,7 +204,7 @@ class Life:
         shard = self.shard
         runs, pending = (tuple(shard.waiting), tuple(shard.dead)), shard.pending
         kept = shard.stored(*runs)
-        turns = kept.turns
+        turns = kept.held.records
         stored = read(
             encode(InflightNode(txid=1, waiting=runs[0], dead=runs[1], pending=pending, turns=tuple(turns))),
             InflightNode,

@@ -232,20 +232,17 @@ class Life:
 
     def restart(self) -> None:
         """Everything through ZooKeeper's texts."""
+        shard = self.tracker.shard
+        stored = shard.held.in_use(shard.waiting, shard.dead).records
         node = InflightNode(
             txid=self.txid,
             waiting=self.tracker.waiting,
             dead=self.tracker.dead,
             pending=self.tracker.pending,
-            turns=tuple(self.tracker.shard.stored(self.tracker.shard.waiting, self.tracker.shard.dead).turns),
+            turns=tuple(stored),
         )
         read = decode("/inflight", encode(node), InflightNode)
-        turns = {
-            txid: unpack(*pack_in_parts(keys))
-            for txid, keys in self.tracker.shard.stored(
-                self.tracker.shard.waiting, self.tracker.shard.dead
-            ).turns.items()
-        }
+        turns = {txid: unpack(*pack_in_parts(keys)) for txid, keys in stored.items()}
         self.tracker = DrivenShard.restore(
             self.tracker.checkpoint,
             read.waiting,
@@ -258,7 +255,8 @@ class Life:
 
     def check(self) -> None:
         pending = {each.position: each for each in self.records if each.state == "pending"}
-        turns = self.tracker.shard.stored(self.tracker.shard.waiting, self.tracker.shard.dead).turns
+        shard = self.tracker.shard
+        turns = shard.held.in_use(shard.waiting, shard.dead).records
         found = {}
         for run in self.tracker.pending:
             positions = [

@@ -81,7 +81,7 @@ class Twins:
             tuple(shard.dead),
             self.policy,
             pending=shard.pending,
-            turns=shard.stored(shard.waiting, shard.dead).turns,
+            turns=shard.held.in_use(shard.waiting, shard.dead).records,
             through=shard.high,
         )
 
@@ -92,7 +92,7 @@ class Twins:
             tuple(shard.waiting),
             tuple(shard.dead),
             pending=shard.pending,
-            turns=shard.stored(shard.waiting, shard.dead).turns,
+            turns=shard.held.in_use(shard.waiting, shard.dead).records,
             through=shard.high,
         )
 
@@ -282,7 +282,7 @@ Fate = tuple[str, int, int, tuple[Noted, ...]]
 
 def fates_of(shard: OpenShard, records: Sequence[str]) -> set[tuple[str, Fate]]:
     """What is stored of each record that is not done."""
-    turns = shard.stored(shard.waiting, shard.dead).turns
+    turns = shard.held.in_use(shard.waiting, shard.dead).records
     found = set[tuple[str, Fate]]()
     for one in shard.pending:
         texts, fate = list(map(str, KeyPositions(turns[one.txid]))), (one.attempt, one.due, one.failures)
@@ -413,7 +413,7 @@ def play_acks(seed: int, steps: int) -> Counter[str]:
         # The release before reads the same.
         again = twins.old()
         assert entries_of(again, twins.records) == fates
-        assert _texts(again.explicit.turns_in_use) == _texts(new.stored(new.waiting, new.dead).turns)
+        assert _texts(again.explicit.turns_in_use) == _texts(new.held.in_use(new.waiting, new.dead).records)
     return twins.seen
 
 

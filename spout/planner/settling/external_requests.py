@@ -137,7 +137,7 @@ class Amender:
             sub=safe.sub if safe else -1,
             held=kept.node.size,
         )
-        return ShardState(state.start, checkpoint, kept.node, kept.records.turns, kept)
+        return ShardState(state.start, checkpoint, kept.node, kept.records.held.records, kept)
 
 
 def letters_after(

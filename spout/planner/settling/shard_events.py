@@ -55,7 +55,7 @@ class ShardAfter(msgspec.Struct, frozen=True):
     @property
     def turns(self) -> Mapping[int, Keys]:
         """The positions of the rows of the batches that `inflight` names, by txid."""
-        return self.kept.records.turns if self.kept else {}
+        return self.kept.records.held.records if self.kept else {}
 
 
 @dataclass(frozen=True, slots=True)

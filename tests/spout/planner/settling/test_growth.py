@@ -26,6 +26,7 @@ from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import keys_of_texts, pack
 from kinesis_trident.tracker.records import Order, RecordPosition, Run, orders_of
 from kinesis_trident.tracker.retry import RetryPolicy
+from kinesis_trident.tracker.turns_by_txid import HeldTurns
 
 SHARD = "shardId-000000000000"
 NOW = 1_700_000_000_000
@@ -68,7 +69,7 @@ def stored(shard: OpenShard, n: int) -> ShardState:
             held=kept.node.size,
         ),
         kept.node,
-        kept.records.turns,
+        kept.records.held.records,
     )
 
 
@@ -86,7 +87,9 @@ def held(n: int, fails: slice | None = None) -> ShardState:
         txid: HeldTurn.of(txid, keys[txid * size : (txid + 1) * size], [HeldRows(range(size), None, wait)])
         for txid in range(5)
     }
-    shard, _ = OpenShard(None, RecordPosition.parse(text(n)), held=turns).ack(keys[np.arange(1, n, 2)])
+    shard, _ = OpenShard(None, RecordPosition.parse(text(n)), held=HeldTurns(turns)).ack(
+        keys[np.arange(1, n, 2)]
+    )
     if fails is not None:
         shard, _ = shard.fail(keys[fails], "busy", RULES.fates(NOW))
     return stored(shard, n)
