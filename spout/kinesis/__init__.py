@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
@@ -40,6 +40,8 @@ __all__ = [
     "Unavailable",
     "lasting_error",
     "locate_error",
+    "make_call",
+    "make_calls",
     "raise_lasting",
 ]
 
@@ -204,8 +206,11 @@ class AskRecords(NamedTuple):
 class CallsTogether(Protocol):
     """Makes several calls at once, in one thread."""
 
-    def call_together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
-        """Return, for each call, what it returns, or the KinesisError that it raises."""
+    def call_together(self, asked: Sequence[AskIterator | AskRecords]) -> Iterator[Any]:
+        """Yield, for each call, what it returns, or the KinesisError that it raises.
+
+        All are under way at once, and an answer is read when it is asked for: one of many large ones is in memory.
+        """
         ...
 
 
@@ -234,3 +239,20 @@ class Kinesis(Protocol):
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """Write (data, partition key) pairs in order, and retry refused ones until all are written."""
         ...
+
+
+def make_calls(kinesis: Kinesis, asked: Sequence[AskIterator | AskRecords]) -> Iterator[Any]:
+    """Yield, for each call, what it returns, or its error; together, if they can be made so."""
+    if isinstance(kinesis, CallsTogether):
+        yield from kinesis.call_together(asked)
+    else:
+        for one in asked:
+            yield make_call(kinesis, one)
+
+
+def make_call(kinesis: Kinesis, asked: AskIterator | AskRecords) -> str | Page | KinesisError:
+    """Return what a call returns, or its error."""
+    try:
+        return kinesis.iterator(*asked) if isinstance(asked, AskIterator) else kinesis.get_records(*asked)
+    except KinesisError as error:
+        return error

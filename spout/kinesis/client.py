@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from http import HTTPStatus
@@ -238,7 +238,7 @@ class BotoKinesis:
         page: Page = self._call(made.what, made.call, made.arguments, made.parse)
         return page
 
-    def call_together(self, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
+    def call_together(self, asked: Sequence[AskIterator | AskRecords]) -> Iterator[Any]:
         """See `CallsTogether.call_together`."""
         made, calls = [self._make_call(one) for one in asked], self._access.value.calls
         begun: list[Callable[[], HttpAnswer]] = []
@@ -249,12 +249,16 @@ class BotoKinesis:
                 # It would be the same for the others, after as long a wait for each.
                 begun += [partial(_fail, error)] * (len(made) - len(begun))
                 break
-        answers = [self._finish(*pair) for pair in zip(made, begun, strict=True)]
-        for index, question in enumerate(asked):
-            if isinstance(question, AskIterator) and _is_ahead(question, answers[index]):
+        for question, one, waiting in zip(asked, made, begun, strict=True):
+            if isinstance(question, AskRecords):
+                # Nothing here refers to it while the next one is read.
+                yield self._finish(one, waiting)
+                continue
+            iterator = self._finish(one, waiting)
+            if _is_ahead(question, iterator):
                 again = self._make_call(question, from_now=True)
-                answers[index] = self._finish(again, partial(calls.open, again.call, again.arguments))
-        return answers
+                iterator = self._finish(again, partial(calls.open, again.call, again.arguments))
+            yield iterator
 
     def _finish(self, made: _Made, begun: Callable[[], HttpAnswer]) -> Any:
         """Return the outcome of a call that was begun, or its error; a remedy makes another call."""

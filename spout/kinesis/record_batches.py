@@ -30,6 +30,8 @@ RECORD_SCHEMA = pa.schema(
 )
 """The columns of all pages, and of all batches of a turn. An arrival in 1970 is not known."""
 
+NO_RECORDS = pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)
+
 PLAIN_SUB = -1
 """Stands in `subSequenceNumber` for a record that is not aggregated."""
 

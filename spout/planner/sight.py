@@ -174,11 +174,10 @@ class Sights(msgspec.Struct, frozen=True):
     def take(self, looks: Mapping[str, Look], budgets: Mapping[str, Budget]) -> Sights:
         """Return the sights with the answers of looks, and what these have left of the calls and bytes of shards."""
         changed = dict(self.by_shard)
-        for shard, look in looks.items():
-            sight = changed.get(shard) or self.of(shard)
-            changed[shard] = replace(sight, look=look, budget=budgets.get(shard, sight.budget))
-        for shard in budgets.keys() - looks.keys():
-            changed[shard] = replace(changed.get(shard) or self.of(shard), budget=budgets[shard])
+        for shard in {**looks, **budgets}:
+            one = changed.get(shard) or self.of(shard)
+            look, budget = looks.get(shard, one.look), budgets.get(shard, one.budget)
+            changed[shard] = replace(one, look=look, budget=budget)
         return replace(self, by_shard=changed)
 
     def note_looks(self, found: Mapping[str, bool | None], now: int, *, ahead: bool = False) -> Sights:

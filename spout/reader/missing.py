@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from kinesis_trident.spout.data_loss import DataLossLog, describe_deleted, describe_recreated, recreated_error
 from kinesis_trident.spout.kinesis import (
     Kinesis,
@@ -15,7 +13,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, arrival_at
+from kinesis_trident.spout.kinesis.record_batches import NO_RECORDS, arrival_at
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon, parse_position
 from kinesis_trident.spout.reader.fetch import Turn
@@ -117,7 +115,7 @@ class EmptyShard:
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """Return a page without records and without a next iterator."""
-        return Page(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA), None, 0, 0, closed=True)
+        return Page(NO_RECORDS, None, 0, 0, closed=True)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`."""

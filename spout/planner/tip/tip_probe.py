@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import (
     AskIterator,
     AskRecords,
-    CallsTogether,
     IteratorExpiredError,
     KeyAwayError,
     Kinesis,
@@ -28,11 +28,12 @@ from kinesis_trident.spout.kinesis import (
     UnreadableAnswerError,
     lasting_error,
     locate_error,
+    make_calls,
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import Budget
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, position_at, select_from
+from kinesis_trident.spout.kinesis.record_batches import NO_RECORDS, arrival_at, position_at, select_from
 from kinesis_trident.spout.planner.tip.looks import Look, Question, forget_request, join_answers
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
 
@@ -52,6 +53,9 @@ _AT_ONCE = 64
 
 One thread makes them all: changing threads costs more than a call.
 """
+
+UNDER_WAY = 64 * 2**20
+"""Bytes of answers under way at once, if they are as large as the last ones: sockets hold what is not read yet."""
 
 
 class Answers(NamedTuple):
@@ -111,7 +115,7 @@ class TipProbe:
         self._wall = wall
         self._clock = clock
         self._executor = executor or ThreadPoolExecutor(_THREADS, thread_name_prefix="probe")
-        self.ended_open = 0
+        self.ended_open = self._largest = 0
 
     def look(self, questions: Mapping[str, Question]) -> Answers:
         """Look at shards, in their order.
@@ -121,15 +125,14 @@ class TipProbe:
         """
         enough = self._clock() + self._patience
         found, left, asked = dict[str, Look](), dict[str, Budget](), list(questions.items())
-        for first in range(0, len(asked), _AT_ONCE):
-            part = asked[first : first + _AT_ONCE]
+        while asked:
+            many = max(1, min(_AT_ONCE, UNDER_WAY // max(1, self._largest)))
+            part, asked, self._largest = asked[:many], asked[many:], 0
             left |= {shard: question.budget for shard, question in part}
             answers = self._answer({shard: self._look(shard, one, left) for shard, one in part}, left)
             found |= answers.looks
-            if answers.error is not None:
+            if answers.error or (answers.at >= enough and any(look.more for look in found.values())):
                 return answers._replace(looks=found)
-            if answers.at >= enough and any(look.more for look in found.values()):
-                break
         return Answers(found, left, None, self._clock())
 
     def close(self) -> None:
@@ -157,6 +160,8 @@ class TipProbe:
         if following is None or following.iterator is None:
             return held
         further = yield from self._get(shard, following.iterator, question.limit, left)
+        if further.size > 2 * question.most:
+            return held
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             cursor = replace(held.cursor, page=replace(page, behind_ms=None))
@@ -172,21 +177,19 @@ class TipProbe:
     def _answer(self, looks: Mapping[str, _Looking], left: dict[str, Budget]) -> Answers:
         """Make some looks, with the calls of all of them under way at once; each says what is `left` of its budget."""
         found: dict[str, Look] = {}
-        answers: dict[str, Any] = dict.fromkeys(looks)
+        asked, outcomes = [*looks], iter([None] * len(looks))
         try:
-            while answers:
-                calls: dict[str, AskIterator | AskRecords] = {}
-                for at, answer in answers.items():
-                    try:
-                        is_error = isinstance(answer, KinesisError)
-                        calls[at] = looks[at].throw(answer) if is_error else looks[at].send(answer)
-                    except StopIteration as end:
-                        found[at] = end.value
-                answers = dict(zip(calls, _make(self._kinesis, [*calls.values()]), strict=True))
+            while asked:
+                # An answer is dropped, but for the little that a look keeps, before the next one is read.
+                going = {at: _go_on(looks[at], outcomes) for at in asked}
+                found |= {at: one for at, one in going.items() if isinstance(one, Look)}
+                calls = {at: one for at, one in going.items() if not isinstance(one, Look)}
+                asked, outcomes = [*calls], make_calls(self._kinesis, [*calls.values()])
         except KinesisError as error:
-            # The calls of those that are given up count.
+            # The calls of those that are given up count, and what their connections bring is read.
             for look in looks.values():
                 look.close()
+            deque(outcomes, maxlen=0)
             return Answers(found, left, error, self._clock())
         return Answers(found, left, None, self._clock())
 
@@ -262,6 +265,8 @@ class TipProbe:
             iterator = page.next_iterator
             if page.behind_ms == 0 and page.records.num_rows == 0 and not closed:
                 return self._note_answer(look, iterator, False, page)
+            # What is not new is not kept while others answer.
+            page, new = replace(page, records=NO_RECORDS), NO_RECORDS
         found = self._note_answer(look, iterator, None, page)
         return self._note_endless(found, key, look.endless_since) if closed and not page.behind_ms else found
 
@@ -274,6 +279,7 @@ class TipProbe:
         finally:
             left[shard] = left[shard].end_call(self._clock())
         left[shard] = left[shard].count_bytes(page.size, self._clock())
+        self._largest = max(self._largest, page.size)
         return page
 
     def _note_endless(self, look: Look, key: ShardKey, since: float | None) -> Look:
@@ -315,19 +321,14 @@ class TipProbe:
         )
 
 
-def _make(kinesis: Kinesis, asked: Sequence[AskIterator | AskRecords]) -> list[Any]:
-    """Return, for each call, what it returns, or its error."""
-    if isinstance(kinesis, CallsTogether):
-        return kinesis.call_together(asked)
-    outcomes: list[Any] = []
-    for one in asked:
-        try:
-            outcomes.append(
-                kinesis.iterator(*one) if isinstance(one, AskIterator) else kinesis.get_records(*one)
-            )
-        except KinesisError as error:
-            outcomes.append(error)
-    return outcomes
+def _go_on(looking: _Looking, outcomes: Iterator[Any]) -> AskIterator | AskRecords | Look:
+    """Give a look the next outcome, that of its last call; return its next call, or what it has found."""
+    outcome = next(outcomes)
+    try:
+        return looking.throw(outcome) if isinstance(outcome, KinesisError) else looking.send(outcome)
+    except StopIteration as end:
+        found: Look = end.value
+        return found
 
 
 def _end_of(records: pa.RecordBatch) -> After:
