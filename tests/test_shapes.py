@@ -212,7 +212,7 @@ def test_what_is_known_of_a_shard_is_in_few_places() -> None:
     }
     memories = set(memories_by_name("spout/planner"))
     assert others <= memories
-    assert len(memories - others) <= 15, sorted(memories - others)
+    assert len(memories - others) <= 12, sorted(memories - others)
 
 
 def test_planner_and_tracker_do_not_grow() -> None:

@@ -7,6 +7,8 @@ import math
 import random
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from kinesis_trident.checkpoint.model.standing import Looks, Standing
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.options.source import SourceOptions
@@ -69,7 +71,6 @@ class Listings:
         self._next = self._all_next = -math.inf
         self._asked = clock()
         self._ended_open = 0
-        self._look_again: dict[str, float] = {}
         self.is_current = True
 
     def find_arrival_bound(self) -> int:
@@ -136,7 +137,7 @@ class Listings:
         if everything:
             self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(1.0, 1.2)
         self._state.note_at_tip(self._state.sights)
-        self._state.keeper.check_retention(self._state.shards)
+        self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
 
     def check_changed_shards(self) -> bool | None:
         """Return whether another listing explains that a shard cannot be looked at; None if that is not known now.
@@ -167,25 +168,27 @@ class Listings:
         if self._state.sights.newest > self._state.streams.bound_now(self._clock()) + _STOOD_STILL_MS:
             self._state.note_at_tip(before)
             self.describe(0)
-            self._state.keeper.check_retention(self._state.shards)
+            self._state.sights = self._state.keeper.check_retention(self._state.shards, self._state.sights)
 
     def choose_unread(self, standings: Mapping[str, Standing]) -> dict[str, Position]:
         """Return now and then the shards that are not read and whose next record was not seen yet: its age is the lag.
 
         `standings`: of the shards that may be looked at otherwise than at their pace.
         """
-        now, shards, due, again = self._clock(), self._state.shards, {}, {}
+        now, shards, sights, due = self._clock(), self._state.shards, self._state.sights, {}
+        # One that was read meanwhile waits anew.
+        again: dict[str, float | None] = {s: None for s, one in sights.by_shard.items() if one.look_again}
         for shard, standing in standings.items():
-            looks, state = standing.looks, shards.states[shard]
+            looks, state, sight = standing.looks, shards.states[shard], sights.of(shard)
             if looks in _EVERY:
-                look = self._state.sights.look_of(shard)
+                look = sight.look
                 here = look if look is not None and look.position == state.position else None
                 at_end = here is not None and here.is_end
                 every = _EVERY[Looks.SELDOM if at_end else looks]
-                again[shard] = self._look_again.get(shard, now + (0 if looks is Looks.UNTIL_KNOWN else every))
+                at = sight.look_again or now + (0 if looks is Looks.UNTIL_KNOWN else every)
                 known = here is not None and here.more and not at_end
-                if not known and now >= again[shard]:
-                    again[shard] = now + every
-                    due[shard] = state.position
-        self._look_again = again
+                if not known and now >= at:
+                    at, due[shard] = now + every, state.position
+                again[shard] = at
+        self._state.sights = sights.put({s: replace(sights.of(s), look_again=at) for s, at in again.items()})
         return due

@@ -312,7 +312,7 @@ class BatchPlanner:
                 closed=shard in closed,
                 used=self._state.sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
-                known_until=state.keeper.find_known_until(shard, state.shards),
+                known_until=state.keeper.find_known_until(shard, state.shards, state.sights),
                 is_held=state.consumers.is_held(shard, self._now()),
             )
             for index, shard in enumerate(plan.shards)

@@ -37,6 +37,8 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
         at_tip, beyond: a drain has seen its tip, or read it beyond the bound.
         size: of its last turn.
         ahead: `Pin.ahead` of that; `polled`: when a turn was last seen to have read it without a subscription.
+        look_again: when it may be looked at again though it is not read, in seconds.
+        noted: the tip that ZooKeeper knows; `there`: when its position was last seen to exist, in epoch milliseconds.
     """
 
     pace: Pace
@@ -50,6 +52,9 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     size: TurnSize | None = None
     ahead: tuple[int, int] | None = None
     polled: int | None = None
+    look_again: float | None = None
+    noted: int | None = None
+    there: int = 0
 
     def next_look(self, now: int) -> int:
         """Return the time of the next look; `now` if there was none."""

@@ -39,7 +39,7 @@ from kinesis_trident.spout.planner.shards.filling import fill_state
 from kinesis_trident.spout.planner.shards.lineage import add_left_out, parents_of
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, TipNotes, load_shards
+from kinesis_trident.spout.planner.shards.stored_shards import Forgetting, load_shards, note_tips
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
@@ -119,7 +119,6 @@ class SourceState:
             self.watchers.append(self.consumers.watch)
         self._forgetting = Forgetting(store, epoch)
         self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
-        self._tips = TipNotes(store, epoch)
         self._amender = Amender(store.layout, self._rules)
 
     def _become(self, event: ShardEvent, after: Shards) -> None:
@@ -207,7 +206,9 @@ class SourceState:
 
         Otherwise a shard that is idle for longer than the retention would look as if unread records had expired.
         """
-        seen = self._tips.note(self.shards, sights)
+        seen, noted = note_tips(self._store, self.epoch, self.shards, sights)
+        changed = {s: msgspec.structs.replace(self.sights.of(s), noted=at) for s, at in noted.items()}
+        self.sights = self.sights.put(changed)
         if seen:
             self._become(Looked(), replace(self.shards, states={**self.shards.states, **seen}))
 

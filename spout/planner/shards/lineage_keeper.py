@@ -29,6 +29,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
     start_lineage,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.positions import (
     TRIM_HORIZON,
@@ -59,7 +60,6 @@ class LineageKeeper:
         self._streams = streams
         self._epoch = epoch
         self._losses = losses
-        self._there: dict[str, int] = {}
 
     def load(self, known: ShardsNode | None) -> Lineage:
         """Return the lineage of all shards as it is `known`, including those of streams that are not read now.
@@ -136,40 +136,41 @@ class LineageKeeper:
 
         return spec.find_common(stream, latest) or TRIM_HORIZON
 
-    def find_known_until(self, shard: str, shards: Shards) -> int:
+    def find_known_until(self, shard: str, shards: Shards, sights: Sights) -> int:
         """Return the time up to which no record of a shard was lost, as `find_known`; 0 if its loss was reported."""
         state = shards.states.get(shard)
         if state is None or f"{shard} {state.position}" in self._losses.texts:
             return 0
         listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-        return find_known(state.position, state.checkpoint, max(listed, self._there.get(shard, 0)))
+        return find_known(state.position, state.checkpoint, max(listed, sights.of(shard).there))
 
-    def check_retention(self, shards: Shards) -> None:
-        """Check that no shard's position has fallen out of the stream.
+    def check_retention(self, shards: Shards, sights: Sights) -> Sights:
+        """Check that no shard's position has fallen out of the stream; return the sights with what was seen.
 
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
         """
-        self._check_foreign(shards)
+        sights = self._check_foreign(shards, sights)
         for shard, state in sorted(shards.states.items()):
             info = self._streams.info_of(shard)
             # A shard that is no longer listed gets no new records: its loss was reported when it disappeared.
             if info is None or not shards.standing(shard).expiry or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
-            known = self.find_known_until(shard, shards)
+            known = self.find_known_until(shard, shards, sights)
             what = describe_expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
                 self._losses.report(what, f"{shard} {state.position}")
+        return sights
 
-    def _check_foreign(self, shards: Shards) -> None:
+    def _check_foreign(self, shards: Shards, sights: Sights) -> Sights:
         """Check, once per shard, that the record to continue from exists, if its arrival is unknown."""
         ask = {
             shard: state.position.record
             for shard, state in shards.states.items()
             if isinstance(state.position, After | At)
             and shards.standing(shard).expiry
-            and shard not in self._there
+            and not sights.of(shard).there
             and find_known(state.position, state.checkpoint, 0) == 0
             and self._streams.info_of(shard) is not None
             and not self._is_at_beginning(shard, state.position.record)
@@ -195,7 +196,8 @@ class LineageKeeper:
                     f"{shard} {position}",
                     expired=may_have_expired(info),
                 )
-            self._there[shard] = info.server_time
+            sights = sights.put({shard: msgspec.structs.replace(sights.of(shard), there=info.server_time)})
+        return sights
 
     def _is_at_beginning(self, shard: str, record: RecordPosition) -> bool:
         """Return whether nothing can be missing before a record: no record has the number at which a shard begins."""

@@ -155,37 +155,26 @@ _PERIOD_MS = 10 * 60 * 1000
 """Milliseconds between two notes in ZooKeeper for one shard."""
 
 
-class TipNotes:
-    """Records when an idle shard was last seen at its tip, so that idleness is not taken for data loss.
+def note_tips(
+    store: SourceStore, epoch: int, shards: Shards, sights: Sights
+) -> tuple[dict[str, ShardState], dict[str, int]]:
+    """Return each shard that looks have seen at a later tip, and the tips that ZooKeeper is told: idleness is no loss.
 
-    Writes `CheckpointNode.seen` to ZooKeeper only now and then.
+    One that was never read gets its first node, with txid 0.
     """
-
-    def __init__(self, store: SourceStore, epoch: int) -> None:
-        self._store = store
-        self._epoch = epoch
-        self._stored: dict[str, int] = {}
-
-    def note(self, shards: Shards, sights: Sights) -> dict[str, ShardState]:
-        """Note what looks at the tip of shards have seen; return each shard that has seen more, as it is then.
-
-        One that was never read gets its first node, with txid 0.
-        """
-        found = {}
-        for shard, sight in sights.by_shard.items():
-            state, look = shards.states.get(shard), sight.look
-            if state is None or look is None or state.position != look.position:
-                continue
-            if look.more is not False and not look.is_end:
-                continue
-            node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
-            if look.at <= (node.seen or 0):
-                continue
-            listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-            known = self._stored.get(shard, find_known(state.position, state.checkpoint, listed))
-            seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
-            if look.at - known >= _PERIOD_MS:
-                self._store.shards.amend(shard, self._epoch, checkpoint=seen)
-                self._stored[shard] = look.at
-            found[shard] = replace(state, checkpoint=seen)
-        return found
+    found, noted = {}, {}
+    for shard, sight in sights.by_shard.items():
+        state, look = shards.states.get(shard), sight.look
+        if state is None or look is None or not (look.more is False or look.is_end):
+            continue
+        node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
+        if state.position != look.position or look.at <= (node.seen or 0):
+            continue
+        listed = shards.lineage[shard].listed if shard in shards.lineage else 0
+        told = find_known(state.position, state.checkpoint, listed) if sight.noted is None else sight.noted
+        seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
+        if look.at - told >= _PERIOD_MS:
+            store.shards.amend(shard, epoch, checkpoint=seen)
+            noted[shard] = look.at
+        found[shard] = replace(state, checkpoint=seen)
+    return found, noted
