@@ -21,7 +21,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from chaos.observer import Delivery, Kind, Look, Position, Record, Shard
 
-__all__ = ["Nodes", "Witness", "created", "notes_of", "read_records"]
+__all__ = ["Nodes", "Witness", "created", "notes_of", "read_parents", "read_records"]
 
 _ROOT = "/kinesis-trident"
 _ANSWER_SECONDS = 2.0
@@ -31,6 +31,13 @@ def created(kinesis: Any, stream: str) -> int:
     """Return when a stream was created, in epoch milliseconds."""
     summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
     return round(summary["StreamCreationTimestamp"].timestamp() * 1000)
+
+
+def read_parents(kinesis: Any, stream: str) -> dict[str, list[str]]:
+    """Return the parents of each shard of a stream."""
+    names = ("ParentShardId", "AdjacentParentShardId")
+    listed = kinesis.list_shards(StreamName=stream)["Shards"]
+    return {one["ShardId"]: [one[name] for name in names if name in one] for one in listed}
 
 
 def read_records(kinesis: Any, stream: str) -> list[Record]:

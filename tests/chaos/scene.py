@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 
-from chaos.evidence import Nodes, Witness, created, read_records
+from chaos.evidence import Nodes, Witness, created, read_parents, read_records
 from chaos.lifetimes import Acker, Lifetimes
 from chaos.observer import Evidence, Position, Record, Shard
 from chaos.schedule import FAULTS, Schedule, kind_of
@@ -163,8 +163,6 @@ class Scene:
 
     def trace(self) -> Traced:
         """Return what the job has left of its steps."""
-        listed = self.kinesis.list_shards(StreamName=self.stream)["Shards"]
-        above = ("ParentShardId", "AdjacentParentShardId")
         return Traced(
             home=f"/kinesis-trident/{self.stream}/{self.stream}@{self._created}",
             transactions=read_transactions(self.keepers.folders),
@@ -174,7 +172,7 @@ class Scene:
             records={
                 one.number: (one.shard.name, one.sequence) for one in read_records(self.kinesis, self.stream)
             },
-            parents={one["ShardId"]: [one[name] for name in above if name in one] for one in listed},
+            parents=read_parents(self.kinesis, self.stream),
             tries=RETRY_LIMIT + 1,
         )
 

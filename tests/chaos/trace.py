@@ -21,7 +21,7 @@ from chaos.zookeeper_log import Transaction
 
 __all__ = ["SparkEntry", "Traced", "Written", "follow_job", "read_spark", "read_written"]
 
-_MOST = 1000
+_MANY = 1000
 
 
 class SparkEntry(NamedTuple):
@@ -107,8 +107,8 @@ def follow_job(job: Traced) -> tuple[int, str]:
     """Follow what a job has done: how many steps were matched, and what the specification does not have."""
     alpha = Abstraction(job.records, job.parents)
     bounds = Bounds(
-        starts=_MOST,
-        txids=_MOST,
+        starts=_MANY,
+        txids=len(job.entries),
         tries=job.tries,
         without=frozenset({"starts"}),
         merged=False,
@@ -126,6 +126,8 @@ class _Tracer:
         self._alpha = alpha
         self._writes: list[tuple[float, str, dict[str, _Node]]] = []
         """When somebody wrote to ZooKeeper, who, and the nodes after it."""
+        self._plans: list[tuple[int, bytes]] = []
+        """The writes that store a batch."""
         self._stamps: list[int] = []
         """The newest batch that a shard bears the stamp of, after each of these."""
 
@@ -164,6 +166,8 @@ class _Tracer:
             for kind, path, data, version in changes:
                 if kind in ("create", "set"):
                     nodes[path] = _Node(data, version)
+                    if path.rpartition("/")[0] == f"{home}/batches":
+                        self._plans.append((len(self._writes), data))
                 elif kind == "delete":
                     nodes.pop(path, None)
                 if path == f"{home}/epoch" and kind == "set":
@@ -186,23 +190,17 @@ class _Tracer:
             log = SeenLog(hash(checkpoint), tuple(texts), committed.get(checkpoint, 0))
             plan = self._alpha.plan_of(texts[-1])
             if offset:
-                event = Event(f"run{plan.adopter or plan.epoch}", "log", log=log)
-                yield _Seen(at, event, self._stored(plan.plan))
+                who = f"run{plan.adopter or plan.epoch}"
+                yield _Seen(at, Event(who, "log", log=log), self._stored(plan.plan, who))
             else:
                 event = Event(f"run{self._newest_on(checkpoint, at)}", "commit", log=log)
                 yield _Seen(at, event, self._settling(plan.txid))
 
-    def _stored(self, mark: str) -> int:
-        """Return the number of the first write after which a plan is stored."""
+    def _stored(self, mark: str, who: str) -> int:
+        """Return the number of the first write with which a run stores a plan: one may be logged a second time."""
         text = json.dumps(mark).encode()
-        return next(
-            (
-                n
-                for n, (_, _, nodes) in enumerate(self._writes)
-                if any("/batches/" in path and text in node.data for path, node in nodes.items())
-            ),
-            len(self._writes),
-        )
+        found = (n for n, data in self._plans if text in data and self._writes[n][1] == who)
+        return next(found, len(self._writes))
 
     def _settling(self, txid: int) -> int:
         """Return the number of the first write after which a shard bears the stamp of a batch."""

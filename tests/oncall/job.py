@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import redis
 from breakable import Breakable
+from chaos.evidence import created
+from chaos.trace import Traced, read_spark
+from chaos.zookeeper_log import Transaction
 from lives import eventually
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -49,6 +53,8 @@ class Job:
         self.poison = folder / f"{self.app}.poison"
         self.rate = 2
         self._checkpoints = 0
+        self._begun: list[tuple[float, str]] = []
+        self._sequences: dict[int, int] = {}
         self._numbers: list[int] = []
         self._paused = False
         self._query: StreamingQuery | None = None
@@ -60,7 +66,7 @@ class Job:
         for _ in range(0 if self._paused else count):
             number = len(self._numbers)
             said = {"n": number, "poison": poison, "filler": "x" * filler}
-            self._kinesis.put(self.stream, _SHARD, json.dumps(said).encode())
+            self._sequences[number] = self._kinesis.put(self.stream, _SHARD, json.dumps(said).encode())
             self._numbers.append(number)
 
     def pause(self) -> None:
@@ -81,6 +87,8 @@ class Job:
         self._checkpoints += anew
         self._options = options
         poison, url, app = str(self.poison), self.sink.url, self.app
+        checkpoint = str(self._folder / f"{self.app}-{self._checkpoints}")
+        self._begun.append((time.time(), checkpoint))
 
         def parse(record):  # type: ignore[no-untyped-def]
             said = json.loads(record.data)
@@ -114,10 +122,7 @@ class Job:
             .load()
         )
         self._query = (
-            reliable(stream)
-            .map(parse, "n int")
-            .for_each_batch(write)
-            .start(checkpointLocation=str(self._folder / f"{self.app}-{self._checkpoints}"))
+            reliable(stream).map(parse, "n int").for_each_batch(write).start(checkpointLocation=checkpoint)
         )
 
     def revive(self) -> None:
@@ -134,6 +139,19 @@ class Job:
     def is_whole(self) -> bool:
         """Tell whether the sink has all that was put, each once."""
         return self.rows() == sorted(self._numbers)
+
+    def trace(self, transactions: Sequence[Transaction]) -> Traced:
+        """Return what the query has left of its steps."""
+        return Traced(
+            home=f"/kinesis-trident/{self.app}/{self.stream}@{created(self.client, self.stream)}",
+            transactions=transactions,
+            lives=self._begun,
+            entries=read_spark(Path(checkpoint) for _, checkpoint in self._begun),
+            written=None,
+            records={number: (_SHARD, sequence) for number, sequence in self._sequences.items()},
+            parents={_SHARD: []},
+            tries=1,
+        )
 
     def rows(self) -> list[int]:
         """Return what the sink has, sorted; nothing while it is down."""

@@ -13,6 +13,8 @@ from urllib.error import HTTPError
 
 import fast_spark
 from breakable import Breakable
+from chaos.trace import follow_job
+from chaos.zookeeper_log import read_transactions
 from job_environment import WITHOUT_CHMOD
 from job_session import job_session
 from lives import eventually
@@ -48,6 +50,7 @@ class Case:
         beside: what else was said to be wrong meanwhile.
         well: after how long from the remedy on nothing was wrong, by all ways; None if that never came.
         whole: the sink had all that was put, each once, at the end.
+        refused: of its steps, what the specification does not have.
     """
 
     situation: Situation
@@ -56,6 +59,7 @@ class Case:
     beside: set[str] = field(default_factory=set)
     well: float | None = None
     whole: bool = False
+    refused: str = ""
     _begun: float | None = None
     _mended: float | None = None
     _asked: bool = False
@@ -70,7 +74,9 @@ class Case:
             found.append("the remedy did not help")
         if not self.whole:
             found.append("the sink is not whole")
-        return found if self.situation.code else [one for one in found if "false" in one or "sink" in one]
+        if not self.situation.code:
+            found = [one for one in found if "false" in one or "sink" in one]
+        return [*found, f"the specification has no such step: {self.refused}"] if self.refused else found
 
     def begin(self, ways: Ways) -> None:
         """Make the fault."""
@@ -175,6 +181,8 @@ def _night(folder: Path, names: Sequence[str]) -> Iterator[Night]:
         settings = {
             **WITHOUT_CHMOD,
             "spark.sql.shuffle.partitions": "1",
+            # Else the entries of the first batches are gone when the steps are followed.
+            "spark.sql.streaming.minBatchesToRetain": "100000",
             "spark.driver.memory": "1g",
         }
         spark = job_session("local[4]", folder, settings)
@@ -251,4 +259,9 @@ def play(folder: Path, minutes: float, say: Callable[[str], None], names: Sequen
             with suppress(AssertionError):
                 case.job.until(case.job.is_whole, "all that was put is in the sink")
                 case.whole = True
+        transactions = read_transactions([folder / "zookeeper"])
+        for case in night.cases:
+            if not case.situation.beside:
+                steps, case.refused = follow_job(case.job.trace(transactions))
+                say(f"{case.situation.name}: {steps} steps are followed{', one is not' * bool(case.refused)}")
         return night.cases

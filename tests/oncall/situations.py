@@ -32,6 +32,7 @@ class Situation:
         see: the entry of docs/runbook.md.
         remedy: the words in it that `mend` carries out.
         options: of the source, besides.
+        beside: what the specification does not say of it, so that its steps are not followed.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Situation:
     see = ""
     remedy = ""
     options: Mapping[str, str] = MappingProxyType({})
+    beside = ""
 
     def begin(self, job: Job, ways: Ways) -> None:
         """Make the fault."""
@@ -74,6 +76,7 @@ class Poison(Situation):
     """A record that the function cannot take."""
 
     name = "poison"
+    beside = "a dead letter is delivered again on request"
     code = "dead-letters"
     level = "warning"
     says = "ValueError: a poisoned order"
@@ -94,6 +97,7 @@ class BadDeployment(Situation):
     """The function that was deployed last cannot take any record."""
 
     name = "bad deployment"
+    beside = "a batch waits for somebody to look"
     code = "all-fail"
     level = "critical"
     says = "ValueError: a poisoned order"
@@ -172,6 +176,7 @@ class DeletedStream(Situation):
     """The stream is deleted."""
 
     name = "deleted stream"
+    beside = "a stream that is created again is another home"
     code = "not-running"
     level = "critical"
     says = "StreamMissingError"
@@ -289,6 +294,7 @@ class MissingNode(Situation):
     """Somebody deletes a node of the query while it is stopped, and starts it."""
 
     name = "missing node"
+    beside = "somebody deletes a node by hand"
     code = "not-running"
     level = "critical"
     says = "StateMissingError.*/checkpoints/shardId-000000000000"

@@ -160,11 +160,11 @@ class _Follower:
             if not who or not event.log.offsets:
                 return False
             self._note(number, event.log)
+            i = self._run_of(number, who, event)
             plan = self._alpha.plan_of(event.log.offsets[-1])
             if plan.plan and plan.plan not in self._alpha.marks:
-                self._alpha.marks[plan.plan] = (self._runs[who], plan.txid)
+                self._alpha.marks[plan.plan] = (i, plan.txid)
             target = self._alpha.log(event.log)
-            i = self._runs[who]
             is_known = event.what == "commit" and all(
                 target == s.logs[s.runs[i].log] for s in self._states if s.runs[i] != GONE
             )
@@ -181,11 +181,15 @@ class _Follower:
             if zk.batch is None and zk == old._replace(batch=None):
                 # What is settled is removed, in a multi of its own.
                 return False
+        self._run_of(number, who, event)
+        self._step(number, who, event, target)
+        return True
+
+    def _run_of(self, number: int, who: str, event: Event) -> int:
         if who not in self._runs:
             msg = f"event {number}: {who} does {event.what}, and has not started"
             raise RefusedError(msg)
-        self._step(number, who, event, target)
-        return True
+        return self._runs[who]
 
     def _start(self, number: int, who: str, zk: Zk) -> None:
         """Follow a start: with the log that it has, however it came to that."""
