@@ -333,6 +333,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often the shares are measured")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--compare", action="store_true", help="only what is counted")
+    parser.add_argument("--mend", action="store_true", help="only what is counted")
     given = parser.parse_args()
     if given.life or given.speed is not None:
         with EmbeddedZooKeeper() as zookeeper:
@@ -345,7 +346,7 @@ def main() -> None:
                 found = speed(zookeeper.hosts, given.speed)
         print(msgspec.json.encode(found).decode())
         return
-    if not given.compare:
+    if not (given.compare or given.mend):
         publish_shares(given.rounds)
     publish_many()
 

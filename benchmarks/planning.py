@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--zookeeper")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--mend", action="store_true")
     given = parser.parse_args()
     if given.shards:
         print(msgspec.json.encode(measured(given.shards, given.zookeeper)).decode())

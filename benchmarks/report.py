@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.plots import Bars, Plot, draw
-from benchmarks.provenance import changed_figures, commit_of
+from benchmarks.provenance import changed_figures, commit_of, mend_figures
 from benchmarks.quotes import refresh_pages
 
 __all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated", "verdict"]
@@ -75,7 +75,8 @@ def show(section: Section) -> None:
 def publish(section: Section, path: Path = BENCHMARKS) -> None:
     """Print a section, write and draw it, and renew what other pages quote of it.
 
-    Given `--dry-run`, print it; given `--compare`, end with an error if a counted figure is not as on the page.
+    Given `--dry-run`, print it; given `--compare`, end with an error if a counted figure is not as on the page; given
+    `--mend`, write those, and leave what is timed and its commit.
 
     Raises:
         ValueError: what was measured is not committed.
@@ -83,7 +84,14 @@ def publish(section: Section, path: Path = BENCHMARKS) -> None:
     show(section)
     if "--compare" in sys.argv:
         if changed := [*changed_figures(section.name, section.columns, section.rows, path.read_text())]:
-            sys.exit("\n".join([*changed, f"Run `{section.command}`, and look for what has changed them."]))
+            sys.exit(
+                "\n".join(
+                    [*changed, f"Look for what has changed them; `{section.command} --mend` writes them."]
+                )
+            )
+    elif "--mend" in sys.argv:
+        path.write_text(mend_figures(section.name, section.columns, section.rows, path.read_text()))
+        refresh_pages(path)
     elif "--dry-run" not in sys.argv:
         commit = commit_of(section.name)
         path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section, commit))

@@ -41,6 +41,13 @@ CASES: list[tuple[str, tuple[str, ...], Mapping[str, Any], list[str]]] = [
     ("fetch", (), {"PAGES": 2, "BOTO3_PAGES": 1}, ["Reading from Kinesis"]),
     ("latency", ("first",), {"SINGLES": 2, "IDLE": 1.0}, ["after idleness"]),
     ("latency", ("trickle",), {"WARM": 2.0, "SECONDS": 2.0}, ["a trickle"]),
+    (
+        "growth",
+        (),
+        {name: [20, 40, 80, 160] for name in ("NAMED", "WAITING", "KEYS", "ROWS")}
+        | {"SHARDS": [5, 10, 20, 40]},
+        ["How cost grows"],
+    ),
     ("limits", ("few",), {"WARM": 2.0, "SECONDS": 2.0}, ["At the limits that AWS has"]),
     ("planning", (), {"SHARDS": [10, 20]}, ["Planning very many shards"]),
     ("sink", (), {"COUNT": 1_000, "ROUNDS": 2}, ["Writing to Kinesis"]),

@@ -30,7 +30,9 @@ def test_each_section_says_its_commit_and_what_it_measures(name: str) -> None:
 @pytest.mark.parametrize("name", COUNTED)
 def test_each_counted_figure_is_a_row_or_a_column(name: str) -> None:
     lines = [line[2:-2].split(" | ") for line in SECTIONS[name].splitlines() if line.startswith("| ")]
-    assert {*COUNTED[name]} <= {*lines[0], *(line[0] for line in lines)}
+    rows = [line[0] for line in lines]
+    single = [f"{row}; {column}" for row in rows for column in lines[0]]
+    assert {*COUNTED[name]} <= {*lines[0], *rows, *single}
     command = re.search(r"`python -m (benchmarks\.\w+)", SECTIONS[name])
     assert command
     assert command[1] in re.search(r"^COUNTING \?= (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()  # type: ignore[index]
@@ -116,6 +118,18 @@ def test_a_counted_figure_is_compared_with_the_page(
         with pytest.raises(SystemExit, match=f"bytes a pending root: the page says 8.0, and it is {figure}"):
             publish(section(figure), page)
     assert page.read_text() == before
+
+
+def test_counted_figures_are_mended_and_what_is_timed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    text = section("8.0").markdown("deadbeef00") + "\n" + section("8.0", "other").markdown()
+    page.write_text(text)
+    monkeypatch.setattr("sys.argv", ["benchmark", "--mend"])
+    new = section("17.2")
+    publish(Section(new.name, new.title, new.command, new.columns, [["in order", "2 M", "17.2"]]), page)
+    assert page.read_text() == text.replace("8.0", "17.2", 1)
 
 
 def test_what_is_timed_is_not_compared() -> None:

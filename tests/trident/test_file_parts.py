@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from twins.old_files import OldFileStore
 
+from benchmarks.growth import file_batches
 from kinesis_trident.common.folder import Folder
 from kinesis_trident.trident.stores.files import FileByteStore
 
@@ -35,7 +36,6 @@ class Disk:
 
     crashes: Mapping[int, bool] = field(default_factory=dict)
     calls: int = 0
-    written: int = 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -51,7 +51,6 @@ class Disk:
             is_done = self.crashes.get(self.calls)
             if is_done is not False:
                 call(folder, name, *data)
-                self.written += sum(map(len, data))
             if is_done is not None:
                 raise CrashError
 
@@ -140,26 +139,13 @@ def test_a_key_that_has_expired_is_written_no_more(tmp_path: Path) -> None:
     assert FileByteStore(str(tmp_path), 10, clock=lambda: 0.0).names() == ["later"]
 
 
-def batch_bytes(folder: Path, keys: int, interval: int, batches: int) -> list[int]:
-    """Return what each batch has written that changes ten keys of many."""
-    store, disk, random = FileByteStore(str(folder), snapshot_interval=interval), Disk(), Random(1)
-    write(store, 0, {f"key-{number:08}": b"value" for number in range(keys)})
-    sizes = []
-    with disk.watched():
-        for txid in range(1, batches + 1):
-            before = disk.written
-            write(store, txid, {f"key-{random.randrange(keys):08}": b"%05d" % txid for _ in range(10)})
-            sizes.append(disk.written - before)
-    return sizes
-
-
-def test_the_largest_batch_writes_little_more_than_the_others(tmp_path: Path) -> None:
-    sizes = batch_bytes(tmp_path, 6_000, 20, 80)
+def test_the_largest_batch_writes_little_more_than_the_others() -> None:
+    sizes = file_batches(6_000, 20, 80)
     assert max(sizes) <= 1.5 * median(sizes)
 
 
-def test_what_a_batch_writes_grows_as_the_keys_do(tmp_path: Path) -> None:
-    small, large = (median(batch_bytes(tmp_path / str(keys), keys, 20, 40)) for keys in (3_000, 12_000))
+def test_what_a_batch_writes_grows_as_the_keys_do() -> None:
+    small, large = (median(file_batches(keys, 20, 40)) for keys in (3_000, 12_000))
     assert large <= 4.6 * small
 
 

@@ -2,132 +2,27 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import FrameType
 
 import msgspec
-import numpy as np
 import pytest
 
-from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, ExternalNode
-from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.external_requests import Amender, Amendment
-from kinesis_trident.spout.planner.settling.settlement import InflightRules
-from kinesis_trident.spout.planner.shards.source_shards import Shards
+from benchmarks.named_records import (
+    CURVES,
+    ack,
+    held,
+    replay,
+    steps_of,
+    take_in,
+    text,
+)
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.spout.positions import After
 from kinesis_trident.tracker import runs
-from kinesis_trident.tracker.held_turns import AckWait, HeldRows, HeldTurn
-from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import keys_of_texts, pack
+from kinesis_trident.tracker.held_turns import HeldTurn
 from kinesis_trident.tracker.records import Order, RecordPosition, Run, orders_of
-from kinesis_trident.tracker.retry import RetryPolicy
-from kinesis_trident.tracker.turns_by_txid import HeldTurns
-
-SHARD = "shardId-000000000000"
-NOW = 1_700_000_000_000
-FIRST = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
-RULES = InflightRules(RetryPolicy(), random.Random(1), 100_000, timeout=600_000, max_inflight=10**6)
-Asked = dict[str, ExternalNode]
-
-
-def steps_of(work: Callable[[], object]) -> int:
-    """Return the number of steps of the interpreter: of a list that is copied there are none."""
-    steps = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> object:
-        nonlocal steps
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        steps += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return steps
-
-
-def text(row: int) -> str:
-    return str(FIRST + 2 * row)
-
-
-def stored(shard: OpenShard, n: int) -> ShardState:
-    safe, kept = shard.safe, RULES.keep(shard, 5)
-    return ShardState(
-        After(RecordPosition.parse(text(n))),
-        CheckpointNode(
-            checkpoint=safe.sequence if safe else None,
-            txid=5,
-            position=str(After(RecordPosition.parse(text(n)))),
-            held=kept.node.size,
-        ),
-        kept.node,
-        kept.records.held.records,
-    )
-
-
-def waiting(n: int) -> ShardState:
-    some = tuple(Run(text(row), text(row), 1, text(row - 1), 1, NOW) for row in range(n))
-    return stored(OpenShard.read(RecordPosition.parse(text(-1)), some, ()), n)
-
-
-def held(n: int, fails: slice | None = None) -> ShardState:
-    """Every second record waits for its ack, in five turns; those that are not acked may have failed."""
-    keys = keys_of_texts([text(row) for row in range(n)])
-    wait = AckWait(1, NOW + 600_000)
-    size = n // 5
-    turns = {
-        txid: HeldTurn.of(txid, keys[txid * size : (txid + 1) * size], [HeldRows(range(size), None, wait)])
-        for txid in range(5)
-    }
-    shard, _ = OpenShard(None, RecordPosition.parse(text(n)), held=HeldTurns(turns)).ack(
-        keys[np.arange(1, n, 2)]
-    )
-    if fails is not None:
-        shard, _ = shard.fail(keys[fails], "busy", RULES.fates(NOW))
-    return stored(shard, n)
-
-
-def take_in(state: ShardState, asked: Asked) -> tuple[int, list[Amendment]]:
-    shards = Shards("none", states={SHARD: state})
-    taken = list[Amendment]()
-    amender = Amender(Layout("/k", "app", "orders", 1), RULES)
-    return steps_of(lambda: taken.extend(amender.take_in(shards, {SHARD: asked}, NOW))), taken
-
-
-def replay(rows: range) -> ExternalNode:
-    return ExternalNode(op="replay", records=tuple(map(text, rows)))
-
-
-def ack(row: int) -> ExternalNode:
-    return ExternalNode(op="ack", positions=pack(keys_of_texts([text(row)])))
-
-
-def one_by_one(ask: Callable[[int], ExternalNode], rows: range) -> Asked:
-    return {f"{row:06d}": ask(row) for row in rows}
-
-
-CURVES: dict[str, Callable[[int], tuple[ShardState, Asked]]] = {
-    "all that wait": lambda n: (waiting(n), {"a": replay(range(n))}),
-    "all that wait, one by one": lambda n: (
-        waiting(n),
-        one_by_one(lambda row: replay(range(row, row + 1)), range(0, n, 10)),
-    ),
-    "done records above acks": lambda n: (held(n), {"a": replay(range(1, n, 2))}),
-    "done records below": lambda n: (held(n, slice(0, None, 2)), {"a": replay(range(1, n, 2))}),
-    "acks, one by one": lambda n: (held(n), one_by_one(ack, range(0, n, 20))),
-    "acks of what waits, one by one": lambda n: (
-        held(n, slice(0, None, 2)),
-        one_by_one(ack, range(0, n, 20)),
-    ),
-}
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -172,7 +67,7 @@ def test_what_this_process_has_stored_is_not_read_again(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(runs, "orders_of", count)
     monkeypatch.setattr(HeldTurn, "locate", look_up)
-    costs = list[tuple[int, int, int]]()
+    costs = list[tuple[int, int, float]]()
     for n in (400, 1_600):
         _, (first,) = take_in(held(n, slice(0, None, 2)), {"a": ack(n // 2)})
         assert first.state is not None
@@ -197,7 +92,7 @@ def test_nodes_that_others_have_changed_are_read() -> None:
 
 
 def test_a_replay_that_is_taken_back_costs_as_much_as_its_records() -> None:
-    def cost(n: int) -> int:
+    def cost(n: int) -> float:
         rows = range(1, n, 2)
         _, (taken,) = take_in(held(n), {"a": replay(rows)})
         assert taken.state is not None
