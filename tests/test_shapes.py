@@ -225,6 +225,19 @@ def test_planner_and_tracker_do_not_grow() -> None:
     assert lines_of("tracker") <= 4_234
 
 
+def test_an_answer_of_a_shard_is_one_value() -> None:
+    """No flag of a pager says what its last answer was: the two that there are tell of its subscription."""
+    pagers = "\n".join(
+        ast.unparse(node)
+        for tree in trees("spout/reader").values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Pager")
+    )
+    flags = re.findall(r"^ +(?:self\.)?([a-z]\w*)(?:: bool)? = (?:True|False)$", pagers, re.MULTILINE)
+    flags += re.findall(r"@property\n +def (\w+)\(self\) -> bool", pagers)
+    assert set(flags) <= {"in_use", "may_stay_open"}
+
+
 def test_an_action_is_a_command_of_its_own() -> None:
     """It has a help and options of its own, where one function for all has a table of what goes with what."""
     found = [

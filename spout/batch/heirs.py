@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay
+
 from kinesis_trident.spout.batch.pushed_filters import PushedFilters, ShardRange
-from kinesis_trident.spout.batch.retrying import try_again
-from kinesis_trident.spout.kinesis import Kinesis, Shard, Unavailable
+from kinesis_trident.spout.kinesis import Kinesis, Shard, ThrottledError, Unavailable, raise_lasting
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.patience import Patience
@@ -48,8 +49,13 @@ def list_heirs(
         return []
     patience, failures = Patience(options.read_timeout, time.monotonic), 0
     rng = random.Random()
+    try_again = Retrying(
+        retry=retry_if_exception_type((ThrottledError, Unavailable)),
+        stop=stop_after_delay(options.read_timeout),
+        retry_error_callback=raise_lasting,
+    )
     while True:
-        listed = try_again(options)(kinesis.list_shards, part.stream)
+        listed = try_again(kinesis.list_shards, part.stream)
         parent = next((one for one in listed if one.id == part.shard), None)
         children = children_of(part.shard, listed)
         if are_all(children, parent):

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from kinesis_trident.spout.batch.heirs import list_heirs, looks_of
 from kinesis_trident.spout.batch.pushed_filters import NO_FILTERS, NO_ROWS, PushedFilters, ShardRange
-from kinesis_trident.spout.batch.retrying import try_again
 from kinesis_trident.spout.data_loss import (
     DataLossLog,
     describe_expired_in_batch,
@@ -24,7 +23,7 @@ from kinesis_trident.spout.data_loss import (
 )
 from kinesis_trident.spout.errors import ExhaustedError, StreamRecreatedError
 from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter, Letter
-from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Page, StreamInfo, Unavailable
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Page, StreamInfo
 from kinesis_trident.spout.kinesis.aggregation import why_unreadable
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
@@ -38,7 +37,9 @@ from kinesis_trident.spout.kinesis.record_batches import (
     unreadable_in,
 )
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
+from kinesis_trident.spout.reader.answers import END_PATIENCE, Answered, Closing, End, Tip, Undecided
 from kinesis_trident.spout.reader.polling import Pager
 from kinesis_trident.spout.reader.rows import make_untracked_rows
 from kinesis_trident.spout.shard_rules import (
@@ -51,9 +52,6 @@ from kinesis_trident.spout.shard_rules import (
 from kinesis_trident.tracker.records import Run
 
 log = logging.getLogger(__name__)
-
-_END_PATIENCE = 10.0
-"""Seconds to continue through empty answers that indicate neither the tip nor the end."""
 
 _SAME_FOR = 1.0
 """Seconds for which a description of a stream is used: an account has few such calls a second."""
@@ -139,27 +137,22 @@ class _RangeRead:
         )
         self._losses = DataLossLog(options.fail_on_data_loss, _REMEDY)
         self._limiter = shard_limiter(options, part.stream, part.shard)
+        self._last: Answered | None = None
 
     def rows(self) -> Rows:
         """Yield the rows of the range; return whether the shard was read to its end."""
         part = self.part
         if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon) or self._is_empty():
             return False
-        pager = Pager(
-            self._kinesis,
-            part.stream,
-            part.shard,
-            ShardCursor(part.start),
-            self._limiter,
-            deaggregate=self._options.deaggregate,
-            closed=part.closed,
-        )
+        closing = Closing(self._kinesis, part.stream, part.shard, known=part.closed)
+        cursor = ShardCursor(part.start)
+        pager = Pager(closing, cursor, self._limiter, deaggregate=self._options.deaggregate)
         try:
             if part.otherwise is None and self._info is not None and isinstance(part.start, After):
                 self._check_start(is_still_there(self._kinesis, part.stream, part.shard, part.start.record))
             return (yield from self._read(pager))
         except KinesisError as error:
-            if part.otherwise is not None and pager.page is None:
+            if part.otherwise is not None and self._last is None:
                 log.info("reading from %s, because %s", part.otherwise, error)
                 whole = replace(part, start=part.otherwise, otherwise=None)
                 loaded = (
@@ -194,20 +187,18 @@ class _RangeRead:
         return True
 
     def _read(self, pager: Pager) -> Rows:
-        part, options = self.part, self._options
-        patient = try_again(options)
+        part, options, clock = self.part, self._options, self._limiter.clock
         # A record of a filter may never have been there.
         is_expected = part.otherwise is None and isinstance(part.start, At)
         # A position by number is of one stream alone; and so is what had arrived when the stream was described.
         is_proven = isinstance(part.start, At | After) or self._info is None
         given_up, records, has_given, is_over = math.inf, None, False, False
-        while not pager.drained:
+        while not isinstance(self._last, End):
             before = pager.position
-            records = patient(pager.next, part.limit(options.max_records_per_fetch, records))
-            page = pager.page
-            assert records is not None
-            assert page is not None
-            if is_expected and (records.num_rows or pager.drained or pager.at_tip):
+            limit = part.limit(options.max_records_per_fetch, records)
+            answer = self._last = pager.insist(limit, Patience(options.read_timeout, clock))
+            records, page = answer.records, answer.page
+            if is_expected and (records.num_rows or isinstance(answer, End | Tip)):
                 is_expected = False
                 self._check_start(_begins_with(records, part.start))
             self._check_retention(page, records, before)
@@ -231,24 +222,18 @@ class _RangeRead:
             ):
                 is_over = True
                 break
-            if page.records.num_rows == 0 and pager.at_tip and _is_past(part.end, page.server_time):
+            is_past = _is_past(part.end, page.server_time)
+            if isinstance(answer, Tip) and is_past and page.records.num_rows == 0:
                 if not self._has_closed_meanwhile(page):
                     break
-                pager.note_closed()
-            given_up = min(given_up, self._limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf
-            if self._limiter.clock() >= given_up and _is_past(part.end, page.server_time):
-                if page.behind_ms == 0:
-                    # A closed shard of a server that never ends one.
-                    return True
-                msg = (
-                    f"stream {part.stream!r}, shard {part.shard}, position {pager.position}: the answers are empty and "
-                    "lack MillisBehindLatest, so the end of the shard is unknown. Check that the endpoint is a Kinesis "
-                    "endpoint"
-                )
-                raise Unavailable(msg)
+                answer = pager.note_closed(answer)
+            given_up = min(given_up, clock() + END_PATIENCE) if isinstance(answer, Undecided) else math.inf
+            if isinstance(answer, Undecided) and is_past and clock() >= given_up:
+                pager.check_end(answer)
+                return True
         if not is_proven:
             self._is_another(pager.position, _SAME_FOR)
-        return pager.drained and not is_over
+        return isinstance(self._last, End) and not is_over
 
     def _check_start(self, there: bool | None) -> None:
         """Report it if the record that a range begins with has expired; None if that is not known."""

@@ -174,7 +174,7 @@ class Page:
     """One GetRecords answer, or one event of a subscription, where `next_iterator` is its continuation.
 
     `records` has the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`, in shard order. `next_iterator` is None
-    at the end of a closed shard (`spout.reader.closing`). `behind_ms` is None if the answer does not report it. `size`
+    at the end of a closed shard (`spout.reader.answers`). `behind_ms` is None if the answer does not report it. `size`
     is the sum of the payloads in bytes. `server_time` is the time of the answer by the server's clock, in epoch
     milliseconds rounded down, None if unknown. `closed`: the answer names child shards.
     """

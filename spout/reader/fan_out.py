@@ -24,8 +24,8 @@ from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, Thrott
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.kinesis.record_batches import select_from
 from kinesis_trident.spout.positions import After, Position
+from kinesis_trident.spout.reader.answers import LATE, Closing, Denied, ShardAnswer
 from kinesis_trident.spout.reader.polling import ShardCalls, ShardPager
-from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.tracker.records import RecordPosition
 
 
@@ -45,7 +45,7 @@ class SubscriptionPager(ShardPager):
 
     Args:
         fan_out: the calls, the consumer, and the bytes of events that the process buffers.
-        stream, shard, position, closing, deaggregate, calls: see `ShardPager`.
+        closing, position, deaggregate, calls: see `ShardPager`.
         clock: seconds of any one clock.
 
     Attributes:
@@ -55,17 +55,15 @@ class SubscriptionPager(ShardPager):
     def __init__(
         self,
         fan_out: FanOut,
-        stream: str,
-        shard: str,
-        position: Position,
         closing: Closing,
+        position: Position,
         *,
         deaggregate: bool = True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         calls: ShardCalls | None = None,
     ) -> None:
-        super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
+        super().__init__(closing, position, deaggregate=deaggregate, calls=calls)
         # Not all of it: the subscriptions that it keeps open are pagers like this one.
         self._subscriber, self._consumer = fan_out.subscriber, fan_out.consumer
         self._most, self._rng = fan_out.most, fan_out.rng
@@ -83,11 +81,6 @@ class SubscriptionPager(ShardPager):
         self.in_use = False
 
     @property
-    def at_tip(self) -> bool:
-        """Return whether the last event reached the tip, of which this turn knows."""
-        return super().at_tip and not self.waiting and (self._given or self._earlier < 0)
-
-    @property
     def waiting(self) -> int:
         """Return the number of events that have arrived and were not taken."""
         return self._events.waiting if self._events is not None else 0
@@ -95,12 +88,12 @@ class SubscriptionPager(ShardPager):
     @property
     def may_stay_open(self) -> bool:
         """Return whether a later turn can go on with the subscription."""
-        return self._events is not None and self._events.is_open and not self.drained
+        return self._events is not None and self._events.is_open
 
     def leave(self) -> None:
         """End a turn, and keep the subscription open for the next one, with what the turn has left of an event."""
         assert self._events is not None
-        self._start, self.page = self._resume, None
+        self._start, self._page = self._resume, None
         if self._left is not None:
             page, records = self._left
             self._left = replace(page, records=records), records
@@ -125,37 +118,42 @@ class SubscriptionPager(ShardPager):
         self._given = False
         self._earlier = self._events.waiting
 
-    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
+    def next(self, limit: int, patience: float = math.inf) -> ShardAnswer:
         """See `ShardPager.next`: the next event, whatever its size. A subscription that has ended is renewed there."""
-        part = self._next_part()
-        if part is None:
-            part = self._next_event(self._clock() + patience)
-        self._given = self._given or (part is not None and part.num_rows > 0)
-        if self._overtaken and not self._given and self.page is not None and self.page.records.num_rows:
+        if patience < 0:
+            return LATE
+        piece = self._next_piece()
+        if piece is None:
+            deadline = self._clock() + patience
+            try:
+                event = self._next_event(deadline)
+                if event is None:
+                    return LATE
+                # An event that cannot be processed arrives again with the next subscription.
+                piece = self._take(event)
+            except (ThrottledError, Unavailable) as error:
+                self._give_up()
+                if isinstance(error, InUseError) and not self.in_use:
+                    self.in_use = True
+                    self._calls.subscribing = Subscribing.TAKEN
+                self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
+                return LATE if self._clock() >= deadline else Denied(self._locate_error(error))
+            except KinesisError as error:
+                self.close()
+                raise self._locate_error(error) from error
+            self._failures = 0
+        page, records, is_end = piece
+        self._given = self._given or records.num_rows > 0
+        if self._overtaken and not self._given and page.records.num_rows:
             # What others have read arrives late: it does not show the tip either.
             self._earlier = max(self._earlier, 0)
-        return part
-
-    def _next_event(self, deadline: float) -> pa.RecordBatch | None:
-        try:
-            page = self._next_page(deadline)
-            # An event that cannot be processed arrives again with the next subscription.
-            records = None if page is None else self._take(page)
-        except (ThrottledError, Unavailable) as error:
-            self._give_up()
-            if isinstance(error, InUseError) and not self.in_use:
-                self.in_use = True
-                self._calls.subscribing = Subscribing.TAKEN
-            self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
-            if self._clock() >= deadline:
-                return None
-            raise self._locate_error(error) from error
-        except KinesisError as error:
+        if is_end:
             self.close()
-            raise self._locate_error(error) from error
-        if records is not None:
-            self._failures = 0
-        return records
+        return self._judge(piece)
+
+    def _is_at_tip(self, page: Page) -> bool:
+        """Return whether an event reached the tip, of which this turn knows."""
+        return super()._is_at_tip(page) and not self.waiting and (self._given or self._earlier < 0)
 
     def close(self) -> None:
         """End the subscription, if there is one; the next read begins another."""
@@ -164,7 +162,7 @@ class SubscriptionPager(ShardPager):
             self._events.close()
             self._events = None
 
-    def _next_page(self, deadline: float) -> Page | None:
+    def _next_event(self, deadline: float) -> Page | None:
         while True:
             if self._events is None:
                 wait = max(0.0, self._free - self._clock())
@@ -190,7 +188,7 @@ class SubscriptionPager(ShardPager):
 
     def _subscribe(self) -> BufferedEvents:
         try:
-            found = self._subscriber.subscribe(self._consumer, self._shard, str(self._resume))
+            found = self._subscriber.subscribe(self._consumer, self._closing.shard, str(self._resume))
         except InUseError:
             self.in_use = True
             # After one of its own the turn can be refused for that one.
@@ -203,10 +201,10 @@ class SubscriptionPager(ShardPager):
     @property
     def _resume(self) -> Position:
         """Return the position of the next subscription: the continuation also covers empty events."""
-        if self.page is None:
+        if self._page is None:
             return self._start
-        if self.page.next_iterator is not None:
-            return After(RecordPosition(self.page.next_iterator))
+        if self._page.next_iterator is not None:
+            return After(RecordPosition(self._page.next_iterator))
         return self.position
 
     def _give_up(self) -> None:

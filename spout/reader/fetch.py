@@ -23,8 +23,6 @@ from kinesis_trident.spout.kinesis import (
     Kinesis,
     Page,
     ThrottledError,
-    Unavailable,
-    lasting_error,
 )
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
@@ -36,22 +34,16 @@ from kinesis_trident.spout.kinesis.record_batches import (
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.answers import END_PATIENCE, Answered, Closing, Denied, End, Tip, Undecided
 from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardCalls, ShardPager
 from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut
-from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]
 
 _UNDECIDED = 60.0
 """Seconds of empty answers without MillisBehindLatest after which the end of a required shard is unknown."""
-
-_END_PATIENCE = 10.0
-"""Seconds that a turn without records continues through empty answers that indicate neither tip nor end.
-
-With a bound on arrival it continues for as long where its first read is refused: other shards rely on it to get on.
-"""
 
 _FEW = 1000
 """The records that the first call for several runs asks for at least: they take less time than another call."""
@@ -126,9 +118,8 @@ class ShardFetcher:
         self._kinesis = kinesis
         self._stream = stream
         self._shard = shard
-        self._limit = options.max_records_per_fetch
-        self._read_timeout = options.read_timeout
-        self._deaggregate = options.deaggregate
+        self._where = f"stream {stream!r}, shard {shard}"
+        self._options = options
         self._closed = closed
         self._place = options.endpoint_url, options.region, options.deaggregate
         self._fan_out = fan_out
@@ -174,14 +165,21 @@ class ShardFetcher:
         key = (*self._place, fan_out.consumer, self._shard)
         is_elsewhere = fan_out.is_held and key not in fan_out.kept
         pager = fan_out.kept.take(key, position)
-        closing = Closing(self._kinesis, self._stream, self._shard, known=self._closed)
         if pager is not None:
-            pager.go_on(position, closing, self.calls)
+            pager.go_on(position, self._closing(), self.calls)
         elif is_elsewhere:
             self.calls.subscribing = Subscribing.REFUSED
             return None
         else:
-            pager = self._subscription_pager(fan_out, position, closing)
+            pager = SubscriptionPager(
+                fan_out,
+                self._closing(),
+                position,
+                deaggregate=self._options.deaggregate,
+                clock=self._clock,
+                sleep=self._limiter.sleep,
+                calls=self.calls,
+            )
         try:
             turn = self._read_turn(pager, position, bounds)
         except BaseException:
@@ -199,32 +197,40 @@ class ShardFetcher:
     def _read_turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
-        given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
-        refused_until = self._clock() + (_END_PATIENCE if bounds.upto is not None else 0.0)
+        given_up = self._clock() + max(bounds.seconds, END_PATIENCE)
+        # With a bound on arrival, other shards rely on this one to get on.
+        refused_until = self._clock() + (END_PATIENCE if bounds.upto is not None else 0.0)
+        last: Answered | None = None
         seen = None
-        while not (held.full or pager.drained or seen):
-            asked = min(self._limit, held.room)
-            records = self._next_or_end(pager, asked, deadline if held.batches else None, refused_until)
-            page = pager.page
-            if records is None or page is None:
+        while not (held.full or isinstance(last, End) or seen):
+            asked = min(self._options.max_records_per_fetch, held.room)
+            # After empty pages, ending for a throttle would lose the way through them.
+            answer = self._next_or_end(
+                pager, asked, deadline if held.batches else None, refused_until if last is None else math.inf
+            )
+            if answer is None:
                 break
+            last, page = answer, answer.page
             self.answered = page.server_time or self.answered
-            taken = held.take(records, page.records.num_rows)
-            if taken < records.num_rows:
-                rest = records.slice(taken)
-                tip = (page.server_time or self._wall()) if pager.at_tip else None
-                pager.give_back(rest)
+            tip = (page.server_time or self._wall()) if isinstance(answer, Tip) else None
+            taken = held.take(answer.records, page.records.num_rows)
+            if taken < answer.records.num_rows:
+                rest = answer.records.slice(taken)
+                pager.give_back(page, rest)
                 return self._cut_short(held, page, rest, position, tip)
-            if pager.at_tip:
-                seen = page.server_time or self._wall()
-            elif pager.undecided and self._clock() >= given_up:
+            seen = tip
+            if isinstance(answer, Undecided) and self._clock() >= given_up:
                 break
-        behind = self._measure_lag(pager.page, held) if pager.page else 0
-        end = _end(pager, position, seen)
-        following = pager.page.next_iterator if pager.page is not None and not pager.drained else None
-        if isinstance(pager, Pager) and following is not None:
-            self.cursor = ShardCursor(end, following)
-        return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
+        behind = self._measure_lag(last.page, held) if last is not None else 0
+        if isinstance(last, End):
+            record = pager.position.record if isinstance(pager.position, After) else None
+            return held.turn(ShardEnd(record), closed=True, behind_ms=behind)
+        end = pager.position
+        if isinstance(end, AtTimestamp) and isinstance(position, AtTimestamp) and seen is not None:
+            end = AtTimestamp(max(position.time, seen - _SAFETY_MS))
+        if isinstance(pager, Pager) and last is not None and last.page.next_iterator is not None:
+            self.cursor = ShardCursor(end, last.page.next_iterator)
+        return held.turn(end, behind_ms=behind, seen=seen)
 
     def _cut_short(
         self, held: TurnBuffer, page: Page, rest: pa.RecordBatch, start: Position, tip: int | None
@@ -270,13 +276,14 @@ class ShardFetcher:
             ThrottledError, Unavailable: no answer for `readTimeout`.
             KinesisError: naming stream, shard and position.
         """
-        if not self._deaggregate:
+        if not self._options.deaggregate:
             check_runs([Run(first="", last=str(last))], self._where)
         pager = self._pager(ShardCursor(position))
         batches: list[pa.RecordBatch] = []
-        given_up = self._clock() + _UNDECIDED
-        while not self._is_finished(pager, last, given_up):
-            batches.append(self._next(pager, self._limit))
+        given_up, answer = self._clock() + _UNDECIDED, None
+        while not self._is_finished(pager, answer, last, given_up):
+            answer = pager.insist(self._options.max_records_per_fetch, self._patience())
+            batches.append(answer.records)
             check_whole(batches[-1], [str(last)], self._where)
         held = TurnBuffer(batches=select_through(batches, last))
         return held.turn(After(last))
@@ -306,7 +313,7 @@ class ShardFetcher:
             InvalidPositionError: one is of another stream.
             KinesisError: naming stream, shard and position.
         """
-        if not self._deaggregate:
+        if not self._options.deaggregate:
             check_runs(runs, self._where)
         picker = Picker(runs)
         invalid: list[int] = []
@@ -343,59 +350,49 @@ class ShardFetcher:
         # A single run bounds the number of records to read.
         most = _span(group[0]) if len(group) == 1 else _OTHERS * sum([run.count for run in group])
         asked = most if len(group) == 1 else max(_FEW, most)
-        given_up = self._clock() + _UNDECIDED
-        while not self._is_finished(pager, last, given_up):
+        given_up, answer = self._clock() + _UNDECIDED, None
+        while not self._is_finished(pager, answer, last, given_up):
             # If it begins after the end of an aggregate, that comes first, however large, with none of its records.
             if max_bytes is not None and size >= max_bytes and count:
                 return False
             try:
-                records = self._next(pager, min(self._limit, asked), throttled=patient or max_bytes is None)
+                answer = pager.insist(
+                    min(self._options.max_records_per_fetch, asked),
+                    self._patience(),
+                    throttled=patient or max_bytes is None,
+                )
             except ThrottledError:
                 if max_bytes is None:
                     raise
                 return False
-            check_whole(records, delivered, self._where)
+            check_whole(answer.records, delivered, self._where)
             # Later records belong to another range, which reads them itself.
-            picker.offer(records, last)
-            count += records.num_rows
-            size += pager.page.size if pager.page else 0
+            picker.offer(answer.records, last)
+            count += answer.records.num_rows
+            size += answer.page.size
             if len(group) == 1:
                 asked = max(1, most - count)
-            elif pager.page is not None and pager.page.records.num_rows:
+            elif answer.page.records.num_rows:
                 # At least a part of what was read: many calls cost more than some records.
-                asked = max(count // 2, _count_until(last, pager.page.records) or self._limit)
+                asked = max(
+                    count // 2, _count_until(last, answer.page.records) or self._options.max_records_per_fetch
+                )
         return True
 
-    def _subscription_pager(self, fan_out: FanOut, position: Position, closing: Closing) -> SubscriptionPager:
-        return SubscriptionPager(
-            fan_out,
-            self._stream,
-            self._shard,
-            position,
-            closing,
-            deaggregate=self._deaggregate,
-            clock=self._clock,
-            sleep=self._limiter.sleep,
-            calls=self.calls,
-        )
+    def _closing(self) -> Closing:
+        return Closing(self._kinesis, self._stream, self._shard, known=self._closed)
 
     def _pager(self, cursor: ShardCursor) -> Pager:
         return Pager(
-            self._kinesis,
-            self._stream,
-            self._shard,
-            cursor,
-            self._limiter,
-            deaggregate=self._deaggregate,
-            closed=self._closed,
-            calls=self.calls,
+            self._closing(), cursor, self._limiter, deaggregate=self._options.deaggregate, calls=self.calls
         )
 
-    @property
-    def _where(self) -> str:
-        return f"stream {self._stream!r}, shard {self._shard}"
+    def _patience(self) -> Patience:
+        return Patience(self._options.read_timeout, self._clock)
 
-    def _is_finished(self, pager: ShardPager, last: RecordPosition, given_up: float) -> bool:
+    def _is_finished(
+        self, pager: Pager, answer: Answered | None, last: RecordPosition, given_up: float
+    ) -> bool:
         """Return whether everything up to `last` was read, or nothing more can be read.
 
         Raises:
@@ -403,66 +400,31 @@ class ShardFetcher:
         """
         if isinstance(pager.position, After) and pager.position.record >= last:
             return True
-        page = pager.page
-        if page is None:
-            return False
-        if pager.drained or (page.records.num_rows == 0 and pager.at_tip):
+        if isinstance(answer, Undecided) and self._clock() >= given_up:
+            pager.check_end(answer)
             return True
-        if not pager.undecided or self._clock() < given_up:
-            return False
-        if page.behind_ms == 0:
-            # A closed shard of a server that never ends one.
-            return True
-        msg = (
-            f"{self._where}, position {pager.position}: the answers are empty and lack MillisBehindLatest, so "
-            "the end of the shard is unknown. Check that the endpoint is a Kinesis endpoint"
-        )
-        raise Unavailable(msg)
+        return isinstance(answer, End) or (isinstance(answer, Tip) and not answer.page.records.num_rows)
 
     def _next_or_end(
         self, pager: ShardPager, limit: int, deadline: float | None, refused_until: float
-    ) -> pa.RecordBatch | None:
-        """Return the next page of a turn, or None if it ends; without a deadline, no record was read yet."""
-        patience = Patience(self._read_timeout, self._clock)
-        while deadline is None or pager.unasked or self._clock() <= deadline:
-            try:
-                if deadline is None or pager.unasked:
-                    return pager.next(limit)
-                return pager.next(limit, deadline - self._clock())
-            except ThrottledError:
-                if deadline is not None or pager.in_use or patience.is_spent():
-                    return None
-                # After empty pages, ending here would lose the way through them.
-                if pager.page is None and self._clock() >= refused_until:
-                    return None
-            except Unavailable:
-                if deadline is None and patience.is_spent():
-                    raise
-        return None
-
-    def _next(self, pager: Pager, limit: int, *, throttled: bool = True) -> pa.RecordBatch:
-        """Return the next page; retry faults, and with `throttled` throttles, for `readTimeout`."""
-        patience = Patience(self._read_timeout, self._clock)
+    ) -> Answered | None:
+        """Return the next answer of a turn, or None if it ends; without a deadline, no record was read yet."""
+        patience = self._patience()
+        left = math.inf
         while True:
-            try:
-                records = pager.next(limit)
-            except (ThrottledError, Unavailable) as error:
-                if isinstance(error, ThrottledError) and not throttled:
-                    raise
-                if patience.is_spent():
-                    raise lasting_error(error) from error
-                continue
-            if records is not None:
-                return records
-
-
-def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
-    """Return the position at which the next turn starts."""
-    if pager.drained:
-        return ShardEnd(pager.position.record if isinstance(pager.position, After) else None)
-    if isinstance(pager.position, AtTimestamp) and isinstance(start, AtTimestamp) and seen is not None:
-        return AtTimestamp(max(start.time, seen - _SAFETY_MS))
-    return pager.position
+            if deadline is not None:
+                left = deadline - self._clock()
+            answer = pager.next(limit, left)
+            if not isinstance(answer, Denied):
+                return answer
+            if answer.error is None:
+                return None
+            is_over = deadline is not None or patience.is_spent()
+            if isinstance(answer.error, ThrottledError):
+                if is_over or pager.in_use or self._clock() >= refused_until:
+                    return None
+            elif deadline is None and is_over:
+                raise answer.error
 
 
 def _count_until(last: RecordPosition, page: pa.RecordBatch) -> int:

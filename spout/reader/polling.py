@@ -15,11 +15,11 @@ from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.spout.failed_records.retry_ranges import check_start
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
-    Kinesis,
     KinesisError,
     Page,
     ThrottledError,
     Unavailable,
+    lasting_error,
     locate_error,
 )
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_first
@@ -27,8 +27,19 @@ from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import payload_size, position_at, select_from
 from kinesis_trident.spout.log_lines import Seldom
+from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.positions import After, Position
-from kinesis_trident.spout.shard_rules import Closing
+from kinesis_trident.spout.reader.answers import (
+    LATE,
+    Answered,
+    Closing,
+    Denied,
+    End,
+    More,
+    ShardAnswer,
+    Tip,
+    Undecided,
+)
 
 log = logging.getLogger(__name__)
 
@@ -58,87 +69,64 @@ class ShardCalls:
     subscribing: Subscribing = Subscribing.NOT
 
 
+_Piece = tuple[Page, pa.RecordBatch, bool]
+"""A part of an answer, its records from the position on, and whether it is the shard's last one."""
+
+
 class ShardPager(ABC):
     """Reads one shard forward, by polling or by subscription.
 
     Args:
-        stream: its name.
-        shard: its id.
+        closing: the shard, and whether it is closed.
         position: where to start.
-        closing: knows whether the shard is closed.
         deaggregate: splits aggregates into their user records; otherwise they are returned unchanged.
         calls: counts what the calls cost.
 
     Attributes:
         position: after the last returned record, or the start position.
-        page: the last answer, or its last returned part; None before the first.
-        drained: the shard is closed and read to its end.
         in_use: another reader has what this one reads from, or had it a moment ago.
-        unasked: the turn has only the page that the planner's look had fetched, so it still waits for its own first
-            call. One that was prefetched may end without a call of its own.
     """
 
     in_use = False
-    unasked = False
 
     def __init__(
-        self,
-        stream: str,
-        shard: str,
-        position: Position,
-        closing: Closing,
-        *,
-        deaggregate: bool,
-        calls: ShardCalls | None = None,
+        self, closing: Closing, position: Position, *, deaggregate: bool, calls: ShardCalls | None = None
     ) -> None:
-        self._calls = calls or ShardCalls()
-        self._stream = stream
-        self._shard = shard
         self._closing = closing
         self._deaggregate = deaggregate
+        self._calls = calls or ShardCalls()
         self.position = position
-        self.page: Page | None = None
-        self.drained = False
+        self._page: Page | None = None
         self._rest: tuple[Page, bool] | None = None
         self._left: tuple[Page, pa.RecordBatch] | None = None
 
-    @property
-    def at_tip(self) -> bool:
-        """Return whether the last answer reached the tip; a closed shard has an end, not a tip."""
-        return self.page is not None and self.page.behind_ms == 0 and not self._closing.known
-
-    @property
-    def undecided(self) -> bool:
-        """Return whether the last answer is empty and indicates neither more records, nor the tip, nor the end."""
-        return (
-            self.page is not None
-            and self.page.records.num_rows == 0
-            and not (self.page.behind_ms or self.drained or self.at_tip)
-        )
-
-    def note_closed(self) -> None:
-        """Note that the shard is known to be closed."""
-        self._closing.known = True
-
     @abstractmethod
-    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
-        """Return the records of the next page, possibly none; None if that takes more than `patience` seconds.
+    def next(self, limit: int, patience: float = math.inf) -> ShardAnswer:
+        """Return the next answer; `Denied` also if that takes more than `patience` seconds.
 
         Raises:
-            ThrottledError, Unavailable: the page can be requested again.
             KinesisError: naming stream, shard and position.
         """
 
-    def give_back(self, records: pa.RecordBatch) -> None:
+    def give_back(self, page: Page, records: pa.RecordBatch) -> None:
         """Take back the last records of the last page: `next` returns them again."""
-        if self.page is not None:
-            self._left = self.page, records
+        self._left = page, records
 
-    def close(self) -> None:
-        """Give up what is held."""
-        return
+    def _judge(self, piece: _Piece) -> Answered:
+        page, records, is_end = piece
+        if is_end:
+            return End(records, page)
+        if self._is_at_tip(page):
+            return Tip(records, page)
+        if page.records.num_rows or page.behind_ms:
+            return More(records, page)
+        return Undecided(records, page)
 
-    def _take(self, page: Page) -> pa.RecordBatch:
+    def _is_at_tip(self, page: Page) -> bool:
+        """Return whether a page reached the tip; a closed shard has an end, not a tip."""
+        return page.behind_ms == 0 and not self._closing.known
+
+    def _take(self, page: Page) -> _Piece:
         """Return the records of a page from the position on, and move the position behind them.
 
         Aggregates may be much larger than their page: they are split in parts.
@@ -148,126 +136,156 @@ class ShardPager(ABC):
         """
         return self._give(page, self._closing.is_end(page))
 
-    def _next_part(self) -> pa.RecordBatch | None:
+    def _next_piece(self) -> _Piece | None:
         """Return what was given back, or the next part of a page that is returned in parts; None if there is none."""
         if self._left is not None:
-            (self.page, records), self._left = self._left, None
-            return records
+            (self._page, records), self._left = self._left, None
+            return self._page, records, False
         return self._give(*self._rest) if self._rest is not None else None
 
-    def _give(self, page: Page, ended: bool) -> pa.RecordBatch:
+    def _give(self, page: Page, is_end: bool) -> _Piece:
         self._rest = None
         records = page.records
         if self._deaggregate:
             with _opening.get(None, threading.Lock):
                 records, taken = deaggregate_first(records, _PART)
             if taken < page.records.num_rows:
-                self._rest = replace(page, records=page.records.slice(taken)), ended
+                self._rest = replace(page, records=page.records.slice(taken)), is_end
                 # More of it follows; a read that is interrupted continues at the position.
                 part, lag = page.records.slice(0, taken), max(1, page.behind_ms or 0)
-                page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
+                page, is_end = replace(page, records=part, next_iterator=None, behind_ms=lag), False
             page = replace(page, size=payload_size(page.records))
         else:
-            check_start(records, self.position, f"stream {self._stream!r}, shard {self._shard}")
-        self.page, self.drained = page, ended
+            check_start(records, self.position, self._closing.where)
+        self._page = page
         records = select_from(records, self.position)
         if records.num_rows:
             self.position = After(position_at(records, -1))
-        return records
+        return page, records, is_end
 
     def _locate_error(self, error: KinesisError) -> KinesisError:
         """Return the error with stream, shard and position in its text."""
-        return locate_error(error, self._stream, self._shard, self.position)
+        located = locate_error(error, self._closing.stream, self._closing.shard, self.position)
+        located.__cause__ = error
+        return located
 
 
 class Pager(ShardPager):
     """Reads one shard forward by GetRecords.
 
     Args:
-        kinesis: the calls.
-        stream, shard, deaggregate, calls: see `ShardPager`.
-        cursor: where to start.
+        closing, deaggregate, calls: see `ShardPager`.
+        cursor: where to start. Behind a page that a look has fetched, the reader waits for its own first call; one that
+            was prefetched may end without a call of its own.
         limiter: the limits of the shard.
-        closed: the shard was listed as closed.
     """
 
     def __init__(
         self,
-        kinesis: Kinesis,
-        stream: str,
-        shard: str,
+        closing: Closing,
         cursor: ShardCursor,
         limiter: ShardLimiter,
         *,
         deaggregate: bool = True,
-        closed: bool = False,
         calls: ShardCalls | None = None,
     ) -> None:
-        closing = Closing(kinesis, stream, shard, known=closed)
-        super().__init__(stream, shard, cursor.position, closing, deaggregate=deaggregate, calls=calls)
-        self._kinesis = kinesis
+        super().__init__(closing, cursor.position, deaggregate=deaggregate, calls=calls)
+        self._kinesis = closing.kinesis
         self._limiter = limiter
         self._iterator = cursor.iterator
         self._first = cursor.page
-        self.unasked = cursor.page is not None and not cursor.seconds
+        self._waits = cursor.page is not None and not cursor.seconds
         self._full = False
 
-    @property
-    def at_tip(self) -> bool:
-        """Return whether the last answer reached the tip.
+    def next(self, limit: int, patience: float = math.inf) -> ShardAnswer:
+        """See `ShardPager.next`; `patience` bounds the wait for the shard's limits."""
+        if self._waits:
+            patience = math.inf
+        if patience < 0:
+            return LATE
+        try:
+            piece = self._next_piece() or self._read(limit, patience)
+        except (ThrottledError, Unavailable) as error:
+            self._limiter.note_refusal()
+            self._calls.throttles += isinstance(error, ThrottledError)
+            if _seldom(f"{self._closing.stream}/{self._closing.shard}"):
+                log.info("the turn goes on with what it has, or tries again: %s", error)
+            return Denied(error)
+        return self._judge(piece) if piece is not None else LATE
+
+    def insist(self, limit: int, patience: Patience, *, throttled: bool = True) -> Answered:
+        """Return the next answer; ask again after faults, and with `throttled` after throttles, with patience.
+
+        Raises:
+            ThrottledError, Unavailable: there is none left.
+            KinesisError: naming stream, shard and position.
+        """
+        while isinstance(answer := self.next(limit), Denied):
+            error = answer.error
+            assert error is not None
+            if isinstance(error, ThrottledError) and not throttled:
+                raise error
+            if patience.is_spent():
+                raise lasting_error(error) from error
+        return answer
+
+    def check_end(self, answer: Undecided) -> None:
+        """Check that a shard whose answers stay like this is at its end: a closed one of a server that never ends one.
+
+        Raises:
+            Unavailable: the answer does not say how far behind it is, so nobody knows.
+        """
+        if answer.page.behind_ms != 0:
+            msg = (
+                f"{self._closing.where}, position {self.position}: the answers are empty and lack MillisBehindLatest, "
+                "so the end of the shard is unknown. Check that the endpoint is a Kinesis endpoint"
+            )
+            raise Unavailable(msg)
+
+    def note_closed(self, answer: Tip) -> Answered:
+        """Note that the shard is known to be closed; return the last answer as one of such a shard."""
+        self._closing.known = True
+        return self._judge((answer.page, answer.records, False))
+
+    def _is_at_tip(self, page: Page) -> bool:
+        """Return whether a page reached the tip.
 
         A full answer "0 behind" may still be followed by records of the same millisecond.
         """
-        return super().at_tip and not self._full
+        return super()._is_at_tip(page) and not self._full
 
-    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
-        """See `ShardPager.next`; `patience` bounds the wait for the shard's limits."""
-        part = self._next_part()
-        if part is not None:
-            return part
-        for renewal in range(_RENEWALS):
+    def _read(self, limit: int, patience: float) -> _Piece | None:
+        for _ in range(_RENEWALS):
             if self._first is None:
                 if not self._limiter.acquire(patience):
                     return None
                 self._calls.reads += 1
-                self.unasked = False
+                self._waits = False
             try:
-                return self._read(limit)
-            except (ThrottledError, Unavailable) as error:
-                self._limiter.note_refusal()
-                self._calls.throttles += isinstance(error, ThrottledError)
-                if _seldom(f"{self._stream}/{self._shard}"):
-                    log.info("the turn goes on with what it has, or tries again: %s", error)
-                raise
+                page = self._first or self._ask(limit)
             except IteratorExpiredError as error:
                 # Continue after the last returned record: the start position would return records again.
-                self._iterator = None
+                self._iterator, expired = None, error
                 self._calls.renewals += 1
-                if renewal == _RENEWALS - 1:
-                    self._limiter.note_refusal()
-                    msg = (
-                        f"{error}; {_RENEWALS} new iterators in a row were too old. Was this process paused?"
-                    )
-                    raise Unavailable(msg) from error
-        raise AssertionError
-
-    def _read(self, limit: int) -> pa.RecordBatch:
-        page = self._first
-        if page is None:
-            page = self._ask(limit)
-            self._limiter.note_answer(page.size)
-        records = self._take(page)
-        self._full = self._first is None and page.records.num_rows >= limit
-        self._iterator, self._first = page.next_iterator, None
-        return records
+                continue
+            piece = self._take(page)
+            self._full = self._first is None and page.records.num_rows >= limit
+            self._iterator, self._first = page.next_iterator, None
+            return piece
+        msg = f"{expired}; {_RENEWALS} new iterators in a row were too old. Was this process paused?"
+        raise Unavailable(msg) from expired
 
     def _ask(self, limit: int) -> Page:
         try:
             if self._iterator is None:
-                self._iterator = self._kinesis.iterator(self._stream, self._shard, str(self.position))
+                self._iterator = self._kinesis.iterator(
+                    self._closing.stream, self._closing.shard, str(self.position)
+                )
             try:
-                return self._kinesis.get_records(self._iterator, limit)
+                page = self._kinesis.get_records(self._iterator, limit)
             except KinesisError as error:
                 raise self._locate_error(error) from error
         finally:
             self._limiter.note_end()
+        self._limiter.note_answer(page.size)
+        return page

@@ -20,8 +20,8 @@ from kinesis_trident.spout.planner.shards.source_shards import Shards
 from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.answers import Closing
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
-from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
 

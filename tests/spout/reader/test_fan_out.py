@@ -27,9 +27,9 @@ from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.answers import Answered, Closing, Denied, End
 from kinesis_trident.spout.reader.fan_out import FanOut, OpenSubscriptions, SubscriptionPager
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
-from kinesis_trident.spout.shard_rules import Closing
 from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow, aggregate
 from kinesis_trident.spout.testing.fan_out import HeldSubscription, event_message
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request
@@ -57,10 +57,8 @@ class Rig:
     def pager(self, position: Position = TRIM_HORIZON, *, deaggregate: bool = True) -> SubscriptionPager:
         return SubscriptionPager(
             FanOut(self.client, self.consumer, rng=random.Random(3)),
-            "orders",
-            SHARD,
-            position,
             Closing(self.client, "orders", SHARD),
+            position,
             deaggregate=deaggregate,
             clock=self.time,
             sleep=self.time.sleep,
@@ -142,14 +140,18 @@ def payloads(batches: list[pa.RecordBatch]) -> list[bytes]:
     return [data for batch in batches for data in batch.column("data").to_pylist()]
 
 
+def event_of(pager: SubscriptionPager) -> Answered:
+    """The next event, or the error that says why there is none."""
+    answer = pager.next(60)
+    if isinstance(answer, Denied):
+        assert answer.error is not None
+        raise answer.error
+    return answer
+
+
 def given_by(pager: SubscriptionPager, events: int) -> list[bytes]:
     """The payloads of so many events."""
-    found: list[bytes] = []
-    for _ in range(events):
-        records = pager.next(60)
-        assert records is not None
-        found += records.column("data").to_pylist()
-    return found
+    return payloads([event_of(pager).records for _ in range(events)])
 
 
 def test_a_turn_holds_what_polling_would_have_given(rig: Rig) -> None:
@@ -222,10 +224,10 @@ def test_a_subscription_is_renewed_where_it_ended(rig: Rig) -> None:
 def test_a_subscription_without_records_keeps_its_position_and_is_renewed_behind_it(rig: Rig) -> None:
     rig.server.gap("orders", SHARD, 1)
     pager = rig.pager()
-    assert given_by(pager, 2) == []
-    assert not pager.drained
-    continuation = pager.page.next_iterator if pager.page else None
-    assert continuation is not None
+    assert given_by(pager, 1) == []
+    answer = event_of(pager)
+    assert not isinstance(answer, End)
+    assert (answer.records.num_rows, answer.page.next_iterator is None) == (0, False)
     assert pager.position == TRIM_HORIZON
     rig.server.advance(300)
     rig.put(b"a")
@@ -250,7 +252,7 @@ def test_a_turn_is_polled_while_another_process_has_the_subscription(rig: Rig) -
     assert payloads(rig.turn(turn.end).batches) == [b"b"]
     assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (3, 1)
     with pytest.raises(InUseError, match=rf"stream 'orders', shard {SHARD}.*in one application only"):
-        rig.pager().next(60)
+        event_of(rig.pager())
 
 
 def test_a_turn_does_not_ask_for_a_subscription_that_would_be_refused(rig: Rig) -> None:
@@ -449,7 +451,7 @@ def test_a_stream_cut_in_an_event_gives_nothing_of_it_and_goes_on(rig: Rig, shar
     rig.server.script(EVENT, Cut(share))
     rig.put(b"c", b"d")
     with pytest.raises(Unavailable, match=f"shard {SHARD}"):
-        pager.next(60)
+        event_of(pager)
     assert given_by(pager, 1) == [b"c", b"d"]
     assert rig.server.faults_left == 0
     pager.close()
@@ -477,7 +479,7 @@ def test_a_connection_that_closes_before_the_first_event_is_no_end(rig: Rig) -> 
 def test_errors_inside_the_stream_say_what_they_are(rig: Rig, code: str, kind: type[KinesisError]) -> None:
     rig.server.script(EVENT, Refuse(code, "said in the stream"))
     with pytest.raises(kind, match=f"position TRIM_HORIZON: .*{code}.*said in the stream"):
-        rig.pager().next(60)
+        event_of(rig.pager())
 
 
 def test_a_fault_inside_the_stream_is_waited_out(rig: Rig) -> None:
@@ -519,8 +521,9 @@ def test_a_parent_that_closes_under_a_subscription_is_drained(rig: Rig) -> None:
     pager = rig.pager()
     assert given_by(pager, 1) == [b"a"]
     rig.server.split("orders", SHARD)
-    assert given_by(pager, 1) == []
-    assert pager.drained
+    answer = event_of(pager)
+    assert isinstance(answer, End)
+    assert answer.records.num_rows == 0
     pager.close()
 
 
@@ -554,7 +557,7 @@ def test_a_consumer_that_goes_while_it_is_subscribed_is_named(rig: Rig) -> None:
     with pytest.raises(
         ConsumerMissingError, match=rf"shard {SHARD}.*{rig.consumer}.*consumerLifecycle=managed"
     ):
-        pager.next(60)
+        event_of(pager)
 
 
 def test_what_is_read_again_is_polled(rig: Rig) -> None:
@@ -627,11 +630,9 @@ def test_every_record_comes_once_in_order_whatever_happens(
     def read_on() -> None:
         while len(found) < len(written):
             try:
-                records = pager.next(60)
+                found.extend(given_by(pager, 1))
             except (InUseError, Unavailable):
                 continue
-            assert records is not None
-            found.extend(records.column("data").to_pylist())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rig.server, "_next_message", next_message)
