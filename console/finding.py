@@ -18,6 +18,7 @@ Code = Literal[
     "exhausted",
     "falling-behind",
     "held",
+    "many-waiting",
     "max-dead",
     "max-lag",
     "max-retrying",

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.message_id import MessageId
-from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, WAITS_FOR_PARENTS, Share
+from kinesis_trident.checkpoint.model.standing import (
+    BLOCKED,
+    REFUSED,
+    WAITS_FOR_PARENTS,
+    Share,
+    explain_many,
+)
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, find_listed, has_letters, replay_words
 from kinesis_trident.console.finding import Code, Finding, Level, Limits
@@ -230,7 +236,10 @@ def _replays(snapshot: Snapshot) -> list[str]:
 
 
 def _about_blocked(snapshot: Snapshot, facts: Mapping[str, ShardFacts]) -> Iterator[Finding]:
-    """Find the shards that read nothing new: one finding for each reason, whatever its numbers are in a shard."""
+    """Find the shards that read nothing new, and whether failed records are nearly too many for ZooKeeper.
+
+    There is one finding for each reason, whatever its numbers are in a shard.
+    """
     kinds: dict[str, dict[str, str]] = {}
     for shard, one in facts.items():
         if BLOCKED in one.standing.causes and shard in snapshot.inflight:
@@ -238,13 +247,24 @@ def _about_blocked(snapshot: Snapshot, facts: Mapping[str, ShardFacts]) -> Itera
             limit = _LIMIT.search(why)
             kinds.setdefault(limit[0] if limit else why, {})[shard] = why
     line = snapshot.command("retries")
+    many = explain_many(snapshot.inflight.values())
+    more = "" if many else "raise maxRetryingRecords, "
+    if many:
+        yield Finding(
+            Level.WARNING,
+            "many-waiting",
+            many,
+            f"fix what makes the records fail ({line}), or start the query again with a lower "
+            "maxFetchRecordsPerShard, which bounds those of a batch, and a lower maxRetryingRecords",
+            commands=(line,),
+        )
     for _, blocked in sorted(kinds.items()):
         yield Finding(
             Level.CRITICAL,
             "blocked",
             f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
             f"{next(iter(blocked.values()))}",
-            f"fix what makes the records fail ({line}), raise maxRetryingRecords, or set "
+            f"fix what makes the records fail ({line}), {more}or set "
             "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
             commands=(line,),
             shards=_labels(snapshot, blocked),

@@ -6,11 +6,16 @@ a new cause is a new row and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache, partial
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
+from kinesis_trident.common.visible_text import count_noun
+
+MANY_GROUPS = 200_000
+"""Groups of failed neighbours, of all shards together, from which on they are worth a warning."""
 
 
 class Looks(IntEnum):
@@ -193,3 +198,13 @@ def find_standing(
         (BLOCKED, inflight is not None and bool(inflight.blocked)),
     )
     return standing_of(frozenset(cause for cause, holds in causes if holds))
+
+
+def explain_many(inflight: Iterable[InflightNode]) -> str:
+    """Return that ZooKeeper holds nearly as many failed records as it is known to bear; empty if it does not."""
+    groups = sum(len(node.waiting) + len(node.dead) for node in inflight)
+    if groups < MANY_GROUPS:
+        return ""
+    known = "a server with 256 MB of heap was seen to bear 300,000"
+    wait = count_noun(groups, "group of failed neighbours waits", "groups of failed neighbours wait")
+    return f"{wait} in ZooKeeper; {known}"

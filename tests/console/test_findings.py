@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 from samples_console import CHILD, HEALTHY, NEW, NOW, PARENT, SNAPSHOT, STATUS, TIP, WAITING, apart, pin
 
+from kinesis_trident.checkpoint.model import standing
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
     FencedNode,
@@ -346,6 +347,27 @@ def test_shards_that_are_blocked_for_two_reasons_are_told_both() -> None:
         (PARENT, NEW): failed.format(3),
         (CHILD,): held,
     }
+
+
+def test_very_many_failed_records_are_told_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "MANY_GROUPS", 4)
+    why = "{} groups of failed neighbours wait for a retry, and maxRetryingRecords is 1"
+
+    def found(waiting: int, dead: int) -> dict[str, str]:
+        nodes = {
+            PARENT: InflightNode(txid=7, waiting=(WAITING,) * waiting, blocked=why.format(waiting)),
+            CHILD: InflightNode(txid=7, waiting=(), dead=(WAITING,) * dead),
+        }
+        return {
+            one.code: f"{one.sentence} {one.remedy}" for one in find(replace(HEALTHY, inflight=nodes), NOW)
+        }
+
+    few, many = found(2, 1), found(2, 2)
+    assert "many-waiting" not in few
+    assert "raise maxRetryingRecords, or set retrySpool" in few["blocked"]
+    assert "4 groups of failed neighbours wait in ZooKeeper" in many["many-waiting"]
+    assert "a lower maxFetchRecordsPerShard" in many["many-waiting"]
+    assert "raise maxRetryingRecords" not in many["blocked"]
 
 
 def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:

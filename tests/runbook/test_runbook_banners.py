@@ -16,6 +16,7 @@ from situations import A, Clock, filled, looked, moved_clock, scripted_options
 from kinesis_trident import Acks
 from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model import standing
 from kinesis_trident.checkpoint.model.nodes import SlowCall
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import config_of
@@ -170,6 +171,41 @@ def test_a_shard_with_too_many_failed_records(
     with Acks(f"{app}-2", {"zookeeper.hosts": zookeeper.hosts}) as acks:
         assert acks.ack(row[1] for row in rows) == len(rows)
     eventually(lambda: query.plan() or night.is_over(command, f"{app}-2"), "the shard is read on")
+
+
+@entry("many-waiting")
+def test_nearly_more_failed_records_than_zookeeper_bears(
+    night: Night,
+    begin: Begin,
+    command: Command,
+    app: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    clock: Clock,
+) -> None:
+    monkeypatch.setattr(standing, "MANY_GROUPS", 3)
+    kinesis = filled()
+    for number in range(10, 18):
+        kinesis.put(A, b"%d" % number)
+    query = begin(kinesis, maxRetryingRecords="2")
+    query.batch(failing=[11, 13, 15])
+    looked(query)
+    assert "3 groups of failed neighbours wait in ZooKeeper" in caplog.text
+    night.finds(command, app, "many-waiting")
+    # More is no way out of the shard that stands then.
+    screen = command("status", app)[1]
+    assert "reads nothing new" in screen
+    assert "raise maxRetryingRecords" not in screen
+    night.tries("`kinesis-trident retries APP`")
+    assert "ValueError: 11" in command("retries", app)[1]
+    night.tries("they are retried by themselves")
+    query.end()
+    night.tries("a lower `maxFetchRecordsPerShard` and a lower `maxRetryingRecords`")
+    query = begin(kinesis, query.checkpoint, maxRetryingRecords="1", maxFetchRecordsPerShard="1")
+    clock.ahead += 2 * HOUR
+    while not night.is_over(command, app):
+        query.batch(failing=[])
+        looked(query)
 
 
 def failing_for_a_minute(error: Exception, begin: Begin, clock: Clock) -> tuple[MemoryKinesis, Query]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
+from kinesis_trident.checkpoint.model.standing import explain_many
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
@@ -75,6 +76,13 @@ class LifeLog:
                     event.ended,
                     event.seconds,
                 )
+                states = after.states.values()
+                many = explain_many(state.inflight for state in states if state.inflight is not None)
+                if many and self._seldom("many"):
+                    log.warning(
+                        "%s. maxFetchRecordsPerShard bounds those of a batch, and maxRetryingRecords those that wait",
+                        many,
+                    )
 
     def log_settled(
         self,
