@@ -68,6 +68,13 @@ COUNTED: dict[str, tuple[str, ...]] = {
         # What is due in a hundred batches follows the clock a little.
         "written to ZooKeeper a batch, at most; one batch of 100,000, every second one fails",
     ),
+    "growth": (
+        "a batch of a state in files, the median, bytes",
+        "the largest of these batches, bytes",
+        "written to ZooKeeper until all are done, KiB",
+        "operations with ZooKeeper, a batch",
+        "the plan as Spark logs it, KiB",
+    ),
     "planning": (
         "operations with ZooKeeper a batch",
         "shards that the further plan reads",
