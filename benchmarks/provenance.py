@@ -70,7 +70,6 @@ COUNTED: dict[str, tuple[str, ...]] = {
     ),
     "growth": (
         "a batch of a state in files, the median, bytes",
-        "the largest of these batches, bytes",
         "written to ZooKeeper until all are done, KiB",
         "operations with ZooKeeper, a batch",
         "the plan as Spark logs it, KiB",
