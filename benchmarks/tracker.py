@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Section, best, publish
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import NotDone, RecordPosition
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
 from kinesis_trident.tracker.settling import TurnFacts, settle

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         TreeOutcome as TreeOutcome,
     )
     from kinesis_trident.tracker.errors import OrderError as OrderError
-    from kinesis_trident.tracker.record_tracker import InflightRecordTracker as InflightRecordTracker
+    from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker as InflightRecordTracker
     from kinesis_trident.tracker.records import RecordPosition as RecordPosition
     from kinesis_trident.tracker.retry import (
         Backoff as Backoff,

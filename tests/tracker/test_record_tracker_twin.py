@@ -17,9 +17,9 @@ from twins.old_face.record_tracker import InflightRecordTracker as OldTracker
 
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
-from kinesis_trident.tracker import open_rows, record_tracker
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.inflight import open_rows, record_tracker
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import Noted, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 

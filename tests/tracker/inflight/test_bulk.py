@@ -14,10 +14,10 @@ from test_record_tracker import invariants
 from thorough import examples
 from traced import traced
 
-from kinesis_trident.tracker import open_rows, record_tracker
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.open_rows import Positions
-from kinesis_trident.tracker.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.inflight import open_rows, record_tracker
+from kinesis_trident.tracker.inflight.open_rows import Positions
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 

@@ -12,7 +12,7 @@ from traced import traced
 
 from kinesis_trident.tracker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy, State
 

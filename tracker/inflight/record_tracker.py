@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import to_signed, xor_of
-from kinesis_trident.tracker.open_rows import Ids, OpenRows, OpenRun, Positions, as_position
+from kinesis_trident.tracker.inflight.open_rows import Ids, OpenRows, OpenRun, Positions, as_position
 from kinesis_trident.tracker.open_shard import OpenShard, find_safe
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Fates, RetryHandler, RetryPolicy, State, decide
