@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import msgspec
 
@@ -221,44 +222,46 @@ def apply_requests(
     """
     after, tally = before, Tally()
     unreadable: dict[str, str] = {}
-    for name, node in asked.items():
-        if node.op == "replay":
-            positions = [RecordPosition.parse(text) for text in node.records]
-            after, left = after.replay(positions, now, takes_done=node.takes_done)
+    for (op, takes_done), some in groupby(asked.items(), lambda one: (one[1].op, one[1].takes_done)):
+        if op == "replay":
+            # Together: very many may be for one record each, and each would copy what the shard has.
+            positions = [RecordPosition.parse(text) for _, node in some for text in node.records]
+            after, left = after.replay(positions, now, takes_done=takes_done)
             if left:
-                what = "were not delivered" if node.takes_done else "do not wait any more, and stay done"
+                what = "were not delivered" if takes_done else "do not wait any more, and stay done"
                 refused.append(f"these records {what}: {', '.join(map(str, left))}")
             continue
-        if node.op == "cancel":
-            after = after.take_back([RecordPosition.parse(text) for text in node.records])
-            continue
-        if node.op == "bury":
-            after, left = after.bury([RecordPosition.parse(text) for text in node.records])
-            if left:
-                refused.append(
-                    f"not dead-lettered, as no run that waits ends with {', '.join(map(str, left))}"
+        for name, node in some:
+            if node.op == "cancel":
+                after = after.take_back([RecordPosition.parse(text) for text in node.records])
+                continue
+            if node.op == "bury":
+                after, left = after.bury([RecordPosition.parse(text) for text in node.records])
+                if left:
+                    refused.append(
+                        f"not dead-lettered, as no run that waits ends with {', '.join(map(str, left))}"
+                    )
+                continue
+            try:
+                keys = unpack(node.positions)
+            except OrderError as error:
+                unreadable[name] = str(error)
+                continue
+            if node.op == "ack":
+                after, counts = after.ack(keys, node.attempt)
+                tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
+            elif node.op == "reset":
+                after, counts = after.reset(keys, now + (rules.timeout or 0), node.attempt)
+                tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))
+            else:
+                after, counts = after.fail(keys, node.reason, rules.fates(now), node.attempt)
+                tally = tally.add(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
+            if counts.unknown:
+                log.warning(
+                    "shard %s: %d of the records to %s were never read: their positions are beyond %s",
+                    shard,
+                    counts.unknown,
+                    node.op,
+                    after.high,
                 )
-            continue
-        try:
-            keys = unpack(node.positions)
-        except OrderError as error:
-            unreadable[name] = str(error)
-            continue
-        if node.op == "ack":
-            after, counts = after.ack(keys, node.attempt)
-            tally = tally.add(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
-        elif node.op == "reset":
-            after, counts = after.reset(keys, now + (rules.timeout or 0), node.attempt)
-            tally = tally.add(Tally(done=counts.known, unknown=counts.unknown))
-        else:
-            after, counts = after.fail(keys, node.reason, rules.fates(now), node.attempt)
-            tally = tally.add(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
-        if counts.unknown:
-            log.warning(
-                "shard %s: %d of the records to %s were never read: their positions are beyond %s",
-                shard,
-                counts.unknown,
-                node.op,
-                after.high,
-            )
     return after, tally, unreadable

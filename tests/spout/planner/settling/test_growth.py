@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,6 +35,22 @@ def test_what_is_named_costs_as_much_as_its_records(curve: str) -> None:
 def test_one_more_ack_does_not_ask_for_every_record_that_waits_for_its_ack() -> None:
     small, large = (take_in(held(n), {"a": ack(n // 2)})[0] for n in (400, 1_600))
     assert large <= 1.2 * small
+
+
+def test_what_waits_is_copied_once_for_requests_that_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a copy there are no steps, but its time is that of all that waits."""
+    copied, change = list[int](), runs.Runs.change
+
+    def count(some: runs.Runs[Run], *edits: Any, **how: Any) -> runs.Runs[Run]:
+        copied.append(len(some))
+        return change(some, *edits, **how)
+
+    monkeypatch.setattr(runs.Runs, "change", count)
+    _, (taken,) = take_in(*CURVES["all that wait, one by one"](400))
+    assert sum(copied) <= 4 * 400
+    assert len(taken.consumed) == 40
 
 
 def test_runs_are_looked_up_in_their_turns_once_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
