@@ -15,6 +15,7 @@ from command_line import Command
 from kazoo.client import KazooClient
 from samples_console import NOW, Dead, NoKinesis, letter, records
 
+from kinesis_trident.checkpoint.model import standing
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -30,7 +31,7 @@ from kinesis_trident.spout.failed_records.letter_writer import DeadLetterWriter
 from kinesis_trident.spout.testing import ScriptedKinesis
 from kinesis_trident.tracker.records import Noted, Run
 
-KEPT = {"blocked", "dead-letters", "exhausted", "retrying", "max-dead", "max-retrying"}
+KEPT = {"blocked", "dead-letters", "exhausted", "many-waiting", "retrying", "max-dead", "max-retrying"}
 STOPPED, RUNNING, DAMAGED = {"unknown-lag"}, {"max-lag", "unavailable"}, {"corrupt-node"}
 """The findings that print a line: always, and besides in each state of the home."""
 
@@ -162,7 +163,10 @@ def test_each_line_of_a_finding_is_carried_out(
     command: Command,
     at: list[str],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A state of so many groups takes minutes to make.
+    monkeypatch.setattr(standing, "MANY_GROUPS", 1)
     application = name.format(app)
     store = SourceStore(client, Layout("/kinesis-trident", application, "orders", 1))
     make(store, tmp_path / "letters", shards, each)
