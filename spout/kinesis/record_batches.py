@@ -30,7 +30,10 @@ RECORD_SCHEMA = pa.schema(
 )
 """The columns of all pages, and of all batches of a turn. An arrival in 1970 is not known."""
 
-NO_RECORDS = pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)
+# `from_pylist` imports pandas.
+NO_RECORDS = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, column.type) for column in RECORD_SCHEMA], schema=RECORD_SCHEMA
+)
 
 PLAIN_SUB = -1
 """Stands in `subSequenceNumber` for a record that is not aggregated."""
