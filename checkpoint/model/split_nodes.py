@@ -34,8 +34,8 @@ _WITHIN = 4 * 1024
 
 _HAS_PIECES = b'{"v":%d,' % PIECES_VERSION
 
-# A sentence may end with such a word: it makes a part, too.
-_PIECE = re.compile(rb"[0-9A-Za-z+/=]{40,}[.]")
+# Only the fields themselves: a reason may hold such words, too, and thousands of those would make a head too large.
+_PIECES = re.compile(rb'"(?:waiting|dead)":"((?:[0-9A-Za-z+/=]+[.])+)"')
 
 
 class Head(Node, frozen=True, kw_only=True):
@@ -90,11 +90,10 @@ def _split_pieces(path: str, data: bytes, part_size: int) -> tuple[bytes, dict[s
 def _slices_of(data: bytes) -> Iterator[tuple[bool, bytes]]:
     """Yield whether it is a piece, and the content, of each piece and of what is between two of them."""
     at = 0
-    for found in _PIECE.finditer(data):
-        if at < found.start():
-            yield False, data[at : found.start()]
-        yield True, found[0]
-        at = found.end()
+    for found in _PIECES.finditer(data):
+        yield False, data[at : found.start(1)]
+        yield from ((True, piece + b".") for piece in found[1].split(b".")[:-1])
+        at = found.end(1)
     yield False, data[at:]
 
 

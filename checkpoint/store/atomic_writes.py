@@ -29,9 +29,13 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Op,
     Refused,
     Write,
+    pack_writes,
     size_of,
 )
 from kinesis_trident.tracker.records import RecordPosition
+
+_MOST_LEFT = 512
+"""The parts that are removed with the head that no longer names them: thousands would make a request too large."""
 
 _PACKS_UNDER_WAY = 4
 """Multis that are sent before the first of them is answered: 1 MiB, which the server holds in memory."""
@@ -51,12 +55,13 @@ class Unit(msgspec.Struct, frozen=True):
 class _Pack:
     """The writes of one multi; what nodes are once it is done; the shards that it moves.
 
-    `is_last`: it holds what ends a settling.
+    `left`: the removals that come after it. `is_last`: it holds what ends a settling.
     """
 
     ops: list[Op] = field(default_factory=list)
     after: dict[str, Stored[Any]] = field(default_factory=dict)
     shards: list[str] = field(default_factory=list)
+    left: list[Op] = field(default_factory=list)
     size: int = 0
     is_last: bool = False
 
@@ -178,6 +183,10 @@ class UnitWriter:
                 finished()
                 self._known.update(pack.after)
                 moved.extend(pack.shards)
+                for some in pack_writes([[op] for op in pack.left], PACK_SIZE):
+                    # What stays is removed by the next run.
+                    with suppress(Refused):
+                        self._nodes.commit(some, epoch)
 
         try:
             for pack in self._packs(units, epoch):
@@ -197,6 +206,7 @@ class UnitWriter:
         for unit in units:
             ops: list[Op] = list(map(Delete, unit.removed))
             became: dict[str, Stored[Any]] = {}
+            late: list[Op] = []
             for path, node in unit.nodes.items():
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
@@ -206,13 +216,16 @@ class UnitWriter:
                     ops.append(Create(path, data))
                     became[path] = Stored(node, 0, parts=parts)
                 else:
-                    ops += [Write(path, data, known.version), *delete_left_parts(path, data, known.parts)]
+                    left = delete_left_parts(path, data, known.parts)
+                    ops += [Write(path, data, known.version), *left[:_MOST_LEFT]]
+                    late += left[_MOST_LEFT:]
                     became[path] = Stored(node, known.version + 1, parts=parts)
             weight = sum(map(size_of, ops))
             if pack.ops and pack.size + weight > PACK_SIZE:
                 yield pack
                 pack = _Pack()
             pack.add(unit, ops, became, weight)
+            pack.left += late
         if pack.ops:
             yield pack
 

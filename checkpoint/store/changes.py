@@ -174,15 +174,17 @@ class ChangeStore(StorePart):
             return Stored(node, found.stat.version)
 
     def _overwrite(self, nodes: Mapping[str, Node], epoch: int) -> None:
-        ops: list[Op] = []
+        ops, left = list[Op](), list[list[Op]]()
         for path, node in nodes.items():
             found = self._read_standing(path, node, {})
             data = self._nodes.prepare(path, node, epoch, found.parts if found else ())
             if found is None:
                 ops.append(Create(path, data))
             else:
-                ops += [Write(path, data, found.version), *delete_left_parts(path, data, found.parts)]
-        self._nodes.commit(ops, epoch)
+                ops.append(Write(path, data, found.version))
+                left += ([op] for op in delete_left_parts(path, data, found.parts))
+        for pack in pack_writes([ops, *left], PACK_SIZE):
+            self._nodes.commit(pack, epoch)
 
     def backup(self, name: str) -> BackupNode | None:
         """Return a backup by its name; None if there is none."""

@@ -338,10 +338,13 @@ class FencedNodes:
         try:
             self.commit(parts, epoch)
         except Refused as refused:
-            # The name is derived from the content: an earlier attempt has written it.
+            # The name is derived from the content: an earlier attempt has written it, or what is there is damaged.
             if refused.kind is not EXISTS:
                 raise
-            for part in parts if len(parts) > 1 else ():
+            if len(parts) == 1:
+                self.commit([Write(op.path, op.data) for op in parts if isinstance(op, Create)], epoch)
+                return
+            for part in parts:
                 self._create_parts([part], epoch)
 
     def create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> bool:

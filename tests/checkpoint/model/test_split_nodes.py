@@ -92,6 +92,20 @@ def test_a_node_with_pieces_joins_to_the_same(
     assert len(written) < 50 * len(paths) + 9000
 
 
+def test_words_of_reasons_make_no_parts() -> None:
+    reason = f'"waiting":"/{"path/" * 9}module.py' + '", no table'
+    pending = tuple(PendingRun(txid, (0, 2), failures=(Noted(1, reason),)) for txid in range(5000))
+    node = replace(many(), pending=pending)
+    data = encode(node, in_pieces=True)
+    written, parts = split(PATH, data, whole=100)
+    alone, few = split(PATH, encode(many(), in_pieces=True), whole=100)
+    assert len(written) < len(alone) + 1000
+    assert len(parts) == len(few) + 2
+    head = head_of(written)
+    assert head is not None
+    assert join(PATH, head, [parts[path] for path in part_paths(PATH, head)]) == data
+
+
 def test_one_run_less_changes_few_parts() -> None:
     whole, less = (
         split(PATH, encode(node, in_pieces=True), whole=100)[1] for node in (many(), many(without=1234))

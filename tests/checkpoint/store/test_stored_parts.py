@@ -245,3 +245,36 @@ def test_a_part_that_is_gone_or_another_names_the_node(
     client.delete(f"{layout.inflight}/{first}")
     with pytest.raises(CorruptNodeError, match=f"{SHARD} is stored in parts, and .*{first} is missing"):
         store.shards.inflight()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("by", ["a batch", "a person"])
+def test_thousands_of_parts_are_left_behind_at_once(store: SourceStore, epoch: int, by: str) -> None:
+    settle(store, epoch, 1, scattered(14_000))
+    assert sum(len(name) + len(store.layout.inflight) for name in stored_parts(store)) > 2**19
+    if by == "a batch":
+        settle(store, epoch, 2, [])
+    else:
+        checkpoints = store.shards.checkpoints()
+        copy = BackupNode(application="a", home="orders@1", time=NOW, settled=1, checkpoints=checkpoints)
+        store.changes.overwrite(copy, checkpoints, {SHARD: InflightNode(txid=1, waiting=())}, epoch)
+    assert waiting(store) == []
+    assert stored_parts(store) == {}
+
+
+def test_what_a_person_writes_back_repairs_a_damaged_part(
+    store: SourceStore, client: KazooClient, layout: Layout, epoch: int
+) -> None:
+    runs = scattered(3000)
+    settle(store, epoch, 1, runs)
+    copy = BackupNode(
+        application="a",
+        home="orders@1",
+        time=NOW,
+        settled=1,
+        checkpoints=store.shards.checkpoints(),
+        inflight=store.shards.inflight(),
+    )
+    client.set(f"{layout.inflight}/{min(stored_parts(store))}", b"x")
+    store.changes.overwrite(copy, copy.checkpoints, copy.inflight, epoch)
+    assert waiting(store) == runs
