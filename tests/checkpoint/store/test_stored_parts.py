@@ -10,6 +10,7 @@ import pytest
 import samples
 from hypothesis import HealthCheck, given, settings, strategies as st
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 from thorough import examples
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
@@ -212,17 +213,17 @@ def test_runs_that_come_due_in_any_order_cost_at_most_two_pieces_each(
         assert size <= A_RUN * (pieces * A_PIECE + 128 * 2 * A_PIECE) + names
 
 
+def copy_of(store: SourceStore) -> BackupNode:
+    checkpoints, inflight = store.shards.read_together()
+    return BackupNode(
+        application="a", home="orders@1", time=NOW, settled=1, checkpoints=checkpoints, inflight=inflight
+    )
+
+
 def test_shards_are_forgotten_and_overwritten_with_their_parts(store: SourceStore, epoch: int) -> None:
     runs, others = scattered(3000), scattered(3000, 2)
     settle(store, epoch, 1, runs, (SHARD, OTHER))
-    copy = BackupNode(
-        application="a",
-        home="orders@1",
-        time=NOW,
-        settled=1,
-        checkpoints=store.shards.checkpoints(),
-        inflight=store.shards.inflight(),
-    )
+    copy = copy_of(store)
     node = InflightNode(txid=1, waiting=tuple(others))
     kept = store.changes.overwrite(copy, {SHARD: samples.checkpoint(1, None)}, {SHARD: node}, epoch)
     assert store.changes.backup(kept) == copy
@@ -255,9 +256,8 @@ def test_thousands_of_parts_are_left_behind_at_once(store: SourceStore, epoch: i
     if by == "a batch":
         settle(store, epoch, 2, [])
     else:
-        checkpoints = store.shards.checkpoints()
-        copy = BackupNode(application="a", home="orders@1", time=NOW, settled=1, checkpoints=checkpoints)
-        store.changes.overwrite(copy, checkpoints, {SHARD: InflightNode(txid=1, waiting=())}, epoch)
+        copy = replace(copy_of(store), inflight={})
+        store.changes.overwrite(copy, copy.checkpoints, {SHARD: InflightNode(txid=1, waiting=())}, epoch)
     assert waiting(store) == []
     assert stored_parts(store) == {}
 
@@ -267,14 +267,7 @@ def test_what_a_person_writes_back_repairs_a_damaged_part(
 ) -> None:
     runs = scattered(3000)
     settle(store, epoch, 1, runs)
-    copy = BackupNode(
-        application="a",
-        home="orders@1",
-        time=NOW,
-        settled=1,
-        checkpoints=store.shards.checkpoints(),
-        inflight=store.shards.inflight(),
-    )
+    copy = copy_of(store)
     client.set(f"{layout.inflight}/{min(stored_parts(store))}", b"x")
     store.changes.overwrite(copy, copy.checkpoints, copy.inflight, epoch)
     assert waiting(store) == runs
