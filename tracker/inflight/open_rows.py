@@ -182,6 +182,8 @@ class OpenRows:
     def fail(self, rows: Rows, decide: Callable[[Fate], Fate]) -> None:
         """Decide on the rows that are pending: those that have shared a fate share the next one too."""
         rows = np.unique(rows)
+        for row in rows.tolist() if self.values else ():
+            self.values.pop(self._position(row), None)
         self._make_room(min(len(rows), len(self._fates)))
         kinds, firsts, kind_of = np.unique(self._view()[rows], return_index=True, return_inverse=True)
         after = kinds.copy()

@@ -332,6 +332,23 @@ def test_a_record_of_an_array_comes_again_by_itself() -> None:
     assert tracker.retry_many(0).tolist() == [1, 3]
 
 
+@pytest.mark.parametrize("as_array", [True, False])
+def test_what_fails_with_its_array_has_no_value_of_its_own_any_more(as_array: bool) -> None:
+    """The ids of a delivery before are of trees that nobody acks."""
+    tracker, rng = InflightRecordTracker(RetryPolicy(3, AT_ONCE)), random.Random(1)
+    places = [RecordPosition(i) for i in range(3)]
+    tracker.emit_many(3, places)
+    tracker.fail(places[1], 0, "boom", rng)
+    assert tracker.emit(places[1], 7, retry=True)
+    tracker.fail_many(np.array([1]), 0, "boom", rng)
+    if as_array:
+        assert tracker.retry_many(0).tolist() == [1]
+    else:
+        assert tracker.emit(places[1], retry=True)
+    assert [tracker.ack(place) for place in places] == [True, True, True]
+    assert tracker.checkpoint == places[-1]
+
+
 def test_many_fates_of_one_array_find_room() -> None:
     """A byte a record for up to 256 of them, then two."""
     tracker, rng = InflightRecordTracker(RetryPolicy(3, AT_ONCE)), random.Random(1)
