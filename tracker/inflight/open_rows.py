@@ -174,6 +174,8 @@ class OpenRows:
         """Mark an open row as done."""
         self._numbers[row] = 0
         self.open -= 1
+        if row == self._head:
+            self._head += 1
 
     def close(self, rows: Rows) -> None:
         """Mark rows as done."""

@@ -99,8 +99,11 @@ class InflightRecordTracker:
     def checkpoint(self) -> RecordPosition | None:
         """Everything up to this record is done; None before the first."""
         if not self._is_at_rest:
-            found = next(filter(None, (block.first_open() for block in self._blocks)), None)
-            first, before = found or (None, None)
+            first = before = None
+            for block in self._blocks:
+                if (found := block.first_open()) is not None:
+                    first, before = found
+                    break
             # All before it is done, also what was stored: the last of that is as far as is known at times.
             self._safe = find_safe(self._safe, self._high, first, before, lambda: self._stored_before(first))
             self._is_at_rest = True
@@ -275,6 +278,8 @@ class InflightRecordTracker:
         if count and self._high is not None and (first := as_position(positions[0])) <= self._high:
             msg = f"{count} records from {first} on: expected them after {self._high}"
             raise OrderError(msg)
+        if self._blocks and not self._blocks[-1].open:
+            del self._blocks[-1]
         base = self._next
         for at in range(0, count, CHUNK):
             span = range(at, min(at + CHUNK, count))
@@ -376,7 +381,8 @@ class InflightRecordTracker:
         self._is_at_rest = False
         if block.is_array and block.has_failed:
             self._queue = None
-        if block.open:
+        # More records that come one at a time go into the last one.
+        if block.open or (block is self._blocks[-1] and not block.is_array):
             block.compact()
         else:
             del self._blocks[bisect_left(self._blocks, block.last, key=_LAST)]
