@@ -95,10 +95,23 @@ class OpenRows:
         if span:
             self.last = self._position(len(span) - 1)
 
-    @property
-    def has_failed(self) -> bool:
-        """Return whether a record has failed."""
-        return len(self._fates) > len(_FATES)
+    def has_waiting(self, rows: Rows) -> bool:
+        """Return whether one of these rows waits for a retry."""
+        numbers = np.unique(self._view()[rows]) if len(self._fates) > len(_FATES) else ()
+        return any(self._fates[number].state is State.WAITING for number in numbers)
+
+    def shares_wait(self, row: int) -> bool:
+        """Return whether a record of an array waits for a retry, in one run with a neighbour."""
+        numbers, places, number = self._numbers, self._places, self._numbers[row]
+        return (
+            self.is_array
+            and self._fates[number].state is State.WAITING
+            and any(
+                numbers[at] == number and (places is None or places[at] - places[row] == at - row)
+                for at in (row - 1, row + 1)
+                if 0 <= at < len(numbers)
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._numbers)

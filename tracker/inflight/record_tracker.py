@@ -160,6 +160,7 @@ class InflightRecordTracker:
             if found is None or fate is None or fate.state is not State.WAITING:
                 return False
             block, row = found
+            self._leave_neighbours(block, row)
             block.become(row, fate._replace(state=State.PENDING, attempt=fate.attempt + 1))
             if self._handler is not None:
                 self._handler.emitted(position)
@@ -298,6 +299,7 @@ class InflightRecordTracker:
         """
         for block, rows, some in self._locate(ordinals, ids):
             if some is None:
+                self._queue = None if block.has_waiting(rows) else self._queue
                 block.close(rows)
                 self._tidy(block)
             elif block.value is not None:
@@ -311,6 +313,7 @@ class InflightRecordTracker:
         fates, failure = Fates(self._policy, now_ms, rng), Failure.said(reason)
         for block, rows, _ in self._locate(ordinals):
             block.fail(rows, lambda fate: fates.decide(failure, fate.attempt, fate.failures))
+            self._queue = None
             self._tidy(block)
 
     def retry_many(self, now_ms: int) -> OrdinalArray:
@@ -369,8 +372,14 @@ class InflightRecordTracker:
             self._tidy(block)
         return not block.value
 
+    def _leave_neighbours(self, block: OpenRows, row: int) -> None:
+        """Let what waits beside a record be found anew, which waits no more: each may be alone from here on."""
+        if self._queue is not None and block.shares_wait(row):
+            self._queue = None
+
     def _close(self, block: OpenRows, row: int, position: RecordPosition) -> None:
         """Mark one record as done."""
+        self._leave_neighbours(block, row)
         block.close_one(row)
         self._tidy(block)
         if self._handler is not None:
@@ -379,8 +388,6 @@ class InflightRecordTracker:
     def _tidy(self, block: OpenRows) -> None:
         """Let go of what is done in a block."""
         self._is_at_rest = False
-        if block.is_array and block.has_failed:
-            self._queue = None
         # More records that come one at a time go into the last one.
         if block.open or (block is self._blocks[-1] and not block.is_array):
             block.compact()

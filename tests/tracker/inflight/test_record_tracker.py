@@ -327,7 +327,9 @@ def test_a_record_of_an_array_comes_again_by_itself() -> None:
     tracker.ack_many(np.array([4]))
     assert not tracker.emit(places[4]), "it is done"
     assert not tracker.emit(places[0], retry=True)
+    assert tracker.next_retry(0) is None, "several at once are taken by `retry_many`"
     assert tracker.emit(places[2], retry=True)
+    assert tracker.next_retry(0) == places[1], "it is alone now"
     assert [(run.first, run.count) for run in tracker.waiting] == [("1", 1), ("3", 1)]
     assert tracker.retry_many(0).tolist() == [1, 3]
 
