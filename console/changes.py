@@ -28,7 +28,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.common.visible_text import count_noun, make_visible
 from kinesis_trident.console.target import ConsoleError, checkpoints_command
 from kinesis_trident.console.text import now_ms, some_of
-from kinesis_trident.spout.positions import After, At, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 
@@ -123,9 +123,22 @@ def _stamp_of(copy: BackupNode, shard: str) -> int:
 def leave_out_removed(copy: BackupNode, saved: BackupNode) -> BackupNode:
     """Return a saved copy without the shards that retention has removed since, which are said: all was read of them.
 
-    They are ancestors of shards that the stream has now; any other that the lineage lacks is left to be refused.
+    They are ancestors of shards that the stream has now; any other that the lineage lacks is left to be refused. A home
+    that was begun later, and not at TRIM_HORIZON, never had those that were closed before: the stream may have them.
     """
-    removed, left = set[str](), [parent for place in copy.lineage.values() for parent in place.parents]
+
+    def had_parents(shard: str, place: ShardLineage) -> bool:
+        then = saved.lineage.get(shard)
+        is_same = then is not None and (then.start, then.listed) == (place.start, place.listed)
+        return is_same or place.start == str(TRIM_HORIZON)
+
+    removed = set[str]()
+    left = [
+        parent
+        for shard, place in copy.lineage.items()
+        if had_parents(shard, place)
+        for parent in place.parents
+    ]
     while left:
         shard = left.pop()
         if shard not in removed and shard not in copy.lineage:

@@ -202,7 +202,8 @@ class Budget(msgspec.Struct, frozen=True, gc=False):
     def join(self, late: Budget) -> Budget:
         """Return the budget after a call that is under way, of which a copy has seen the end."""
         ends = tuple(sorted({*self.ends, *late.ends})[-self.limits.kept :])
-        return replace(self, under_way=self.under_way - 1, ends=ends, free=max(self.free, late.free))
+        # Of a shard that was forgotten meanwhile, and is listed again, none is.
+        return replace(self, under_way=max(0, self.under_way - 1), ends=ends, free=max(self.free, late.free))
 
     def begin_turn(self, turn: int, used: Used, at: float, home: str = "") -> Budget:
         """Return the budget with what the planning process knew at a time of the calls of others.

@@ -154,9 +154,11 @@ class Prefetcher:
 
         The sights know of the calls that have ended since the batch did, and for which nobody waited.
         """
-        late, self._late = self._late, [one for one in self._late if not one[1].done()]
+        late, self._late = self._late, []
         for shard, call in late:
-            if call.done() and not call.cancelled() and shard in sights.by_shard:
+            if not call.done():
+                self._late.append((shard, call))
+            elif not call.cancelled() and shard in sights.by_shard:
                 budget = sights.of(shard).budget.join(call.result().budgets[shard])
                 sights = sights.take({}, {shard: budget})
         found, self._found = self._found, {}
