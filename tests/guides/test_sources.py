@@ -45,7 +45,7 @@ def test_sizing_quotes_each_figure_it_measures() -> None:
     text = text_of("sizing")
     assert text.count("](benchmarks.md#") > 20
     prose = re.sub(r"\[[^\]]*\]\([^)]*\)", "", re.sub(r'"[^"]*"\)', ")", text))
-    # Sums of the page itself, options' defaults and limits of Kinesis.
-    allowed = {"2 MB", "128 MiB", "256 MB", "4 MiB", "200 B", "1024 B", "10 seconds"}
+    # Sums of the page itself, options' defaults and limits of Kinesis and of the planning process.
+    allowed = {"2 MB", "10 MiB", "64 MiB", "128 MiB", "256 MB", "4 MiB", "200 B", "1024 B", "10 seconds"}
     figures = set(re.findall(r"[\d,.]*\d (?:k|[KMG]i?B|B|ms|seconds|requests)\b", prose))
     assert figures <= allowed, figures - allowed
