@@ -4,7 +4,7 @@ A shard is read to its end when it is closed *and* an answer has no next iterato
 answer an open shard without an iterator, and after the last record of a closed one they return empty answers, "0
 behind", with an iterator. So for a closed shard "0 behind" means nothing, and an open one without an iterator gets a
 new one. So does a closed one whose answer names no child shards, as AWS does at the end alone ("GetRecords" of the API
-reference), and has records, or is behind: it may have been open a moment ago. Other servers never name any.
+reference), and has new records, or is behind: it may have been open a moment ago. Other servers never name any.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Page
+from kinesis_trident.spout.kinesis.record_batches import position_at
+from kinesis_trident.tracker.records import RecordPosition
 
 END_PATIENCE = 10.0
 """Seconds to continue through empty answers that indicate neither the tip nor the end."""
@@ -76,6 +78,7 @@ class Closing:
         self.shard = shard
         self.known = known
         self.where = f"stream {stream!r}, shard {shard}"
+        self._last: RecordPosition | None = None
         self._is_asked_again = False
 
     def is_end(self, page: Page) -> bool:
@@ -92,6 +95,9 @@ class Closing:
         if not self.known:
             listed = self.kinesis.list_shards(self.stream)
             self.known = all(one.closed for one in listed if one.id == self.shard)
-        may_have_more = page.records.num_rows or (page.behind_ms and not self._is_asked_again)
-        self._is_asked_again = not page.records.num_rows
+        last = position_at(page.records, -1) if page.records.num_rows else None
+        # An iterator within an aggregate gives that again, also where nothing is behind it.
+        is_new = last is not None and (last != self._last or page.behind_ms != 0)
+        may_have_more = is_new or (page.behind_ms and not self._is_asked_again)
+        self._last, self._is_asked_again = last, last is None
         return self.known and (page.closed or not may_have_more)

@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.batch.pushed_filters import ShardRange
 from kinesis_trident.spout.batch.range_read import read_range
-from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import Budget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.pace import LookTimes
@@ -22,11 +22,12 @@ from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.answers import Closing
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
-from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
 from kinesis_trident.tracker.records import RecordPosition
 
 SHARD = "shardId-000000000000"
 BATCH = SourceOptions.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms"})
+RANGE = ShardRange("orders", SHARD, TRIM_HORIZON, ShardEnd(), closed=True)
 
 
 class Shelf:
@@ -74,6 +75,32 @@ def test_a_closed_shard_is_followed_to_its_end(records: int, empty: int, start: 
     assert turn.count == records - min(start, records)
     assert turn.closed
     assert isinstance(turn.end, ShardEnd)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_closed_shard_that_names_no_children_ends_with_an_aggregate_too(
+    known: bool, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iterator within an aggregate gives that again, also where nothing is behind it."""
+    read, calls = shelf.kinesis.get_records, 0
+
+    def get_records(iterator: str, limit: int) -> Page:
+        nonlocal calls
+        calls += 1
+        assert calls < 20
+        return replace(read(iterator, limit), closed=False)
+
+    monkeypatch.setattr(shelf.kinesis, "get_records", get_records)
+    shelf.kinesis.put(SHARD, aggregate([(b"0", "key"), (b"1", "key")]))
+    shelf.kinesis.split(SHARD)
+    turn = shelf.turn(closed=known)
+    assert (turn.count, turn.closed) == (2, True)
+    assert isinstance(turn.end, ShardEnd)
+    calls = 0
+    assert turn.last is not None
+    again = shelf.turn(closed=known, position=After(turn.last))
+    assert (again.count, again.closed) == (0, True)
+    assert sum(batch.num_rows for batch in read_range(shelf.kinesis, BATCH, RANGE)) == 2
 
 
 def test_the_end_of_a_shard_is_found_by_who_looks(shelf: Shelf) -> None:

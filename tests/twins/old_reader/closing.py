@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kinesis_trident.spout.kinesis import Kinesis, Page
+from kinesis_trident.spout.kinesis.record_batches import position_at
+from kinesis_trident.tracker.records import RecordPosition
 
 
 class Closing:
@@ -23,6 +25,7 @@ class Closing:
         self._stream = stream
         self._shard = shard
         self.known = known
+        self._last: RecordPosition | None = None
         self._is_asked_again = False
 
     def is_end(self, page: Page) -> bool:
@@ -38,8 +41,11 @@ class Closing:
             return False
         if not self.known:
             self.look()
-        may_have_more = page.records.num_rows or (page.behind_ms and not self._is_asked_again)
-        self._is_asked_again = not page.records.num_rows
+        last = position_at(page.records, -1) if page.records.num_rows else None
+        # An iterator within an aggregate gives that again, also where nothing is behind it.
+        is_new = last is not None and (last != self._last or page.behind_ms != 0)
+        may_have_more = is_new or (page.behind_ms and not self._is_asked_again)
+        self._last, self._is_asked_again = last, last is None
         return self.known and (page.closed or not may_have_more)
 
     def look(self) -> None:
