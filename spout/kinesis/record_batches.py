@@ -137,7 +137,9 @@ def select_from(records: pa.RecordBatch, start: Position) -> pa.RecordBatch:
 
 
 def select_before(records: pa.RecordBatch, end: Position) -> pa.RecordBatch:
-    """Return the records before an end."""
+    """Return the records before an end; a Kinesis record that is the last one is read whole, if it is an aggregate."""
+    if isinstance(end, After) and end.record.sub < 0:
+        end = After(RecordPosition(end.record.sequence, _LAST_SUB))
     return records.slice(0, _count_before(records, end, arrival_if_unknown=0))
 
 

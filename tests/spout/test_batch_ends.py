@@ -19,7 +19,7 @@ from kinesis_trident.spout.errors import DataLossError, OptionsError, StreamRecr
 from kinesis_trident.spout.kinesis import Shard, Unavailable
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis, aggregate
 
 A = "shardId-000000000000"
 HOUR = 3600.0
@@ -178,6 +178,19 @@ def test_an_end_that_names_one_shard_leaves_the_others_at_latest(server: Scripte
     assert numbers(Frame(server, "more", endingPosition=end).rows()) == [0] * 3 + [1] * 14
     none = f'{{"more": {{"{shards[0]}": "AT_SEQUENCE_NUMBER {first[3]}", "*": "TRIM_HORIZON"}}}}'
     assert numbers(Frame(server, "more", endingPosition=none).rows()) == [0] * 3
+
+
+def test_two_ranges_that_meet_at_an_aggregate_have_each_of_its_records(server: ScriptedKinesis) -> None:
+    put(server, A, 0)
+    met = server.put("orders", A, aggregate([(b"1", "key"), (b"2", "key")]))
+    put(server, A, 3)
+    server.advance(2)
+    cut = json.dumps({"orders": {A: f"AFTER_SEQUENCE_NUMBER {met}"}})
+    assert numbers(Frame(server, endingPosition=cut).rows()) == [0, 1, 2]
+    assert numbers(Frame(server, startingPosition=cut).rows()) == [3]
+    within = json.dumps({"orders": {A: f"AFTER_SEQUENCE_NUMBER {met}:0"}})
+    assert numbers(Frame(server, endingPosition=within).rows()) == [0, 1]
+    assert numbers(Frame(server, startingPosition=within).rows()) == [2, 3]
 
 
 @pytest.mark.parametrize("end", ["at", "TRIM_HORIZON", "number"])
