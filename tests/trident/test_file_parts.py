@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -137,6 +138,17 @@ def test_a_key_that_has_expired_is_written_no_more(tmp_path: Path) -> None:
     assert [*store.names()] == ["later"]
     # Nor does a file hold it, once it would have been written again.
     assert FileByteStore(str(tmp_path), 10, clock=lambda: 0.0).names() == ["later"]
+
+
+def test_memory_is_for_keys_and_not_for_the_interval(tmp_path: Path) -> None:
+    # What is loaded at the first use is not counted.
+    write(FileByteStore(str(tmp_path)), 1, {"key": b"1"})
+    tracemalloc.start()
+    try:
+        write(FileByteStore(str(tmp_path), snapshot_interval=10**5), 1, {"key": b"1"})
+        assert tracemalloc.get_traced_memory()[1] < 2 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_largest_batch_writes_little_more_than_the_others() -> None:

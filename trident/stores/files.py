@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import ClassVar
 
@@ -105,7 +105,7 @@ class FileByteStore(MemoryByteStore):
         self._accepted_loss = accepted_loss
         self._changed: dict[str, None] = {}
         self._generation, self._number = 1, 0
-        self._parts, self._base = [list[str]() for _ in range(self._interval)], 0
+        self._parts, self._base = defaultdict[int, list[str]](list), 0
         self._is_ours = False
         self._reach(self._open)
 
@@ -271,7 +271,7 @@ class FileByteStore(MemoryByteStore):
         old = self._names()
         self._write("snapshot", self._values)
         self._base = self._number
-        self._parts = [[] for _ in self._parts]
+        self._parts.clear()
         for key in self._values:
             self._part_of(key).append(key)
         for name in old:
