@@ -130,17 +130,23 @@ def letters_to_replay(scope: Scope) -> list[DeadLettersNode]:
 
 
 def leave_out_removed(stores: Sequence[SourceStore], texts: Collection[str], place: str) -> list[str]:
-    """Return the message ids without those of shards that retention has removed, and say how many these are."""
+    """Return the message ids without those of shards that the query does not have, and say how many these are.
+
+    Retention has removed them; or the stream has them, and the application was forgotten and begun anew since.
+    """
     there = {store.layout.source_of(name) for store in stores for name in look_at_shards(store)[0]}
     kept = [text for text in texts if source_of(text) in there]
-    _say_removed(stores[0], len(texts) - len(kept), place)
+    why = "the query has their shards no more: retention has removed them, or it was begun anew since"
+    _say_removed(stores[0], len(texts) - len(kept), place, why)
     return kept
 
 
-def _say_removed(store: SourceStore, count: int, place: str) -> None:
-    """Say how many letters cannot be replayed, because retention has removed their shards; `place`: of their data."""
+def _say_removed(
+    store: SourceStore, count: int, place: str, why: str = "retention has removed their shards"
+) -> None:
+    """Say how many letters cannot be replayed, and why: their shards are gone; `place`: of their data."""
     if count:
-        said = f"left out, because retention has removed their shards: {count_noun(count, 'record')}"
+        said = f"left out, because {why}: {count_noun(count, 'record')}"
         if place:
             line = command_for(store, "dead-letters", "export", options=["--from", redact(place)])
             said += f". {line} writes their data, to be put into the stream anew"
