@@ -129,7 +129,7 @@ def letters_to_replay(scope: Scope) -> list[DeadLettersNode]:
     return nodes
 
 
-def leave_out_removed(stores: Sequence[SourceStore], texts: Collection[str], place: str) -> list[str]:
+def leave_out_unknown(stores: Sequence[SourceStore], texts: Collection[str], place: str) -> list[str]:
     """Return the message ids without those of shards that the query does not have, and say how many these are.
 
     Retention has removed them; or the stream has them, and the application was forgotten and begun anew since.

@@ -31,7 +31,7 @@ from kinesis_trident.console.dead_letter_replay import (
     folder_ids,
     folder_in_command,
     has_letters,
-    leave_out_removed,
+    leave_out_unknown,
     letters_in,
     letters_to_replay,
     message_id_of,
@@ -302,7 +302,7 @@ def _in_folder_chosen(
         print(f"left out, as of another stream of the name: {some_of(foreign)}", file=sys.stderr)
     before = replayed_ids(scope.stores)
     some = [str(one) for one in found if not ids or any(name.takes(one) for name in names.values())]
-    some = some if ids else leave_out_removed(scope.stores, some, place.name)
+    some = some if ids else leave_out_unknown(scope.stores, some, place.name)
     meant = [text for text in some if ids or (text in before) is choice.again]
     if not meant:
         hint = " --again delivers those once more that were replayed before" if found else ""
