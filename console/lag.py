@@ -151,7 +151,8 @@ def _facts(snapshot: Snapshot, shard: str, now: int) -> ShardFacts:
         # A status says of all shards that it does not name that they are at their tips: it means those that are read.
         seen = Seen()
     is_connected = snapshot.owner is not None
-    said = cause_of(seen.standing) if is_connected else None
+    # A run that has ended reads nothing, of whatever shard: why it read no more of this one is over.
+    said = cause_of(seen.standing) if is_connected and snapshot.end(now) is None else None
     causes = (REFUSED if seen.refused is not None else None, said)
     return facts_of(
         node,

@@ -9,7 +9,7 @@ import pytest
 from samples_console import CHILD, HEALTHY, NEW, NOW, STATUS, TIP, WAITING
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
-from kinesis_trident.checkpoint.model.run_status import Seen
+from kinesis_trident.checkpoint.model.run_status import RunEnd, Seen
 from kinesis_trident.console.lag import lag_of_stream, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import find
@@ -84,6 +84,18 @@ def test_the_table_of_checkpoints_says_why_a_shard_is_not_read() -> None:
     assert standings(replace(with_a_closed_parent(standing="ahead"), owner=None)) == ["", waits]
     ended = ShardLineage(state="drained")
     assert standings(replace(blocked(), shards={CHILD: ended})) == [""]
+
+
+def test_a_drain_that_has_ended_holds_no_shard() -> None:
+    """Whether its last status came before or after its end, which is a matter of moments, is not seen."""
+    drained = with_a_closed_parent(standing="drain")
+    assert drained.status is not None
+    assert standings(drained)[0] == "drain"
+    at = drained.status.time
+    end = RunEnd(epoch=drained.epoch, host="driver", pid=1, since=at, at=at, how="finished")
+    assert standings(replace(drained, ends=(end,)))[0] == ""
+    asked = msgspec.structs.replace(drained.status, time=at + 1)
+    assert standings(replace(drained, ends=(end,), status=asked))[0] == "drain"
 
 
 def test_a_shard_that_retention_has_removed_does_not_hide_the_lag_of_the_others() -> None:
