@@ -85,7 +85,9 @@ class BatchStore(StorePart):
             raise no_batch(path)
         plan = msgspec.structs.replace(batch.plan, read=(), retries={}, dead={}, room={})
         self._nodes.replace(path, BatchNode(epoch=epoch, plan=plan), found, epoch)
-        self._nodes.commit([Delete(self._layout.pin_of(batch.plan.txid, shard)) for shard in pinned], epoch)
+        pins = ([Delete(self._layout.pin_of(batch.plan.txid, shard))] for shard in pinned)
+        for pack in pack_writes(pins, PACK_SIZE):
+            self._nodes.commit(pack, epoch)
 
     def get(self, txid: int) -> BatchNode | None:
         """Return the plan of a batch; None if it was never stored or is purged."""

@@ -239,3 +239,16 @@ def test_packs_keep_order_and_groups_whole() -> None:
     assert [len(pack) for pack in pack_writes(groups, 10_000)] == [10]
     assert size_of(Create("/a", b"12")) > 4
     assert list(pack_writes([], 10)) == []
+
+
+def test_a_batch_of_very_many_shards_can_be_made_empty(store: SourceStore, epoch: int) -> None:
+    """Its pins go in several requests: one for all of them would exceed what ZooKeeper takes."""
+    shards = [f"{'orders' * 20}@1795952661203/shardId-{number:012}" for number in range(8_000)]
+    batch = store.batches.put(samples.plan(), epoch)
+    pins = {shard: samples.pin(epoch) for shard in shards}
+    store.batches.create_pins(pins, epoch)
+    store.batches.make_empty(batch, shards, epoch)
+    found = store.batches.get(1)
+    assert found is not None
+    assert found.plan.is_empty
+    assert store.batches.get_pins(1, shards, fresh=True) == {}
