@@ -66,6 +66,8 @@ class ExternalStore(StorePart):
             folder, _, name = path.rpartition("/")
             try:
                 shard = unescape(folder.rpartition("/")[2])
+                # Whoever takes them in asks of which stream each is.
+                self._layout.key_of(shard)
                 request = decode(path, node.data, ExternalNode)
             except CorruptNodeError as error:
                 requests.unreadable[path] = str(error)

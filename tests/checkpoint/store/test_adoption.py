@@ -131,3 +131,18 @@ def test_the_note_of_a_request_under_way_disturbs_nothing(homes: Homes) -> None:
     alone.changes.remove_home(1)
     home.changes.remove_home(epoch)
     assert not client.exists(home.layout.parent)
+
+
+@pytest.mark.parametrize("folder", ["shardId-000000000000", "orders@17", "orders@then/x", "a/b/c"])
+def test_a_request_below_a_folder_of_another_tool_is_unreadable_and_not_a_shards(
+    homes: Homes, folder: str
+) -> None:
+    """Whoever reads the shared home's requests asks of each which stream it is of."""
+    home = homes()[1]
+    asked = ExternalNode(op="replay", records=("1",))
+    (path, good) = (home.external.add(shard, asked) for shard in (folder, renamed(SHARD)))
+    found = home.external.read()
+    assert list(found.asked) == [renamed(SHARD)]
+    assert list(found.unreadable) == [path]
+    assert "belongs to no shard" in found.unreadable[path]
+    assert good.rpartition("/")[2] in found.asked[renamed(SHARD)]
