@@ -205,13 +205,10 @@ def replayed_ids(stores: Iterable[SourceStore]) -> set[str]:
             if node.replays:
                 # Only here, because it loads numpy.
                 from kinesis_trident.checkpoint.model.replays import find_replayed
-                from kinesis_trident.tracker.position_keys import KeyPositions
 
                 with name_in_errors(store.layout.deadletters_of(shard)):
                     source = store.layout.key_of(shard).source
-                    found.update(
-                        str(MessageId.of_record(source, at)) for at in KeyPositions(find_replayed(node))
-                    )
+                    found.update(str(MessageId.of_record(source, at)) for at in find_replayed(node).positions)
     return found
 
 

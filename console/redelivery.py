@@ -443,11 +443,10 @@ def take_back(store: SourceStore, is_meant: Callable[[str, MessageId], bool]) ->
             continue
         # Only here, because it loads numpy.
         from kinesis_trident.checkpoint.model.replays import asked_of
-        from kinesis_trident.tracker.position_keys import KeyPositions
 
         source = store.layout.key_of(shard).source
         with name_in_errors(store.layout.deadletters_of(shard)):
-            asked = KeyPositions(asked_of(node))
+            asked = asked_of(node).positions
         records = tuple(str(at) for at in asked if is_meant(shard, MessageId.of_record(source, at)))
         for part in _parts_of(records):
             store.external.add(shard, ExternalNode(op="cancel", records=part))

@@ -13,6 +13,7 @@ from kinesis_trident.common.arrow_columns import (
     find_invalid_texts,
     numbers,
     repeated,
+    spread,
     texts,
     values_of,
 )
@@ -141,3 +142,11 @@ def test_texts_that_are_none_are_those_that_python_cannot_decode(
     found = find_invalid_texts(column.slice(skipped))
     assert (found is None) == (not any(expected[skipped:]))
     assert found is None or found.tolist() == expected[skipped:]
+
+
+@given(st.lists(st.tuples(st.integers(-(10**6), 10**12), st.integers(0, 5)), max_size=12))
+def test_each_span_is_spread_in_turn(spans: list[tuple[int, int]]) -> None:
+    starts = np.array([start for start, _ in spans], np.int64)
+    counts = np.array([count for _, count in spans], np.int64)
+    assert spread(starts, counts).tolist() == [start + i for start, count in spans for i in range(count)]
+    assert spread(0, counts).tolist() == [i for _, count in spans for i in range(count)]

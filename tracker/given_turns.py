@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +12,9 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Kind, parse
 from kinesis_trident.tracker.held_turns import AckWait, HeldRows, HeldTurn, Rows
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, counts, keys_of_texts
+from kinesis_trident.tracker.position_keys import Keys, counts, keys_of_texts
 from kinesis_trident.tracker.records import NotDone, Run
-from kinesis_trident.tracker.retry import Fate, Fates
+from kinesis_trident.tracker.retry import Fates
 from kinesis_trident.tracker.turns_by_txid import HeldTurns
 
 
@@ -39,30 +38,30 @@ def give(shard: OpenShard, given: GivenTurn, again: Sequence[tuple[Run | None, i
     Raises:
         OrderError: the rows are not the records of the runs, or are not after all that was delivered before.
     """
-    texts = KeyPositions(given.keys)
+    txid, keys, deadline, lost = given
     segments, row = list[HeldRows](), 0
     # By their places: those that a replay no longer found are anywhere among them.
-    ends = counts(given.keys, keys_of_texts([reached for *_, reached in again]), through=True)
+    ends = counts(keys, keys_of_texts([reached for *_, reached in again]), through=True)
     for (run, count, reached), end in zip(again, ends.tolist(), strict=True):
-        if not count - given.lost <= end - row <= count:
-            msg = f"{count} records up to {reached} came again in txid {given.txid}, which has {end - row} of them"
+        if not count - lost <= end - row <= count:
+            msg = f"{count} records up to {reached} came again in txid {txid}, which has {end - row} of them"
             raise OrderError(msg)
         if run is not None and row < end:
-            delivery = AckWait(run.attempt + 1, given.deadline, run.failures)
+            delivery = AckWait(run.attempt + 1, deadline, run.failures)
             segments.append(HeldRows(range(row, end), run.prev, delivery))
         row = end
     high = shard.high
-    if row < len(texts):
-        if high is not None and (first := texts[row]) <= high:
-            msg = f"{len(texts) - row} records from {first} on: expected them after {high}"
+    if row < len(keys):
+        if high is not None and (first := keys.at(row)) <= high:
+            msg = f"{len(keys) - row} records from {first} on: expected them after {high}"
             raise OrderError(msg)
         before = None if high is None else str(high)
-        segments.append(HeldRows(range(row, len(texts)), before, AckWait(1, given.deadline)))
-        high = texts[len(texts) - 1]
+        segments.append(HeldRows(range(row, len(keys)), before, AckWait(1, deadline)))
+        high = keys.at(-1)
     if not segments:
         return shard
-    turn = HeldTurn.of(given.txid, given.keys, segments)
-    return replace(shard, high=high, held=HeldTurns({**shard.held, given.txid: turn}))
+    turn = HeldTurn.of(txid, keys, segments)
+    return replace(shard, high=high, held=HeldTurns({**shard.held, txid: turn}))
 
 
 def fail_given(
@@ -86,10 +85,6 @@ def fail_given(
     for text, some in by_text.items():
         waits = shard.held[txid].choose(np.unique(np.concatenate(some)))
         if len(waits):
-            shard, done = shard.fail_rows({txid: waits}, partial(_decide, fates, text))
+            shard, done = shard.fail_rows({txid: waits}, parse(text), fates)
             last += done
     return shard, last
-
-
-def _decide(fates: Fates, text: str, delivery: AckWait) -> Fate:
-    return fates.decide_text(text, delivery.attempt, delivery.failures)

@@ -6,7 +6,7 @@ of records: acks come as keys (`tracker.position_keys`) and are looked up in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, keys_of_texts
-from kinesis_trident.tracker.records import Noted, Order, PendingRun, RecordPosition, Run, orders_of
-from kinesis_trident.tracker.retry import Fate
+from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.position_keys import Keys, find, keys_of_texts
+from kinesis_trident.tracker.records import Noted, PendingRun, RecordPosition, Run, orders_of
+from kinesis_trident.tracker.retry import Fate, Fates
 
 Rows = npt.NDArray[np.int64]
 
@@ -92,11 +93,10 @@ class HeldTurn:
         changes = np.zeros(len(keys) + 1, np.int32)
         changes[starts] = number[order]
         changes[stops] -= number[order]
-        texts = KeyPositions(keys)
         befores = {
             start: before
             for start, (before, _) in zip([int(some[0, 0]) for some in bounds], waits, strict=True)
-            if not start or before != str(texts[start - 1])
+            if not start or before != str(keys.at(start - 1))
         }
         return cls(txid, keys, np.cumsum(changes[:-1], dtype=np.int32), tuple(numbers), befores)
 
@@ -125,15 +125,11 @@ class HeldTurn:
     def last(self) -> RecordPosition | None:
         """The last record that waits; None if there is none."""
         rows = np.flatnonzero(self.waits)
-        return KeyPositions(self.keys)[int(rows[-1])] if len(rows) else None
+        return self.keys.at(int(rows[-1])) if len(rows) else None
 
     def text(self, row: int) -> str:
         """Return the position of a row."""
-        return str(KeyPositions(self.keys)[row])
-
-    def order(self, row: int) -> Order:
-        """Return the order of a row."""
-        return KeyPositions(self.keys)[row].order
+        return str(self.keys.at(row))
 
     def before(self, row: int) -> str | None:
         """Return the record before a row, if it is known."""
@@ -175,20 +171,21 @@ class HeldTurn:
         return HeldTurn(self.txid, self.keys, waits, tuple(numbers), self.befores)
 
     def fail(
-        self, rows: Rows, decide: Callable[[AckWait], Fate], apart: int
+        self, rows: Rows, failure: Failure, fates: Fates, apart: int
     ) -> tuple[HeldTurn, list[tuple[Fate, Run]]]:
         """Return the turn once some rows, which wait, have failed, and the runs that these are then.
 
         None goes over the row `apart`, here and below.
         """
         parts = list[tuple[Fate, Run]]()
-        fates = dict[int, Fate]()
+        known = dict[int, Fate]()
         starts, ends = self._spans(rows, apart)
         for start, until in zip(starts.tolist(), ends.tolist(), strict=True):
             number = int(self.waits[start])
-            if number not in fates:
-                fates[number] = decide(self.deliveries[number - 1])
-            fate = fates[number]
+            if number not in known:
+                attempt, _, failures = self.deliveries[number - 1]
+                known[number] = fates.decide(failure, attempt, failures)
+            fate = known[number]
             first = self.text(start)
             last = first if until == start + 1 else self.text(until - 1)
             parts.append((fate, Run(first, last, until - start, self.before(start), *fate[1:])))
@@ -239,7 +236,7 @@ class HeldTurn:
         if start < 0:
             return -1
         # As many rows as the run has records, between the same ends: so they are its records.
-        first = KeyPositions(self.keys)[start]
+        first = self.keys.at(start)
         if run.first:
             return start if RecordPosition.parse(run.first) == first else -1
         return start if run.prev is not None and orders_of([run.prev])[0] < first.order else -1

@@ -1,14 +1,13 @@
 """The records of one shard that are not done, and the safe checkpoint below them: a value. Pure.
 
 Three things hold the checkpoint back: runs that wait for a retry, runs that are dead and not dead-lettered yet, and
-rows of turns that wait for their acks. `tracker.settling` says what a turn makes of a shard, and `OpenShard` what
-people and other processes ask for.
+rows of turns that wait for their acks. `tracker.settling` says what a turn makes of a shard, `tracker.requests` what
+people ask for, and `OpenShard` what acks do.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,23 +15,21 @@ from itertools import islice
 from operator import lt
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure, Kind, parse
-from kinesis_trident.tracker.held_turns import AckWait, HeldTurn, Rows
+from kinesis_trident.tracker.held_turns import HeldTurn, Rows
 from kinesis_trident.tracker.position_keys import (
-    KeyPositions,
     Keys,
     concatenate,
-    count_above,
+    count_through,
     counts,
     key_of,
     keys_of_texts,
 )
 from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
-from kinesis_trident.tracker.retry import Fate, Fates, State
+from kinesis_trident.tracker.retry import Fates, State
 from kinesis_trident.tracker.runs import Edit, Runs
 from kinesis_trident.tracker.turns_by_txid import HeldTurns
 
@@ -148,7 +145,7 @@ class OpenShard:
             done, begun = (int(counts(some, key_of(self.safe), through=True)[0]) for some in (lasts, starts))
             overlap = np.arange(done, begun)
         if len(overlap):
-            first = KeyPositions(starts)[int(overlap[0])]
+            first = starts.at(int(overlap[0]))
             msg = f"stored run from {first} on overlaps another, or the checkpoint {self.safe}"
             raise OrderError(msg)
 
@@ -170,20 +167,6 @@ class OpenShard:
             dead=Runs(dead, self.dead.lasts),
             held=self.held.in_use(self.waiting, self.dead),
         )
-
-    def _find_runs(self, runs: Runs[Run], orders: Sequence[Order]) -> list[int]:
-        """Return the index of the run that holds each record, as far as its beginning is stored, or a turn has it.
-
-        -1: none does.
-        """
-        found = list(map(runs.find_holder, orders))
-        unsure = sorted({at for at in found if at is not None and not runs[at].first})
-        located = self.held.locate([runs[at] for at in unsure])
-        begins = {unsure[index]: self.held[txid].order(row) for index, (txid, row) in located.items()}
-        return [
-            -1 if at is None or begins.get(at, order) > order else at
-            for at, order in zip(found, orders, strict=True)
-        ]
 
     def at_rest(self, done: Callable[[], Iterable[str]] = tuple) -> OpenShard:
         """Return the shard with its checkpoint right before the first record above it that is open.
@@ -229,10 +212,10 @@ class OpenShard:
         )
 
     def fail_rows(
-        self, some: Mapping[int, Rows], decide: Callable[[AckWait], Fate]
+        self, some: Mapping[int, Rows], failure: Failure, fates: Fates
     ) -> tuple[OpenShard, list[str]]:
         """Return the shard once rows of its turns, which wait, have failed; and the last of those that are done."""
-        held, parts = self.held.fail(some, decide, self.safe)
+        held, parts = self.held.fail(some, failure, fates, self.safe)
         waiting, dead = (
             Runs.sort([run for fate, run in parts if fate.state is state])
             for state in (State.WAITING, State.DEAD)
@@ -272,7 +255,7 @@ class OpenShard:
             # An earlier release has stored it as somebody said it: nobody holds records from outside.
             failure = Failure.said(text)
         wanted, _, chosen = self.held.find_named(keys, attempt)
-        shard, done = self.fail_rows(chosen, lambda one: fates.decide(failure, one.attempt, one.failures))
+        shard, done = self.fail_rows(chosen, failure, fates)
         return shard.at_rest(lambda: done), self._count(wanted, sum(map(len, chosen.values())))
 
     def reset(self, keys: Keys, until_at: int, attempt: int | None = None) -> tuple[OpenShard, AckCounts]:
@@ -284,114 +267,12 @@ class OpenShard:
     def time_out(self, now_at: int, fates: Fates) -> tuple[OpenShard, int]:
         """Fail what nobody has acked in time, with the kind `TIMEOUT`; return also how many records."""
         late = self.held.find_late(now_at)
-        shard, done = self.fail_rows(late, lambda one: fates.decide(_TIMEOUT, one.attempt, one.failures))
+        shard, done = self.fail_rows(late, _TIMEOUT, fates)
         return shard.at_rest(lambda: done), sum(map(len, late.values()))
 
     def _count(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:
-        unknown = count_above(wanted, self.high)
+        unknown = len(wanted) - count_through(wanted, self.high)
         return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)
-
-    def replay(
-        self, positions: Sequence[RecordPosition], now_at: int, *, takes_done: bool = True
-    ) -> tuple[OpenShard, tuple[RecordPosition, ...]]:
-        """Somebody asks for records again: they are due now, with a fresh count (no delivery, no failure).
-
-        A record of a run that waits or is dead takes its whole run along, because a run shares one fate.
-        Records done before, at or below the checkpoint too, become runs of their own; the checkpoint does not
-        move back for them, and those above it hold it until they are done again. What is pending is being
-        delivered: nothing changes. Returns also the positions that are refused: beyond what was ever delivered
-        here, or known to be none, or done, unless it `takes_done` ones.
-        """
-        due = now_at // 1_000 * 1_000
-        wanted = sorted(set(positions))
-        known = wanted[: 0 if self.high is None else bisect_right(wanted, self.high)]
-        orders = [position.order for position in known]
-        of_waiting, of_dead = self._find_runs(self.waiting, orders), self._find_runs(self.dead, orders)
-        again = [
-            {
-                at: msgspec.structs.replace(runs[at], attempt=0, due=due, failures=())
-                for at in sorted({*found} - {-1})
-            }
-            for runs, found in ((self.waiting, of_waiting), (self.dead, of_dead))
-        ]
-        done = [
-            position
-            for position, waits, is_dead in zip(known, of_waiting, of_dead, strict=True)
-            if waits < 0 and is_dead < 0
-        ]
-        new, refused = list[Run](), list[RecordPosition]()
-        for position, (is_pending, before) in zip(done, self._find_following(done), strict=True):
-            is_none = before is not None and orders_of([before])[0] < position.order
-            if not is_pending and (is_none or not takes_done):
-                refused.append(position)
-            elif not is_pending:
-                new.append(Run(str(position), str(position), 1, None, 0, due))
-        waiting, dead = again
-        shard = self.change(
-            [(at, at + 1, (run,)) for at, run in waiting.items()],
-            [(at, at + 1, ()) for at in dead],
-            revived=Runs.sort([*dead.values(), *new]),
-        )
-        return shard.at_rest(), (*refused, *wanted[len(known) :])
-
-    def _find_following(self, positions: Sequence[RecordPosition]) -> Iterator[tuple[bool, str | None]]:
-        """Yield whether records are pending, and the record before the first open one after each, if that is known.
-
-        Between neighbours that are pending nothing is known to be none.
-        """
-        turns = list(self.held.values())
-        waits = [np.flatnonzero(turn.waits) for turn in turns]
-        keys = concatenate([turn.keys[rows] for turn, rows in zip(turns, waits, strict=True)])
-        by_key = np.argsort(keys.array, kind="stable")
-        whose = np.repeat(np.arange(len(turns)), list(map(len, waits)))[by_key].tolist()
-        rows = np.concatenate([np.empty(0, np.int64), *waits])[by_key].tolist()
-        wanted = keys_of_texts(list(map(str, positions)))
-        starts, ends = (counts(keys[by_key], wanted, through=some).tolist() for some in (False, True))
-        for position, start, end in zip(positions, starts, ends, strict=True):
-            found = list[tuple[Order, str | None]]()
-            for runs in (self.waiting, self.dead):
-                at = runs.find(position.order)
-                if at < len(runs):
-                    found.append((runs.lasts[at], runs[at].prev))
-            if start < len(rows):
-                turn, row = turns[whose[start]], rows[start]
-                is_after = start and (whose[start - 1], rows[start - 1]) == (whose[start], row - 1)
-                if end > start or (
-                    is_after and turn.waits[row - 1] == turn.waits[row] and row not in turn.befores
-                ):
-                    yield True, None
-                    continue
-                found.append((turn.order(row), turn.before(row)))
-            yield False, min(found, key=lambda one: one[0])[1] if found else None
-
-    def take_back(self, positions: Sequence[RecordPosition]) -> OpenShard:
-        """Somebody takes back that done records were asked for again: those that wait, or are dead, are done again.
-
-        One that is in a run with others is done if all of these are meant; what is being delivered stays.
-        """
-        orders = [position.order for position in sorted(set(positions))]
-        after, done = list[Runs[Run]](), list[str]()
-        for runs in (self.waiting, self.dead):
-            meant = Counter(at for at in self._find_runs(runs, orders) if at >= 0)
-            taken = [at for at, count in meant.items() if runs[at].count == count]
-            done += [runs[at].last for at in taken]
-            after.append(runs.change([(at, at + 1, ()) for at in taken]))
-        return replace(self, waiting=after[0], dead=after[1]).at_rest(lambda: done)
-
-    def bury(self, positions: Sequence[RecordPosition]) -> tuple[OpenShard, tuple[RecordPosition, ...]]:
-        """Somebody gives up runs that wait, each named by its last record: they are dead now, as after the last retry.
-
-        Returns also the positions of which no waiting run ends.
-        """
-        edits, dead, refused = list[Edit](), list[Run](), list[RecordPosition]()
-        for position in sorted(set(positions)):
-            at = self.waiting.find_named(position.order)
-            if at is None:
-                refused.append(position)
-                continue
-            edits.append((at, at + 1, ()))
-            dead.append(msgspec.structs.replace(self.waiting[at], due=0))
-        return self.change(edits, exhausted=dead), tuple(refused)
 
 
 def find_safe(

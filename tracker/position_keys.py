@@ -14,7 +14,6 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +52,17 @@ class Keys:
 
     def __getitem__(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Keys:
         return Keys(self.array[which], self.digits)
+
+    def at(self, index: int) -> RecordPosition:
+        """Return the position of a record."""
+        key = self.array[index].decode()
+        text, sub = key[:-_SUB].lstrip("0").zfill(self.digits or 1), int(key[-_SUB:]) - 1
+        return RecordPosition.parse(text if sub < 0 else f"{text}:{sub}")
+
+    @property
+    def positions(self) -> list[RecordPosition]:
+        """The positions of all records."""
+        return list(map(self.at, range(len(self))))
 
 
 NO_KEYS = Keys(np.empty(0, f"S{_SUB + 1}"))
@@ -107,11 +117,9 @@ def find(keys: Keys, wanted: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return at[found], found
 
 
-def count_above(keys: Keys, position: RecordPosition | None) -> int:
-    """Return the number of sorted keys after a position."""
-    if position is None:
-        return len(keys)
-    return len(keys) - int(counts(keys, key_of(position), through=True)[0])
+def count_through(keys: Keys, position: RecordPosition | None) -> int:
+    """Return how many sorted keys are at or before a position."""
+    return 0 if position is None else int(counts(keys, key_of(position), through=True)[0])
 
 
 def counts(keys: Keys, bounds: Keys, *, through: bool) -> npt.NDArray[np.int64]:
@@ -187,27 +195,6 @@ def unpack(*texts: str) -> Keys:
         OrderError: a text is not an output of `pack`.
     """
     return concatenate([_unpack_one(text) for text in texts])
-
-
-class KeyPositions(Sequence[RecordPosition]):
-    """The positions of keys, each made when needed."""
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    @overload
-    def __getitem__(self, index: int) -> RecordPosition: ...
-    @overload
-    def __getitem__(self, index: slice) -> KeyPositions: ...
-    def __getitem__(self, index: int | slice) -> RecordPosition | KeyPositions:
-        if isinstance(index, slice):
-            return KeyPositions(self._keys[index])
-        key = self._keys.array[index].decode()
-        text, sub = key[:-_SUB].lstrip("0").zfill(self._keys.digits or 1), int(key[-_SUB:]) - 1
-        return RecordPosition.parse(text if sub < 0 else f"{text}:{sub}")
 
 
 def _unpack_one(text: str) -> Keys:

@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kinesis_trident.tracker.held_turns import AckWait, HeldTurn, Rows, misfit
+from kinesis_trident.tracker.failure import Failure
+from kinesis_trident.tracker.held_turns import HeldTurn, Rows, misfit
 from kinesis_trident.tracker.position_keys import (
-    KeyPositions,
     Keys,
-    counts,
+    count_through,
     find,
-    key_of,
     keys_of_texts,
     merge_keys,
 )
 from kinesis_trident.tracker.records import Order, PendingRun, RecordPosition, Run, orders_of
-from kinesis_trident.tracker.retry import Fate
+from kinesis_trident.tracker.retry import Fate, Fates
 from kinesis_trident.tracker.runs import Runs
 
 _FEW = 16
@@ -55,34 +54,35 @@ class HeldTurns(dict[int, HeldTurn]):
         return HeldTurns(self | {txid: change(self[txid], rows) for txid, rows in some.items()})
 
     def fail(
-        self, some: Mapping[int, Rows], decide: Callable[[AckWait], Fate], safe: RecordPosition | None
+        self, some: Mapping[int, Rows], failure: Failure, fates: Fates, safe: RecordPosition | None
     ) -> tuple[HeldTurns, list[tuple[Fate, Run]]]:
         """Return these once rows, which wait, have failed, and the runs that these are then: none goes over `safe`."""
         held, parts = HeldTurns(self), list[tuple[Fate, Run]]()
         for txid, rows in some.items():
-            held[txid], failed = self[txid].fail(rows, decide, _rows_done(self[txid], safe))
+            held[txid], failed = self[txid].fail(rows, failure, fates, count_through(self[txid].keys, safe))
             parts += failed
         return held, parts
 
     def spans(self, safe: RecordPosition | None) -> list[tuple[Keys, Keys]]:
         """Return the first and the last records of what waits, as neighbours of one delivery, in each turn."""
-        return [turn.spans(_rows_done(turn, safe)) for turn in self.values()]
+        return [turn.spans(count_through(turn.keys, safe)) for turn in self.values()]
 
     def pending(self, safe: RecordPosition | None) -> tuple[PendingRun, ...]:
         """Return what waits as it is stored, in shard order."""
         found = [
-            (turn.order(row), run)
+            (turn.keys.at(row).order, run)
             for turn in self.values()
-            for row, run in turn.pending(_rows_done(turn, safe))
+            for row, run in turn.pending(count_through(turn.keys, safe))
         ]
         return tuple([run for _, run in sorted(found, key=lambda one: one[0])])
 
     def first_open(self, safe: RecordPosition | None) -> Iterator[tuple[Order, str, str | None]]:
         """Yield the first record of each turn above the checkpoint that waits: its order, it, and the one before."""
         for turn in self.values():
-            row = turn.first_waiting(_rows_done(turn, safe))
+            row = turn.first_waiting(count_through(turn.keys, safe))
             if row is not None:
-                yield turn.order(row), turn.text(row), turn.before(row)
+                first = turn.keys.at(row)
+                yield first.order, str(first), turn.before(row)
 
     def in_use(self, *open_runs: Runs[Run]) -> HeldTurns:
         """Return those that have records that wait, or are in one of the runs: they must be kept for their acks."""
@@ -92,7 +92,7 @@ class HeldTurns(dict[int, HeldTurn]):
         if turn.first_waiting() is not None:
             return True
         for runs in open_runs if len(turn.keys) else ():
-            at, end = runs.find(turn.order(0)), runs.first_after(turn.order(len(turn.keys) - 1))
+            at, end = runs.find(turn.keys.at(0).order), runs.first_after(turn.keys.at(-1).order)
             size = _FEW
             while at < end:
                 # Nearly always one of the first is found there.
@@ -119,7 +119,7 @@ class HeldTurns(dict[int, HeldTurn]):
         """Return a run without its first records, of which `reached` is the last, if a turn has just these."""
         for txid, start in self.locate([run]).values():
             # Where some of them are gone from the stream, more rows are over than were served.
-            if self[txid].order(start + served - 1) == orders_of([reached])[0]:
+            if self[txid].keys.at(start + served - 1).order == orders_of([reached])[0]:
                 return self[txid].cut(run, start, np.arange(start, start + served))
         return []
 
@@ -144,7 +144,7 @@ class HeldTurns(dict[int, HeldTurn]):
         """
         some: Sequence[int] = range(len(runs))
         if len(wanted) < len(runs):
-            orders = [position.order for position in KeyPositions(wanted)]
+            orders = [position.order for position in wanted.positions]
             some = sorted({*map(runs.find, orders)} - {len(runs)})
         chosen = [runs[at] for at in some]
         located = self.locate(chosen)
@@ -164,8 +164,3 @@ class HeldTurns(dict[int, HeldTurn]):
             chosen[at].last for at, left in edits.items() if not left or left[-1].last != chosen[at].last
         ]
         return runs.change([(some[index], some[index] + 1, edits[index]) for index in sorted(edits)]), count
-
-
-def _rows_done(turn: HeldTurn, safe: RecordPosition | None) -> int:
-    """Return the number of rows of a turn at or before the checkpoint."""
-    return 0 if safe is None else int(counts(turn.keys, key_of(safe), through=True)[0])

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from kinesis_trident.common.arrow_columns import numbers, values_of
+from kinesis_trident.common.arrow_columns import numbers, spread, values_of
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
 from kinesis_trident.tracker.ids import mix64, of_turn, turn_of
-from kinesis_trident.tracker.spread import spread
 
 _TYPE = ARROW_SCHEMA.field(ANCHORS).type
 

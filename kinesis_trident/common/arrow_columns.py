@@ -77,6 +77,15 @@ def find_invalid_texts(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return None
 
 
+def spread(starts: npt.ArrayLike, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return `counts[i]` indexes from `starts[i]` on, for each i in turn; one start serves all."""
+    before = np.cumsum(counts) - counts
+    spreading: npt.NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(
+        np.asarray(starts) - before, counts
+    )
+    return spreading
+
+
 def _is_ascii(column: pa.Array) -> bool:
     """Return whether all bytes of a column of texts are: Arrow, which looks at each text, takes 30 times as long."""
     if column.type != pa.string() or not len(column):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kinesis_trident.common.arrow_columns import values_of
+from kinesis_trident.common.arrow_columns import spread, values_of
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis.aggregation import deaggregate_page
 from kinesis_trident.spout.kinesis.record_batches import (
@@ -24,7 +24,6 @@ from kinesis_trident.spout.kinesis.record_batches import (
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
 from kinesis_trident.tracker.position_keys import Keys, counts, find, key_of, keys_of, keys_of_texts
 from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.spread import spread
 
 
 class RunRecords:

@@ -23,10 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_trident.common.arrow_columns import values_of
+from kinesis_trident.common.arrow_columns import spread, values_of
 from kinesis_trident.spout.kinesis.pages.decoding import undecoded, why_not_decoded
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA, UNREADABLE_SUB, without_row
-from kinesis_trident.tracker.spread import spread
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.spout.positions import At, Position, parse_position
 from kinesis_trident.tracker.clipping import clip, clip_whole
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys
+from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run, begin_of
 
 MAX_DUE_RUNS = 1000
@@ -122,11 +122,7 @@ class ShardState:
     def resume(self) -> RecordPosition | None:
         """Return the first record that is not acked yet; None if there is none."""
         return min(
-            (
-                KeyPositions(self.turns[run.txid])[run.open[0]]
-                for run in self.pending
-                if run.txid in self.turns
-            ),
+            (self.turns[run.txid].at(run.open[0]) for run in self.pending if run.txid in self.turns),
             default=None,
         )
 

@@ -46,7 +46,7 @@ from kinesis_trident.console.web.watcher import Watcher
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.testing import MemoryKinesis, ScriptedKinesis
 from kinesis_trident.tracker import position_keys
-from kinesis_trident.tracker.position_keys import KeyPositions, counts, keys_of_texts, pack_in_parts
+from kinesis_trident.tracker.position_keys import counts, keys_of_texts, pack_in_parts
 from kinesis_trident.tracker.records import Run
 
 SHARD = "shardId-000000000000"
@@ -359,7 +359,7 @@ def test_marks_are_those_of_a_plain_simulation(steps: list[tuple[str, set[int]]]
         node = settle_replays(node, InflightNode(txid=txid, waiting=waiting), {}, records, txid)
         node = DeadLettersNode(count=node.count + len(records), target="", replays=node.replays)
         known = {one for one, state in letters.items() if state in {"in flight", "done"}}
-        assert {position.number for position in KeyPositions(find_replayed(node))} == known
+        assert {position.number for position in find_replayed(node).positions} == known
         assert node.left == left
         ended = [one for one in node.replays if one.outcome == ""]
         assert sum(one.count for one in ended) == len({o for o, s in letters.items() if s == "in flight"})

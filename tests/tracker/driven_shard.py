@@ -9,6 +9,7 @@ from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import AckCounts, OpenShard
 from kinesis_trident.tracker.position_keys import Keys
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.requests import replay
 from kinesis_trident.tracker.retry import Fates, RetryPolicy
 from kinesis_trident.tracker.settling import TurnFacts, settle
 
@@ -115,7 +116,7 @@ class DrivenShard:
         self.settle(due, [served], (), 0, random.Random(0), through=until, given=given)
 
     def replay(self, positions: Sequence[RecordPosition], now: int) -> tuple[RecordPosition, ...]:
-        self.shard, refused = self.shard.replay(positions, now)
+        self.shard, refused = replay(self.shard, positions, now)
         return refused
 
     def ack(self, keys: Keys, attempt: int | None = None) -> AckCounts:

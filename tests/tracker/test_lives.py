@@ -14,8 +14,9 @@ from kinesis_trident.checkpoint.model.codec import encode, read
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import KeyPositions, keys_of_texts, sort_keys
+from kinesis_trident.tracker.position_keys import keys_of_texts, sort_keys
 from kinesis_trident.tracker.records import NotDone, RecordPosition, Run
+from kinesis_trident.tracker.requests import bury, cancel, replay
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
 from kinesis_trident.tracker.settling import TurnFacts, settle
 
@@ -33,7 +34,7 @@ def is_in(one: RecordPosition, where: Span) -> bool:
 
 
 def facts(shard: OpenShard) -> tuple[object, ...]:
-    turns = {txid: list(map(str, KeyPositions(keys))) for txid, keys in shard.held.records.items()}
+    turns = {txid: list(map(str, keys.positions)) for txid, keys in shard.held.records.items()}
     runs = [(list(some), list(some.lasts)) for some in (shard.waiting, shard.dead)]
     return shard.safe, shard.high, runs, shard.pending, turns
 
@@ -172,9 +173,9 @@ class Life:
         what = self.r.choice(["replay", "replay", "replay", "bury", "take back"])
         self.seen[what] += 1
         if what == "replay":
-            self.shard, _ = self.shard.replay(self.named(), 0)
+            self.shard, _ = replay(self.shard, self.named(), 0)
         elif what == "bury":
-            self.shard, _ = self.shard.bury([run.last_position for run in self.shard.waiting][::2])
+            self.shard, _ = bury(self.shard, [run.last_position for run in self.shard.waiting][::2])
         else:
             some = self.named()
             for one in some:
@@ -183,7 +184,7 @@ class Life:
                 self.open -= (
                     {one for one in self.open if is_in(one, span(run))} if run.count <= len(some) else set()
                 )
-            self.shard = self.shard.take_back(some)
+            self.shard = cancel(self.shard, some)
 
     def tell(self) -> None:
         """Records are acked, or fail, by name."""
@@ -218,7 +219,7 @@ class Life:
         assert facts(kept) == facts(again)
         spans = [span(run) for run in (*shard.waiting, *shard.dead)]
         for one in shard.pending:
-            rows = KeyPositions(turns[one.txid])
+            rows = turns[one.txid].positions
             bounds = zip(one.open[::2], one.open[1::2], strict=True)
             spans += [(rows[at], True, rows[at]) for start, until in bounds for at in range(start, until)]
         spans.sort(key=lambda where: where[2])

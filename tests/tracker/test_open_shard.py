@@ -20,6 +20,7 @@ from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import AckCounts
 from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.requests import cancel
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
 NOW = 1_700_000_000_000
@@ -430,7 +431,7 @@ def test_what_is_no_record_takes_no_run_along_whose_records_a_turn_has() -> None
     tracker = DrivenShard.restore(a, (run,), (), RetryPolicy(3, AT_ONCE), turns=turns)
     assert tracker.replay([b], NOW) == (b,)
     assert tracker.waiting == (run,)
-    assert tracker.shard.take_back([b, d]).waiting[0] == run
+    assert cancel(tracker.shard, [b, d]).waiting[0] == run
     assert tracker.replay([c], NOW) == ()
     assert [(run.attempt, run.due) for run in tracker.waiting] == [(0, NOW)]
 

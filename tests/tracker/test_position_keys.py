@@ -11,9 +11,8 @@ from hypothesis import given, strategies as st
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.position_keys import (
-    KeyPositions,
     Keys,
-    count_above,
+    count_through,
     counts,
     find,
     key_of,
@@ -38,9 +37,9 @@ def made(positions: list[RecordPosition]) -> Keys:
 @given(SEVERAL)
 def test_keys_stand_for_positions_and_compare_as_they_do(positions: list[RecordPosition]) -> None:
     keys = made(positions)
-    assert list(KeyPositions(keys)) == positions
+    assert keys.positions == positions
     assert sorted(keys.array.tolist()) == keys.array.tolist()
-    assert list(KeyPositions(keys_of_texts(list(map(str, positions))))) == positions
+    assert keys_of_texts(list(map(str, positions))).positions == positions
 
 
 @given(SEVERAL, SEVERAL)
@@ -51,19 +50,19 @@ def test_find_names_those_that_are_there_whatever_the_widths(
     assert [here[i] for i in at] == [position for position in wanted if position in here]
     assert found.tolist() == [position in here for position in wanted]
     both = merge_keys([made(here), made(wanted)])
-    assert list(KeyPositions(both)) == sorted({*here, *wanted})
+    assert both.positions == sorted({*here, *wanted})
     for through in (False, True):
         assert counts(made(here), made(wanted), through=through).tolist() == [
             sum(each < position or (through and each == position) for each in here) for position in wanted
         ]
     for position in wanted[:1]:
-        assert count_above(made(here), position) == sum(each > position for each in here)
+        assert count_through(made(here), position) == sum(each <= position for each in here)
 
 
 @given(SEVERAL, SEVERAL)
 def test_packed_keys_come_back(one: list[RecordPosition], other: list[RecordPosition]) -> None:
     texts = [pack(made(one)), pack(made(other))]
-    assert list(KeyPositions(unpack(*texts))) == [*one, *other]
+    assert unpack(*texts).positions == [*one, *other]
 
 
 PADDED = st.integers(2, 60).flatmap(
@@ -88,10 +87,10 @@ PADDED = st.integers(2, 60).flatmap(
 def test_the_zeros_of_a_service_come_back(one: list[RecordPosition], other: list[RecordPosition]) -> None:
     texts = list(map(str, one))
     for keys in (made(one), keys_of_texts(texts), unpack(pack(made(one)))):
-        assert [str(position) for position in KeyPositions(keys)] == texts
-        assert [str(position) for position in KeyPositions(keys[1:])] == texts[1:]
-    assert [*KeyPositions(unpack(pack(made(one)), pack(made(other))))] == [*one, *other]
-    assert [str(at) for at in KeyPositions(merge_keys([made(one[:1]), made(one)]))] == texts
+        assert [str(position) for position in keys.positions] == texts
+        assert [str(position) for position in keys[1:].positions] == texts[1:]
+    assert unpack(pack(made(one)), pack(made(other))).positions == [*one, *other]
+    assert [str(at) for at in merge_keys([made(one[:1]), made(one)]).positions] == texts
 
 
 def test_only_keys_with_zeros_of_a_service_have_the_mark_that_an_older_release_refuses() -> None:
@@ -138,4 +137,4 @@ def test_any_text_is_unpacked_or_refused(text: str) -> None:
         keys = unpack(text)
     except OrderError:
         return
-    assert all(position.number >= 0 for position in KeyPositions(keys))
+    assert all(position.number >= 0 for position in keys.positions)

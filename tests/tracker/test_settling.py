@@ -14,6 +14,7 @@ from thorough import examples
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
+from kinesis_trident.tracker.requests import cancel
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 from kinesis_trident.tracker.runs import Runs
 
@@ -389,7 +390,7 @@ def test_very_many_replays_are_asked_for_and_taken_back_in_few_passes(
     assert [run.last_position for run in tracker.waiting] == asked
     assert len(passes) < 10
     passes.clear()
-    tracker.shard = tracker.shard.take_back(asked)
+    tracker.shard = cancel(tracker.shard, asked)
     assert tracker.waiting == ()
     assert len(passes) < 10
 

@@ -16,8 +16,9 @@ from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.tracker.given_turns import GivenTurn
 from kinesis_trident.tracker.open_shard import OpenShard
-from kinesis_trident.tracker.position_keys import KeyPositions, Keys, keys_of_texts, sort_keys
+from kinesis_trident.tracker.position_keys import Keys, keys_of_texts, sort_keys
 from kinesis_trident.tracker.records import NotDone, Noted, RecordPosition, Run
+from kinesis_trident.tracker.requests import bury, cancel, replay
 from kinesis_trident.tracker.retry import Backoff, Fates, RetryPolicy
 from kinesis_trident.tracker.runs import cut
 from kinesis_trident.tracker.settling import TurnFacts, settle
@@ -121,18 +122,18 @@ class Twins:
         if what == "replay":
             asked = [one for one in self.some() if not self.is_gone(one)]
             refused = old.turns.replay(asked, self.now)
-            new, mine = new.replay(asked, self.now)
+            new, mine = replay(new, asked, self.now)
             assert mine == refused
             return new
         asked = [run.last_position for run in (*new.waiting, *new.dead) if self.r.random() < 0.5]
         asked += self.some(1)
         if what == "bury":
             refused = old.turns.bury(asked)
-            new, mine = new.bury(asked)
+            new, mine = bury(new, asked)
             assert mine == refused
             return new
         old.turns.take_back(asked)
-        return new.take_back(asked)
+        return cancel(new, asked)
 
     def pieces(self, texts: Sequence[str], share: float) -> list[NotDone]:
         """What of neighbours failed: equal ones together or not, with the record before them or another one."""
@@ -285,7 +286,7 @@ def fates_of(shard: OpenShard, records: Sequence[str]) -> set[tuple[str, Fate]]:
     turns = shard.held.in_use(shard.waiting, shard.dead).records
     found = set[tuple[str, Fate]]()
     for one in shard.pending:
-        texts, fate = list(map(str, KeyPositions(turns[one.txid]))), (one.attempt, one.due, one.failures)
+        texts, fate = list(map(str, turns[one.txid].positions)), (one.attempt, one.due, one.failures)
         for start, until in zip(one.open[::2], one.open[1::2], strict=True):
             found |= {(text, ("pending", *fate)) for text in texts[start:until]}
     for state, runs in (("waiting", shard.waiting), ("dead", shard.dead)):
@@ -418,7 +419,7 @@ def play_acks(seed: int, steps: int) -> Counter[str]:
 
 
 def _texts(turns: Mapping[int, Keys]) -> dict[int, list[str]]:
-    return {txid: list(map(str, KeyPositions(keys))) for txid, keys in turns.items()}
+    return {txid: list(map(str, keys.positions)) for txid, keys in turns.items()}
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -27,7 +27,6 @@ from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.open_shard import OpenShard
 from kinesis_trident.tracker.position_keys import (
     NO_KEYS,
-    KeyPositions,
     Keys,
     find,
     keys_of_texts,
@@ -35,6 +34,7 @@ from kinesis_trident.tracker.position_keys import (
     unpack,
 )
 from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.requests import bury, cancel, replay
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def sift_replays(
                 shard,
                 int(are_known.sum()),
             )
-            left = tuple(map(str, KeyPositions(keys[~are_known])))
+            left = tuple(map(str, keys[~are_known].positions))
             taken[name] = msgspec.structs.replace(asked[name], records=left)
     return taken, merge_keys(news)
 
@@ -226,17 +226,17 @@ def apply_requests(
         if op == "replay":
             # Together: very many may be for one record each, and each would copy what the shard has.
             positions = [RecordPosition.parse(text) for _, node in some for text in node.records]
-            after, left = after.replay(positions, now, takes_done=takes_done)
+            after, left = replay(after, positions, now, takes_done=takes_done)
             if left:
                 what = "were not delivered" if takes_done else "do not wait any more, and stay done"
                 refused.append(f"these records {what}: {', '.join(map(str, left))}")
             continue
         for name, node in some:
             if node.op == "cancel":
-                after = after.take_back([RecordPosition.parse(text) for text in node.records])
+                after = cancel(after, [RecordPosition.parse(text) for text in node.records])
                 continue
             if node.op == "bury":
-                after, left = after.bury([RecordPosition.parse(text) for text in node.records])
+                after, left = bury(after, [RecordPosition.parse(text) for text in node.records])
                 if left:
                     refused.append(
                         f"not dead-lettered, as no run that waits ends with {', '.join(map(str, left))}"

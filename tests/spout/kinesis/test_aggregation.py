@@ -29,7 +29,6 @@ from kinesis_trident.spout.kinesis.record_batches import (
     without_row,
 )
 from kinesis_trident.spout.testing import aggregate
-from kinesis_trident.tracker.position_keys import KeyPositions
 
 KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 USERS = st.lists(st.tuples(st.binary(max_size=20), KEYS), min_size=1, max_size=6)
@@ -196,7 +195,7 @@ def test_a_user_record_without_a_key_in_the_table_fails_alone(index: int) -> Non
     assert unreadable_in(found).tolist() == [2]
     places = [position_at(found, at) for at in range(4)]
     assert [place.sub for place in places] == [-1, 0, 1, -1]
-    assert [*KeyPositions(keys_in(found))] == places
+    assert keys_in(found).positions == places
     assert (
         why_unreadable(b"x", without_row(1))
         == "UNREADABLE: its partition key is not in the table of its aggregate"

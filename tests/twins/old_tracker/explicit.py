@@ -21,9 +21,8 @@ from twins.old_tracker.runs import OpenRuns
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.failure import Failure, Kind, parse
 from kinesis_trident.tracker.position_keys import (
-    KeyPositions,
     Keys,
-    count_above,
+    count_through,
     find,
     key_of,
     keys_of_texts,
@@ -230,7 +229,7 @@ class ExplicitAcks:
         known = self._turns.get(txid)
         if known is None:
             base = self._bulk.number(len(keys))
-            known = self._turns[txid] = Rows(KeyPositions(keys), base, txid, keys)
+            known = self._turns[txid] = Rows(keys.positions, base, txid, keys)
         return known
 
     def _ordinals_of(self, wanted: Keys) -> OrdinalArray:
@@ -246,7 +245,7 @@ class ExplicitAcks:
         return [entry for entry, is_wanted in zip(alone, are_wanted, strict=True) if is_wanted]
 
     def _counts(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:
-        unknown = count_above(wanted, self._runs.high)
+        unknown = len(wanted) - count_through(wanted, self._runs.high)
         return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)
 
 

@@ -16,7 +16,7 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.filling import fill_state, find_digits
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.testing import MemoryKinesis
-from kinesis_trident.tracker.position_keys import KeyPositions, keys_of_texts
+from kinesis_trident.tracker.position_keys import keys_of_texts
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 
 
@@ -122,7 +122,7 @@ def test_all_texts_of_a_shard_are_filled_up(texts: list[str], digits: int) -> No
     stored = msgspec.json.encode(filled.checkpoint) + msgspec.json.encode(filled.inflight)
     found = re.findall(rb'[" ]([0-9]{3,}):?[0-9]*"', stored)
     assert {len(text) for text in found} == {digits}
-    assert {len(at.sequence) for at in KeyPositions(filled.turns[3])} == {digits}
+    assert {len(at.sequence) for at in filled.turns[3].positions} == {digits}
     # What compares does so as before, and what is filled up stays as it is.
     assert [RecordPosition.parse(run.last) for run in filled.waiting] == [
         run.last_position for run in state.waiting
