@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from kinesis_trident.bolt.errors import StaleBatchError
 
-__all__ = ["FileSink", "FolderSink", "LooseSink", "OpaqueState", "Sink", "Written"]
+__all__ = ["FileSink", "FolderSink", "LooseSink", "OpaqueState", "OverwrittenSink", "Sink", "Written"]
 
 _KEYS = 4
 
@@ -100,6 +100,25 @@ class FolderSink:
         """See `Sink.counts`."""
         newest = (epochs[max(epochs)] for epochs in self._folders.values() if epochs)
         return Counter(number for numbers in newest for number in numbers)
+
+
+class OverwrittenSink:
+    """A folder a txid: a write deletes it before it reads, as Spark's mode `overwrite` does."""
+
+    def __init__(self) -> None:
+        self._folders: dict[int, tuple[int, ...]] = {}
+
+    def delete(self, batch: Written) -> None:
+        """Delete what there is of a txid."""
+        self._folders.pop(batch.txid, None)
+
+    def write(self, batch: Written, numbers: Iterable[int], point: Callable[[], None]) -> None:
+        """See `Sink.write`."""
+        self._folders[batch.txid] = tuple(numbers)
+
+    def counts(self) -> Counter[int]:
+        """See `Sink.counts`."""
+        return Counter(number for numbers in self._folders.values() for number in numbers)
 
 
 class LooseSink:

@@ -34,8 +34,9 @@ class Bounds:
     starts: int = 2  # Of the query.
     txids: int = 2  # At most so many batches.
     tries: int = 1  # After so many failures a record is a dead letter.
-    # Files by txid and epoch; a database with a fenced transaction; an opaque state, changed after the verdict.
-    sink: Literal["folder", "fenced", "state"] = "folder"
+    # Files by txid and epoch; a database with a fenced transaction; an opaque state, changed after the verdict; files
+    # by txid alone, which `write` deletes before it reads: no driver is paused there.
+    sink: Literal["folder", "fenced", "state", "overwritten"] = "folder"
     go_on: bool = False  # As `onCheckpointMismatch=continue`.
     restores: int = 0  # So often ZooKeeper comes back from a copy.
     late_copies: bool = False  # A copy is made only once a driver has noted that it judges.

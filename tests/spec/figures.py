@@ -33,6 +33,7 @@ REACHED = {
     "a child": (Bounds(shards=(1, 1), starts=2, parents={1: (0,)}), 2_865),
     "batches that fail": (Bounds(starts=3, transactional=True), 22_932),
     "an expired record": (Bounds(expire=1), 11_966),
+    "an overwritten folder": (Bounds(shards=(1,), starts=3, sink="overwritten"), 23_201),
 }
 """What `make test` searches: each world with the number of states that are reached."""
 

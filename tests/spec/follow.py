@@ -16,9 +16,9 @@ from model.world import World
 
 from spec.abstraction import UNKNOWN, Abstraction
 from spec.bounds import Bounds
-from spec.protocol import Protocol
 from spec.seen import Event, SeenLog
 from spec.values import GONE, NONE, Log, Plan, Run, Shard, State, Step, Turn, Waiting, Zk
+from spec.wide import Wide
 
 __all__ = ["NOT_FOLLOWED", "RefusedError", "bounds_of", "follow", "follow_events"]
 
@@ -42,7 +42,7 @@ class RefusedError(Exception):
     """The specification has no such step."""
 
 
-class Followed(Protocol):
+class Followed(Wide):
     """The specification, whose chance is what has happened.
 
     Attributes:
@@ -275,16 +275,27 @@ class _Follower:
                     map(_is_alike, repeat(self._spec), after.logs[run.log], target)
                 ):
                     found.add(after)
-            elif run.step == "write" and self._sees_writes:
-                if event.written is not None and run.driver == event.written[:2] and self._has_written(run):
+            elif kind := self._kind_at_sink(run, after.runs[i]):
+                if (
+                    event.what == kind
+                    and event.written is not None
+                    and self._has_done(run, kind, event.written)
+                ):
                     found.add(after)
             else:
                 found |= self._reach(after, i, event, target, depth - 1)
         return found
 
-    def _has_written(self, run: Run) -> bool:
-        assert run.plan is not None
-        return self._spec.rows(run) - (run.failed or NONE) == self._spec.good
+    def _kind_at_sink(self, run: Run, after: Run) -> str:
+        """Return the kind of event that a step at the sink is."""
+        if after.step == "fetch" != run.step:
+            return "call"
+        return "write" if run.step == "write" and self._sees_writes else ""
+
+    def _has_done(self, run: Run, kind: str, written: tuple[int, int, tuple[int, ...]]) -> bool:
+        if kind == "write" and self._spec.rows(run) - (run.failed or NONE) != self._spec.good:
+            return False
+        return run.driver == written[:2]
 
     def _steps(self, s: State, i: int, run: Run) -> list[Step]:
         steps = list(self._spec.steps_of(s, i))

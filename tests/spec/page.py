@@ -16,6 +16,12 @@ __all__ = ["draw", "drawings_in", "render"]
 _WIDTH = 110
 _NOBODY = "outside"
 _SEVERAL_SHARDS = 2
+_SINKS = {
+    "folder": "",
+    "state": "an opaque state",
+    "fenced": "a fenced transaction",
+    "overwritten": "a folder for each txid that `write` deletes first, and no driver that is paused in `write`",
+}
 
 
 def draw(found: Found) -> str:
@@ -53,8 +59,7 @@ def describe(bounds: Bounds) -> str:
     kinds = {(True,): "plain queries", (False, True): "queries of both kinds"}.get(bounds.kinds)
     more = (
         kinds,
-        bounds.sink != "folder"
-        and {"state": "an opaque state", "fenced": "a fenced transaction"}[bounds.sink],
+        _SINKS[bounds.sink],
         bounds.tries > 1 and f"{bounds.tries} deliveries before the dead letter",
         bounds.fickle is not None
         and f"{_count(len(bounds.fickle), 'record') if bounds.fickle else 'none'} may fail",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, Pin
 from kinesis_trident.checkpoint.store import batches, epochs, fenced_nodes, notes, shards
 from kinesis_trident.checkpoint.zookeeper.operations import Op
@@ -206,9 +209,20 @@ def _leave_a_note_that_stands(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(notes.JudgingNote, "declare", seldom)
 
 
+def _call_whatever_it_hears(patch: pytest.MonkeyPatch) -> None:
+    check = CurrentBatch.check_epoch
+
+    def ask(self: CurrentBatch) -> None:
+        with suppress(FencedError):
+            check(self)
+
+    patch.setattr(CurrentBatch, "check_epoch", ask)
+
+
 RARE = [
     Planted("absent", "a missing outcome means done", _take_absent_for_done, "absent"),
     Planted("note", "a note that stands is not written anew", _leave_a_note_that_stands, "note"),
+    Planted("check", "a driver that is replaced calls `write`", _call_whatever_it_hears, "check"),
 ]
 """Errors that no schedule of the model comes to; `family` is the story, which is played."""
 

@@ -20,7 +20,7 @@ from model.driver import Driver, Judging, Plain, Tasks
 from model.life import Life
 from model.schedule import Actor, Schedule
 from model.session import Dice
-from model.sinks import FolderSink, OpaqueState, Written
+from model.sinks import FolderSink, OpaqueState, OverwrittenSink, Sink, Written
 from model.world import Row, World
 from model.zookeeper import Nodes
 
@@ -39,6 +39,7 @@ _DONE = {
     r"stores the plan": "stores",
     r"says that it judges": "says",
     r"(pins|adopts the pin of|reads anew) shard": "pins",
+    r"calls": "call",
     r"writes": "write",
     r"publishes": "publishes",
     r"Spark commits": "commit",
@@ -81,7 +82,13 @@ def lines_of(story: Sequence[str], *, is_state: bool) -> list[Line]:
             kind = next((kind for begin, kind in _DONE.items() if run and re.match(begin, what)), "")
             # A run says only once that it judges, and publishes first over a state.
             is_said = kind == "says" and any(line[:2] == (run, kind) for line in found)
-            line = Line(run, "" if is_said or (kind == "ready" and is_state) else kind, what, step)
+            # Who adopts its own pin writes nothing.
+            is_own = what.startswith("adopts") and any(
+                line.run == run and line.name in (what, re.sub("adopts the pin of", "pins", what))
+                for line in found
+            )
+            is_unseen = is_said or is_own or (kind == "ready" and is_state)
+            line = Line(run, "" if is_unseen else kind, what, step)
             last = max((n for n, one in enumerate(found) if one.run == run), default=-1)
             found.insert(last + 1 if line.kind == "ready" else len(found), line)
     return found
@@ -104,7 +111,8 @@ class Playing:
     """
 
     def __init__(self, story: Sequence[str], bounds: Bounds, events: list[Event], folder: Path) -> None:
-        sink = OpaqueState() if bounds.sink == "state" else _Folder(lambda: self._note("ready"))
+        files = OverwrittenSink if bounds.sink == "overwritten" else FolderSink
+        sink = OpaqueState() if bounds.sink == "state" else _telling(files, lambda: self._note("ready"))
         self.world = World(random.Random(1), sink, folder, shards=len(bounds.shards))
         self.world.calm, self.world.retry_limit = True, bounds.tries - 1
         self.world.zookeeper.observers.append(self._on_write)
@@ -182,7 +190,7 @@ class Playing:
     def _see(self) -> None:
         """Compare what was done with what the lines say."""
         for event in self._events[self._seen :]:
-            if event.what in ("log", "commit", "write"):
+            if event.what in ("log", "commit", "call", "write"):
                 written = event.written[2] if event.written is not None else ()
                 self._done.append(Done(_number(event.who), event.what, written))
         self._seen = len(self._events)
@@ -287,16 +295,17 @@ def _named(numbers: Sequence[int]) -> str:
     return ", ".join(f"r{number}" for number in sorted(numbers)) or "nothing"
 
 
-class _Folder(FolderSink):
-    """A folder that tells when a driver comes to it."""
+def _telling(kind: type[FolderSink | OverwrittenSink], tell: Callable[[], None]) -> Sink:
+    """Return a folder that tells when a driver comes to it."""
+    sink = kind()
+    write = sink.write
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        super().__init__()
-        self._tell = tell
+    def writing(batch: Written, numbers: Iterable[int], point: Callable[[], None]) -> None:
+        tell()
+        write(batch, numbers, point)
 
-    def write(self, batch: Written, numbers: Iterable[int], point: Callable[[], None]) -> None:
-        self._tell()
-        super().write(batch, numbers, point)
+    sink.write = writing  # type: ignore[method-assign]
+    return sink
 
 
 class _Scripted(Schedule):
@@ -356,11 +365,14 @@ class _WritingFirst(_Refusing):
             return
         batch.say_judging()
         batch.check_epoch()
+        written = Written(batch_id, batch.home, batch.txid, batch.epoch)
+        if isinstance(self.world.sink, OverwrittenSink):
+            self.world.sink.delete(written)
         rows = self.tasks.rows(parts)
         follows = batch.verdict is not None
         if not follows:
             self._require_all(batch, parts, rows)
         good = self._good(batch, rows) if follows else [row.number for row in rows if not self._fails(row)]
-        self.world.sink.write(Written(batch_id, batch.home, batch.txid, batch.epoch), good, self.actor.point)
+        self.world.sink.write(written, good, self.actor.point)
         if not follows:
             batch.publish(self._failed(rows))

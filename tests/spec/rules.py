@@ -54,10 +54,11 @@ RULES = {
         ),
     ),
     "check": Rule(
-        "The driver checks the epoch before it lets the batch function read and write.",
-        "It saves the work of a run that was replaced, and narrows the time in which a sink that is not exact is "
-        "written twice.",
+        "The driver checks the epoch before each attempt at a batch.",
+        "Its tasks would be refused, but a batch function can change the sink before it reads: Spark's mode "
+        "`overwrite` deletes the folder first. A driver may wait for long before a further attempt.",
         (
+            "bolt.foreach_batch:BatchHandler.process",
             "bolt.tracking.current_batch:CurrentBatch.check_epoch",
             "checkpoint.store.epochs:Epochs.check_epoch",
         ),

@@ -13,7 +13,7 @@ import pytest
 from model import life, story
 from model.life import Life
 from model.schedule import Actor, Schedule
-from model.sinks import Written
+from model.sinks import OverwrittenSink, Written
 from model.world import World
 from model.zookeeper import Nodes
 
@@ -32,9 +32,10 @@ class SeenLog(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a life does: `life` (it starts), `zk`, `log`, `commit`, `write`; or `restore`, which nobody does.
+    """What a life does: `life` (it starts), `zk`, `log`, `commit`, `call`, `write`; or `restore`, which nobody does.
 
-    `written`: the txid, the epoch and the records of what was written to the sink.
+    `call`: of `write`, which deletes what there is. `written`: the txid, the epoch and the records of what was written
+    to the sink.
     """
 
     who: str
@@ -104,6 +105,15 @@ def watching() -> Iterator[list[Event]]:
             kept = tuple(numbers)
             write(batch, kept, point)
             events.append(Event(running[0], "write", written=(batch.txid, batch.epoch, kept)))
+
+        if isinstance(self.sink, OverwrittenSink):
+            delete = self.sink.delete
+
+            def deleting(batch: Written) -> None:
+                delete(batch)
+                events.append(Event(running[0], "call", written=(batch.txid, batch.epoch, ())))
+
+            self.sink.delete = deleting  # type: ignore[method-assign]
 
         def on_write(_session: int, _ops: Sequence[Op]) -> None:
             events.append(Event(running[0], "zk", self.zookeeper.nodes))

@@ -13,10 +13,10 @@ from spec.bounds import Bounds
 from spec.follow import RefusedError, follow
 from spec.planted import RARE, Planted
 from spec.playing import Playing
-from spec.protocol import Protocol
 from spec.seen import Event, watching
 from spec.stories import DOCUMENTED, STORIES, Story
 from spec.told import tell
+from spec.wide import Wide
 
 _MANY = 10**6
 
@@ -31,7 +31,7 @@ def events() -> Iterator[list[Event]]:
 
 def allowed(story: Sequence[str], bounds: Bounds) -> int:
     """Return how many steps of a story there are with all rules."""
-    protocol = Protocol(bounds)
+    protocol = Wide(bounds)
     states = {protocol.start()}
     for number, step in enumerate(story):
         states = {after for s in states for name, after in protocol.steps(s) if name == step}

@@ -83,8 +83,8 @@ def test_the_page_has_each_rule_with_its_story() -> None:
     assert page == render(lambda story: drawings[story])
 
 
-def test_each_rule_is_dropped_in_a_story() -> None:
-    assert {rule for story in STORIES for rule in story.rules} == RULES.keys()
+def test_something_is_broken_without_each_rule() -> None:
+    assert {rule for story in STORIES if story.broken for rule in story.rules} == RULES.keys()
 
 
 @pytest.mark.parametrize("rule", RULES)

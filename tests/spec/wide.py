@@ -15,6 +15,10 @@ class Wide(Protocol):
 
     def steps(self, s: State) -> Iterator[Step]:
         """Return also what tasks do that are late, and what retention does."""
+        for i, run in enumerate(s.runs if self.bounds.sink == "overwritten" else ()):
+            if run.step in ("fetch", "write"):
+                yield from ((f"run {i + 1}: {name}", after) for name, after in self.steps_of(s, i))
+                return
         yield from super().steps(s)
         if s.late is not None:
             yield from self.end_late(s, *s.late)
@@ -58,12 +62,51 @@ class Wide(Protocol):
             found += [(ready if self.keeps("lineage") else read, taken)] if ready or taken else []
         return found
 
+    def do_say(self, s: State, i: int, run: Run) -> list[Step]:
+        """Note that its driver judges; once an epoch it looks at its first row before it calls `write`."""
+        found = super().do_say(s, i, run)
+        is_first = self.bounds.sink == "overwritten" and not run.told
+        return self.go_on_to("look", i, found) if is_first else found
+
+    def go_on_to(self, step: str, i: int, found: list[Step]) -> list[Step]:
+        """Return steps of which those that lead to `read` lead to another one."""
+        return [
+            (
+                name,
+                self.go(after, i, after.runs[i]._replace(step=step))
+                if after.runs[i].step == "read"
+                else after,
+            )
+            for name, after in found
+        ]
+
+    def do_look(self, s: State, i: int, run: Run) -> list[Step]:
+        """Run a task for a row to look at: it reads its turn, and the batch function reads that again."""
+        return [
+            (name, self.go(after, i, run._replace(step="read")) if any(after.runs[i].turns) else after)
+            for name, after in super().do_read(s, i, run)
+        ]
+
     def do_read(self, s: State, i: int, run: Run) -> list[Step]:
         """Leave out what retention has taken; of what is due again, whoever reads first says that it expired."""
         found = super().do_read(s, i, run)
+        if self.bounds.sink == "overwritten" and run.step == "read":
+            return self.call(s, i, run, found)
         if not s.expired or run.plan is None:
             return found
         return [(name, self.leave_out(s, i, run, after)) for name, after in found]
+
+    def call(self, s: State, i: int, run: Run, found: list[Step]) -> list[Step]:
+        """Let the driver call `write`, which deletes what there is of the txid, unless the run stops before."""
+        (stop, _), txid = found[0], run.driver[0]
+        if stop.startswith("it stops") and (self.keeps("check") or "StaleBatchError" in stop):
+            return found
+        after = s._replace(sink=swap(s.sink, txid, None))
+        return [(f"calls `write`, which deletes txid {txid}", self.go(after, i, run._replace(step="fetch")))]
+
+    def do_fetch(self, s: State, i: int, run: Run) -> list[Step]:
+        """Read in `write`."""
+        return self.go_on_to("fetch", i, self.do_read(s, i, run))
 
     def leave_out(self, before: State, i: int, run: Run, s: State) -> State:
         """Return the state in which a turn that was just read lacks what has expired."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import cast
 
 import msgspec
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
-from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
+from kinesis_trident.bolt.errors import BatchFailedError, NotCoveredError, StaleBatchError
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -21,6 +24,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settling.settlement import CommittedTurn, InflightRules, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON
@@ -238,6 +242,25 @@ def test_an_older_run_publishes_nothing(store: SourceStore, turns: Turns) -> Non
     with pytest.raises(FencedError):
         batch.publish({})
     assert store.batches.get_outcome(7) is None
+
+
+def test_a_run_that_is_replaced_between_two_attempts_does_not_begin_the_second(
+    store: SourceStore, turns: Turns
+) -> None:
+    options = SourceOptions.parse(
+        {"streamName": "orders", "applicationName": store.layout.application, "zookeeper.hosts": "z"}
+    )
+    calls: list[int] = []
+
+    def attempt(_rows: object, batch: CurrentBatch, _handler: BatchHandler) -> None:
+        calls.append(batch.txid)
+        store.epochs.raise_epoch("there", 2, NOW)
+        raise BatchFailedError
+
+    handler = BatchHandler(options, attempt, 3)
+    with pytest.raises(FencedError):
+        handler.process(cast(DataFrame, None), CurrentBatch.newest(store))
+    assert calls == [7]
 
 
 def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_just_before(
