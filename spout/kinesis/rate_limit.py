@@ -252,6 +252,14 @@ class Budget(msgspec.Struct, frozen=True, gc=False):
             return replace(self, failures=0) if self.failures else self
         return replace(self, failures=0, free=max(self._free_at, now) + size / self.limits.rate)
 
+    def spend(self, size: int, now: float) -> Budget:
+        """Return the budget after a call that has ended, with an answer of so many bytes, in one copy."""
+        most, free = self.limits.kept, self.free
+        ends = (*self.ends, (now, self.turn))[-most:] if most else self.ends
+        if size:
+            free = max(self._free_at, now) + size / self.limits.rate
+        return replace(self, ends=ends, free=free)
+
     def count_refusal(self, now: float, rng: random.Random) -> Budget:
         """Return the budget after a throttled or temporarily failed call: the more in a row, the longer the wait."""
         failures, limits = self.failures + 1, self.limits

@@ -173,12 +173,10 @@ class BatchPlanner:
         if self._prefetcher is None:
             return
         state = self._state
-        looks, sights = self._prefetcher.take(state.shards.positions, state.sights)
-        known = {shard: look.more for shard, look in looks.items() if look.more is not None}
-        state.sights = sights.note_looks(known, self._steady_ms(), ahead=True)
+        state.sights = self._prefetcher.take(state.shards.positions, state.sights)
 
-    def _look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
-        """Look at shards, as `TipProbe.look`; a permanent error is raised."""
+    def _look(self, positions: Mapping[str, Position], due: int | None = None) -> None:
+        """Look at shards, as `TipProbe.look`; a permanent error is raised. `due`: the time, if the looks were due."""
         closed, most = self._state.shards.closed, kept_bytes(len(positions))
         pushed = self._options.consumer_mode == "efo"
         since = self._steady_ms() - _MOVES_MS
@@ -191,19 +189,17 @@ class BatchPlanner:
                 limit = 1
             questions[shard] = Question(position, shard in closed, limit, most, sight.budget, sight.look)
         answers = self._probe.look(questions)
-        self._state.sights = self._state.sights.take(answers.looks, answers.budgets)
+        known = due if answers.error is None else None
+        self._state.sights = self._state.sights.take(answers.looks, answers.budgets, known)
         if answers.error is not None:
             raise answers.error
-        return {shard: look.more for shard, look in answers.looks.items()}
 
     def _find_shards_with_more(self, now: int) -> list[str]:
         """Return the shards with new records; look at those that are due."""
         positions = self._find_watched()
         due, self._state.sights = self._state.sights.find_due(positions, now)
         if due:
-            # The look itself changes the sights.
-            found = self._look(due)
-            self._state.sights = self._state.sights.note_looks(found, now)
+            self._look(due, now)
         return sorted(filter(self._state.sights.has_more, positions))
 
     def _find_shards_to_read(self) -> list[str]:

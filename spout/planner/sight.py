@@ -176,27 +176,44 @@ class Sights(msgspec.Struct, frozen=True):
         sight = self.by_shard.get(shard)
         return sight.look if sight is not None else None
 
-    def take(self, looks: Mapping[str, Look], budgets: Mapping[str, Budget]) -> Sights:
-        """Return the sights with the answers of looks, and what these have left of the calls and bytes of shards."""
-        changed = dict(self.by_shard)
-        for shard in {**looks, **budgets}:
-            one = changed.get(shard) or self.of(shard)
-            look, budget = looks.get(shard, one.look), budgets.get(shard, one.budget)
-            changed[shard] = replace(one, look=look, budget=budget)
-        return replace(self, by_shard=changed)
+    def take(
+        self,
+        looks: Mapping[str, Look],
+        budgets: Mapping[str, Budget],
+        now: int | None = None,
+        *,
+        ahead: bool = False,
+    ) -> Sights:
+        """Return the sights with the answers of looks, and what these have left of the calls and bytes of shards.
 
-    def note_looks(self, found: Mapping[str, bool | None], now: int, *, ahead: bool = False) -> Sights:
-        """Learn what looks at the shards have found, at the positions where they stand now.
-
-        `ahead`: the looks were made beside the batch before, which has told the pace.
+        Args:
+            looks: at the shards.
+            budgets: of these and of others.
+            now: the time, if the looks were due, at the positions where the shards stand now: they tell of the tips.
+            ahead: they were made beside the batch before, which has told the pace.
         """
+        if not (looks or budgets):
+            return self
         changed, drains = dict(self.by_shard), self.until is not None
-        for shard, more in found.items():
-            sight = changed.get(shard) or self.of(shard)
-            pace = sight.pace if ahead else sight.pace.note_look(now, sight.budget, found=more)
-            found_at, at_tip = now if more else sight.found, sight.at_tip or (drains and more is False)
-            # One copy, because there may be very many shards.
-            changed[shard] = replace(sight, pace=pace, more=more, looked=now, found=found_at, at_tip=at_tip)
+        for shard, look in looks.items():
+            sight, more = changed.get(shard) or self.of(shard), look.more
+            budget = budgets.get(shard, sight.budget)
+            if now is None or (ahead and more is None):
+                changed[shard] = replace(sight, look=look, budget=budget)
+                continue
+            changed[shard] = replace(
+                # One copy, because there may be very many shards.
+                sight,
+                pace=sight.pace if ahead else sight.pace.note_look(now, budget, found=more),
+                budget=budget,
+                look=look,
+                more=more,
+                looked=now,
+                found=now if more else sight.found,
+                at_tip=sight.at_tip or (drains and more is False),
+            )
+        for shard in budgets.keys() - looks.keys():
+            changed[shard] = replace(changed.get(shard) or self.of(shard), budget=budgets[shard])
         return replace(self, by_shard=changed)
 
     def observe(

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.planner.tip.looks import Look, Question
 from kinesis_trident.spout.planner.tip.tip_probe import TipProbe
-from kinesis_trident.spout.positions import Position
+from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 
 _LAST: WeakKeyDictionary[TipProbe, dict[str, Look]] = WeakKeyDictionary()
+
+
+def answers(found: Mapping[str, bool | None]) -> dict[str, Look]:
+    """Return looks that have found something, nothing, or not what there is, by shard."""
+    return {shard: Look(ShardCursor(TRIM_HORIZON), more) for shard, more in found.items()}
 
 
 def last_looks(probe: TipProbe) -> dict[str, Look]:

@@ -16,6 +16,7 @@ from functools import partial
 
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+from kinesis_trident.spout.kinesis.rate_limit import Budget
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.sight import Sights
@@ -149,21 +150,21 @@ class Prefetcher:
         budgets = {shard: batch.sights.of(shard).budget.begin_call() for shard in batch.calls}
         return batch.sights.take({}, budgets)
 
-    def take(self, positions: Mapping[str, Position], sights: Sights) -> tuple[dict[str, Look], Sights]:
-        """Return, once, what was found at the positions where the shards stand now, and the sights with it.
+    def take(self, positions: Mapping[str, Position], sights: Sights) -> Sights:
+        """Return the sights with what was found, once, at the positions where the shards stand now.
 
-        The sights know of the calls that have ended since the batch did, and for which nobody waited.
+        They know of the calls that have ended since the batch did, and for which nobody waited.
         """
-        late, self._late = self._late, []
+        late, self._late, budgets = self._late, [], dict[str, Budget]()
         for shard, call in late:
             if not call.done():
                 self._late.append((shard, call))
             elif not call.cancelled() and shard in sights.by_shard:
-                budget = sights.of(shard).budget.join(call.result().budgets[shard])
-                sights = sights.take({}, {shard: budget})
+                budget = budgets.get(shard) or sights.of(shard).budget
+                budgets[shard] = budget.join(call.result().budgets[shard])
         found, self._found = self._found, {}
         here = {shard: look for shard, look in found.items() if positions.get(shard) == look.position}
-        return here, sights.take(here, {})
+        return sights.take(here, budgets, self._steady(), ahead=True)
 
     def drop(self, sights: Sights) -> Sights:
         """Stop reading ahead, as `end`, and forget what was found."""

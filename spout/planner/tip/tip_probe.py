@@ -273,13 +273,13 @@ class TipProbe:
     def _get(
         self, shard: str, iterator: str, limit: int, left: dict[str, Budget]
     ) -> Generator[AskRecords, Page, Page]:
-        left[shard] = left[shard].begin_call()
+        size = 0
         try:
             page = yield AskRecords(iterator, limit)
+            size = page.size
         finally:
-            left[shard] = left[shard].end_call(self._clock())
-        left[shard] = left[shard].count_bytes(page.size, self._clock())
-        self._largest = max(self._largest, page.size)
+            left[shard] = left[shard].spend(size, self._clock())
+        self._largest = max(self._largest, size)
         return page
 
     def _note_endless(self, look: Look, key: ShardKey, since: float | None) -> Look:

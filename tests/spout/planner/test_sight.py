@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from looking import answers
 from settled import settled
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
@@ -52,7 +53,7 @@ class Watch:
     def find(self, positions: Mapping[str, Position], now: int) -> list[str]:
         watched = {shard: at for shard, at in positions.items() if shard not in self.drained}
         due, self.sights = self.sights.find_due(watched, now)
-        self.sights = self.sights.note_looks(self.stream.look(due), now)
+        self.sights = self.sights.take(answers(self.stream.look(due)), {}, now)
         return [
             shard for shard in sorted(watched) if self.sights.has_more(shard) and shard not in self.drained
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from looking import answers
 from settled import make_pin, settled
 from thorough import examples
 from twins.old_sight.look_pace import LookPace, TurnCalls
@@ -56,6 +57,7 @@ class World:
             for _ in range(r.randrange(4)):
                 size, at = r.choice([0, 10, 2**21]), (self.now + r.randrange(30)) / 1000
                 old.note_call()
+                once = budget
                 budget = budget.begin_call()
                 assert budget.wait_of_all(at, 2) == old.wait_of_all(at, 2)
                 old.note_end(at)
@@ -63,13 +65,16 @@ class World:
                 if results[shard] is not None:
                     old.note_answer(size, at)
                     budget = budget.count_bytes(size, at)
+                assert budget == once.spend(size if results[shard] is not None else 0, at)
             budgets[shard] = budget
-        self.sights = self.sights.take({}, budgets)
-        if r.random() < 0.9:
-            # Else one call has failed for good.
-            ahead = r.random() < 0.2
-            self.tip.note_looks(results, self.now, ahead=ahead)
-            self.sights = self.sights.note_looks(results, self.now, ahead=ahead)
+        # A call may have failed for good.
+        known, ahead = r.random() < 0.9, r.random() < 0.2
+        if known:
+            told = {shard: more for shard, more in results.items() if not ahead or more is not None}
+            self.tip.note_looks(told, self.now, ahead=ahead)
+        looks = answers({shard: more for shard, more in results.items() if r.random() < 0.9 or known})
+        self.sights = self.sights.take(looks, budgets, self.now if known else None, ahead=ahead)
+        assert all(self.sights.look_of(shard) is look for shard, look in looks.items())
 
     def settle(self) -> None:
         """Settle a batch in which some turns were refused, and some shards have ended."""

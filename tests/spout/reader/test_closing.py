@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from looking import look
+from looking import answers, look
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
@@ -225,7 +225,7 @@ def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
 
 
 def test_a_closed_shard_is_not_at_its_tip_where_only_what_is_there_is_read() -> None:
-    sights = Sights(LookTimes.of()).stop_at_tip(0).note_looks({"a": False, "b": False}, 0)
+    sights = Sights(LookTimes.of()).stop_at_tip(0).take(answers({"a": False, "b": False}), {}, 0)
     lineage = {"a": ShardLineage(), "b": ShardLineage()}
     assert sights.find_drained(Shards("parentFirst", lineage=lineage)) == {"a", "b"}
     # A listing finds out only now, and its children may hold what came before.

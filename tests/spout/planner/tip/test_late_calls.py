@@ -86,7 +86,7 @@ class Beside:
 
     def take(self) -> None:
         """Take what was found, as the next plan does."""
-        _, self.sights = self.prefetcher.take(self.here, self.sights)
+        self.sights = self.prefetcher.take(self.here, self.sights)
 
 
 @pytest.mark.parametrize("meanwhile", [True, False])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 import pytest
+from looking import answers
 from msgspec.structs import replace
 from thorough import examples
 from twins import old_standing as old
@@ -69,9 +70,10 @@ def draw_tips(r: random.Random, shards: Shards) -> Sights:
     drains = r.random() < 0.5
     if drains:
         sights = sights.stop_at_tip(NOW)
-    sights = sights.note_looks({shard: more for shard, more in found.items() if r.random() < 0.8}, 0)
+    sights = sights.take(answers({shard: more for shard, more in found.items() if r.random() < 0.8}), {}, 0)
     beyond = {shard for shard in shards.positions if drains and r.random() < 0.3}
-    return sights.put({shard: replace(sights.of(shard), beyond=True) for shard in beyond})
+    known = {shard: replace(sights.of(shard), look=None, beyond=shard in beyond) for shard in shards.states}
+    return sights.put(known)
 
 
 def draw_looks(r: random.Random, shards: Shards) -> dict[str, Look]:
@@ -120,7 +122,7 @@ def test_each_old_question_is_a_flag(seed: int) -> None:
 
 def test_a_refused_shard_is_tried_and_holds_the_others_for_a_while() -> None:
     shards = Shards("parentFirst", {"a": ShardState(TRIM_HORIZON)}, {"a": ShardLineage()})
-    tip = Sights(LookTimes.of()).note_looks({"a": True}, 0)
+    tip = Sights(LookTimes.of()).take(answers({"a": True}), {}, 0)
     look = Look(ShardCursor(TRIM_HORIZON), more=True, refused=NOW, why="throttled")
     standing = see_standings("a", shards, tip.take({"a": look}, {}))["a"]
     assert REFUSED in standing.causes
