@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 _NAMED = 5
 """The maximum of shards of a recreated stream named with their positions."""
 
+_LAST = 5
+"""The number of losses that the progress describes."""
+
 _DROPPED = "the server has dropped the shard, as some local servers do when they split or merge one"
 
 _GO_ON = "continuing with the remaining records (failOnDataLoss=false)"
@@ -32,16 +36,18 @@ class DataLossLog:
         remedy: what helps against it, for the error.
 
     Attributes:
-        texts: descriptions of the losses, by place.
+        count: of the losses.
+        last: descriptions of the newest ones.
     """
 
     def __init__(self, fail: bool, remedy: str = "Raise the stream's retention or read more often") -> None:
         self._fail = fail
         self._remedy = remedy
-        self.texts: dict[str, str] = {}
+        self.count = 0
+        self.last: deque[str] = deque(maxlen=_LAST)
 
-    def report(self, what: str, place: str, *, expired: bool = True) -> None:
-        """Report lost records, once per `place`: every check finds the same loss until the shard moves on.
+    def report(self, what: str, *, expired: bool = True, is_known: bool = False) -> None:
+        """Report lost records. Every check finds the same loss until the shard moves on: then `is_known`.
 
         `expired`: retention may have taken them.
 
@@ -52,13 +58,14 @@ class DataLossLog:
             remedy = self._remedy if expired else "Check the server at endpointUrl"
             msg = f"{what}. {remedy}; to continue with the remaining records, set failOnDataLoss=false"
             raise DataLossError(msg)
-        if place not in self.texts:
-            self.texts[place] = what
+        if not is_known:
+            self.record(what)
             log.error("%s; %s", what, _GO_ON)
 
-    def record(self, what: str, place: str) -> None:
+    def record(self, what: str) -> None:
         """Record a loss for the progress; the caller has handled and logged it."""
-        self.texts[place] = what
+        self.count += 1
+        self.last.append(what)
 
 
 def may_have_expired(info: StreamInfo) -> bool:

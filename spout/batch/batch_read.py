@@ -217,7 +217,7 @@ def _ranges(
     for option, spec in (("startingPosition", first), ("endingPosition", last)):
         for shard in sorted(set(spec.list_named(stream)) - there):
             what = describe_unlisted(kinesis.describe(stream), option, shard, spec.text_of(stream, shard))
-            losses.report(what, f"{option} {stream}/{shard}")
+            losses.report(what)
     starts = positions_of(first, stream, listed, lambda: latest)
     ends = positions_of(last, stream, listed, lambda: latest, rest=LATEST)
     # Shards that come later begin and end as those that are not named.

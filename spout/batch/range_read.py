@@ -167,7 +167,7 @@ class _RangeRead:
                 raise
             info = self._kinesis.describe(part.stream)
             what = describe_gone_in_batch(info, part.shard, str(pager.position), str(part.end))
-            self._losses.report(what, f"{part.stream}/{part.shard}", expired=may_have_expired(info))
+            self._lose(what, expired=may_have_expired(info))
             return True
 
     def _is_empty(self) -> bool:
@@ -241,7 +241,11 @@ class _RangeRead:
             return
         part = self.part
         what = describe_expired_start(self._kinesis.describe(part.stream), part.shard, part.start)
-        self._losses.report(what, f"{part.stream}/{part.shard}")
+        self._lose(what)
+
+    def _lose(self, what: str, *, expired: bool = True) -> None:
+        """Report a loss in the shard, as `DataLossLog.report`; only the first one is told."""
+        self._losses.report(what, expired=expired, is_known=self._losses.count > 0)
 
     def _check_retention(self, page: Page, records: pa.RecordBatch, position: Position) -> None:
         """Check that nothing has expired before this answer that is not read yet, and note what is read now."""
@@ -259,7 +263,7 @@ class _RangeRead:
                 what = (
                     f"{what}; the retention was raised to {self._info.retention_hours} h since it was loaded"
                 )
-            self._losses.report(what, f"{self.part.stream}/{self.part.shard}")
+            self._lose(what)
         last = arrival_at(records, -1) if records.num_rows else 0
         self._known = max(self._known, page.server_time if page.behind_ms == 0 else last)
 
@@ -294,7 +298,7 @@ class _RangeRead:
         if self._options.fail_on_data_loss:
             msg = f"{what}. Load the frame again to read the new stream"
             raise StreamRecreatedError(msg)
-        self._losses.report(what, stream)
+        self._losses.report(what)
         return True
 
     def _has_closed_meanwhile(self, page: Page) -> bool:

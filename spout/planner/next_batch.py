@@ -306,10 +306,10 @@ class BatchPlanner:
                 due=tuple(plan.due(shard)),
                 limit=plan.most_new(shard),
                 closed=shard in closed,
-                used=self._state.sights.of(shard).budget.report_usage(now),
+                used=state.sights.of(shard).budget.report_usage(now),
                 cursor=cursors.get(shard),
                 known_until=state.keeper.find_known_until(shard, state.shards, state.sights),
-                is_held=state.consumers.is_held(shard, self._now()),
+                is_held=state.sights.of(shard).is_held(self._now()),
             )
             for index, shard in enumerate(plan.shards)
             if not state.streams.is_recreated(shard)

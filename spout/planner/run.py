@@ -205,7 +205,7 @@ class SourceRun:
         tidy = partial(remove_parts, options.dead_letter, layout.identity)
         self._purger = Purger(store, self._state, spool_of(options, layout), tidy, around.executor)
         self._purger.keep_copy(self._now())
-        self._state.watchers += [self._planner.watch, self._purger.watch, self._notes.watch]
+        self._state.watchers += [self._planner.watch, self._purger.watch]
         self._recreated = RecreatedStreams(
             layout, self._streams, known, self._state.losses, fail=options.fail_on_data_loss
         )

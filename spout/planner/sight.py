@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,8 +26,20 @@ another look would cause the refusal of the next turn too, for ever.
 """
 
 
+HELD_MS = 5_000
+"""Milliseconds from the start of a subscription in which Kinesis refuses another one."""
+
+
+class Blocked(NamedTuple):
+    """A shard reads nothing new: since when in steady seconds, why, and whether the log says so."""
+
+    since: float
+    why: str
+    is_told: bool = False
+
+
 class Sight(msgspec.Struct, frozen=True, gc=False):
-    """What a run saw of one shard. Times are milliseconds of a clock that never steps back.
+    """What a run saw of one shard, and told of it. Times are milliseconds of a clock that never steps back.
 
     Attributes:
         pace: of its looks.
@@ -39,6 +52,12 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
         ahead: `Pin.ahead` of that; `polled`: when a turn was last seen to have read it without a subscription.
         look_again: when it may be looked at again though it is not read, in seconds.
         noted: the tip that ZooKeeper knows; `there`: when its position was last seen to exist, in epoch milliseconds.
+        subscribed: when a turn of this query was last seen to have subscribed, in epoch milliseconds.
+        reported: the position at which a loss was reported.
+        held: `Standing.held_by` of the last status, and since when in epoch milliseconds; None if it was read.
+        stood: it was not read, or its lag was unknown, at the last sample of the lag.
+        halt: for the log, as of the last batch; `denied`: since when its looks were refused when the log
+            said so last, and when it may again, in epoch milliseconds.
     """
 
     pace: Pace
@@ -55,6 +74,16 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     look_again: float | None = None
     noted: int | None = None
     there: int = 0
+    subscribed: int | None = None
+    reported: str = ""
+    held: tuple[str, int] | None = None
+    stood: bool = False
+    halt: Blocked | None = None
+    denied: tuple[int, int] | None = None
+
+    def is_held(self, now: int) -> bool:
+        """Return whether a turn of this query, or one that took its place, has subscribed less than 5 seconds ago."""
+        return self.subscribed is not None and now - self.subscribed < HELD_MS
 
     def next_look(self, now: int) -> int:
         """Return the time of the next look; `now` if there was none."""
@@ -103,6 +132,10 @@ class Sights(msgspec.Struct, frozen=True):
     def put(self, changed: Mapping[str, Sight]) -> Sights:
         """Return the sights with those of some shards replaced."""
         return replace(self, by_shard={**self.by_shard, **changed}) if changed else self
+
+    def note_reported(self, positions: Mapping[str, str]) -> Sights:
+        """Return the sights after losses were reported, at these positions of shards."""
+        return self.put({shard: replace(self.of(shard), reported=at) for shard, at in positions.items()})
 
     def only(self, shards: Mapping[str, object]) -> Sights:
         """Return the sights of the shards that are there."""
@@ -186,11 +219,8 @@ class Sights(msgspec.Struct, frozen=True):
     ) -> Sights:
         """Return the sights with the answers of looks, and what these have left of the calls and bytes of shards.
 
-        Args:
-            looks: at the shards.
-            budgets: of these and of others.
-            now: the time, if the looks were due, at the positions where the shards stand now: they tell of the tips.
-            ahead: they were made beside the batch before, which has told the pace.
+        `now`: the time, of looks that were due at the positions where the shards stand now, so that they tell of the
+        tips. `ahead`: they were made beside the batch before, which has told the pace.
         """
         if not (looks or budgets):
             return self
@@ -240,7 +270,10 @@ class Sights(msgspec.Struct, frozen=True):
         plan, pins = finished.plan, finished.pins
         for shard, pin in pins.items():
             ago = max(0, passed - finished.since.get(shard, passed))
-            changed[shard] = (changed.get(shard) or self.of(shard)).note_calls(pin, now, plan.txid, ago)
+            sight = (changed.get(shard) or self.of(shard)).note_calls(pin, now, plan.txid, ago)
+            if pin.subscribing in (Subscribing.BEGUN, Subscribing.TAKEN):
+                sight = replace(sight, subscribed=event.now)
+            changed[shard] = sight
         for shard in plan.read:
             sight, read = changed.get(shard) or self.of(shard), pins.get(shard)
             polls = read is not None and (read.reads or read.subscribing >= Subscribing.REFUSED)

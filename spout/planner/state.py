@@ -114,15 +114,15 @@ class SourceState:
         self.life = LifeLog(store.layout, what)
         self.counter = RunCounter()
         self.consumers = ConsumerWatch()
-        self.watchers: list[Watcher] = [self.life.watch, self.counter.watch]
-        if options.consumer_mode == "efo":
-            self.watchers.append(self.consumers.watch)
+        self.watchers: list[Watcher] = [self.counter.watch]
         self._forgetting = Forgetting(store, epoch)
         self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self._amender = Amender(store.layout, self._rules)
 
     def _become(self, event: ShardEvent, after: Shards) -> None:
         before, self.shards = self.shards, after
+        self.consumers.watch(event, self.sights)
+        self.sights = self.life.watch(before, event, after, self.sights)
         for watch in self.watchers:
             watch(before, event, after)
 
@@ -177,7 +177,7 @@ class SourceState:
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
         before = self.shards
-        lineage = self.keeper.list_all(before) if everything else self.keeper.list_new(before)
+        lineage = self.keeper.list_all(before, self.sights) if everything else self.keeper.list_new(before)
         new = sorted(lineage.keys() - before.states.keys())
         states = {shard: ShardState(parse_position(lineage[shard].start)) for shard in new}
         after = replace(before, states={**before.states, **states}, lineage=lineage)
@@ -302,8 +302,11 @@ class SourceState:
         finished = CommittedBatch.of(store, plan, self.epoch, origin, judged=self._judged)
         self._judged = finished.judged
         event = settle_batch(before, finished, self._rules, self._layout, self._now())
-        for what, place in finished.losses(self._layout, self.streams):
-            self.losses.record(what, place)
+        gone = {shard: pin.start for shard, pin in finished.pins.items() if pin.gone}
+        for shard, what in finished.losses(self._layout, self.streams):
+            if self.sights.of(shard).reported != gone.get(shard):
+                self.losses.record(what)
+        self.sights = self.sights.note_reported(gone)
         after = event.after(before)
         store.shards.settle(
             event.nodes(before),

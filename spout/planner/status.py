@@ -16,13 +16,8 @@ from kinesis_trident.checkpoint.model.standing import WAITS_FOR_PARENTS, Share, 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import Surroundings
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settling.shard_events import Listed, ShardEvent
-from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sight
 from kinesis_trident.spout.planner.state import SourceState
-from kinesis_trident.spout.planner.tip.looks import Look
-
-_LAST = 5
-"""The number of losses that the progress describes."""
 
 _SHARDS = 100
 """The number of shards that the progress names: those with most waiting records, then those with most lag."""
@@ -34,10 +29,11 @@ _SAMPLES, _SAMPLE_MS = 16, 60_000
 """How many lags the status has, and the milliseconds between two of them."""
 
 
-def seen_of(state: ShardState, look: Look | None) -> Seen:
+def seen_of(state: ShardState, sight: Sight) -> Seen:
     """Return what was seen of a shard: the last look, if it was at the shard's position, and the last turn."""
+    look, (word, since) = sight.look, sight.held or ("", None)
     if look is None:
-        return Seen()
+        return Seen(standing=word, since=since)
     here = look.position == state.position
     arrival = None
     if here and look.arrival is not None:
@@ -47,7 +43,7 @@ def seen_of(state: ShardState, look: Look | None) -> Seen:
     seen = look.answered_at if here and look.answered_at and (decided or arrival is not None) else None
     # A turn that has moved the position on since that look was answered, so nothing is refused now.
     refused = look.refused if here else None
-    return Seen(seen, arrival, refused, look.why if refused else "")
+    return Seen(seen, arrival, refused, look.why if refused else "", word, since)
 
 
 See = Callable[[Iterable[str] | None], Mapping[str, Standing]]
@@ -60,29 +56,21 @@ def lags_of(state: SourceState, now: int) -> dict[str, Lag]:
     for shard, node in state.shards.active.items():
         share = state.shards.standing(shard).share
         if share is not Share.LEFT_OUT:
-            seen = seen_of(node, state.sights.look_of(shard))
+            seen = seen_of(node, state.sights.of(shard))
             found[shard] = lag_of(node.checkpoint, seen, now, drained=share is Share.ZERO)
     return found
 
 
-def status_of(
-    state: SourceState,
-    standings: Mapping[str, Standing],
-    since: Mapping[str, tuple[str, int]],
-    now: int,
-) -> StatusNode:
+def status_of(state: SourceState, standings: Mapping[str, Standing], now: int) -> StatusNode:
     """Return the status: the shards that are not read, or have something unread, unknown or refused, by name.
 
-    All others are said together. `since`: `held_by` of each that is not read, and since when.
+    All others are said together.
     """
     shown = {
-        shard: seen_of(node, state.sights.look_of(shard))
+        shard: seen_of(node, state.sights.of(shard))
         for shard, node in state.shards.active.items()
         if standings[shard].share is not Share.ZERO
     }
-    for shard in since.keys() & shown.keys():
-        word, at = since[shard]
-        shown[shard] = msgspec.structs.replace(shown[shard], standing=word, since=at)
     # A look at one that waits for its parents does not say that it is read.
     waiting = {shard for shard in shown if WAITS_FOR_PARENTS in standings[shard].causes}
     shown |= {shard: msgspec.structs.replace(shown[shard], seen=None) for shard in waiting}
@@ -103,7 +91,7 @@ def status_of(
     ]
     named = odd[:_NAMED]
     rest = [seen[shard] for shard in shown.keys() - set(named)]
-    losses = list(state.losses.texts.values())
+    losses = state.losses
     return StatusNode(
         epoch=state.epoch,
         time=now,
@@ -112,8 +100,8 @@ def status_of(
         shards={shard: shown[shard] for shard in sorted(named)},
         retention={name: info.retention_hours for name, info in state.streams.infos.items()},
         accounts={name: info.account for name, info in state.streams.infos.items()},
-        losses=len(losses),
-        lost=losses[-1][:500] if losses else "",
+        losses=losses.count,
+        lost=losses.last[-1][:500] if losses.last else "",
         counts=state.counter.total(),
         taken=state.consumers.taken,
     )
@@ -124,7 +112,7 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
 
     `see`: says how they stand; `now`: in epoch milliseconds by the clock of the looks.
     """
-    found, losses, tally = state.shards, state.losses.texts, state.counter.tally
+    found, losses, tally = state.shards, state.losses, state.counter.tally
     letters = found.dead_letters
     several = len(state.streams.created) > 1
 
@@ -154,7 +142,7 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
         "retrying": sum(node.retrying for node in found.active.values()),
         "deadLettered": sum(node.count for node in letters.values()),
         **({"acks": tally._asdict()} if any(tally) else {}),
-        **({"losses": len(losses), "lastLosses": list(losses.values())[-_LAST:]} if losses else {}),
+        **({"losses": losses.count, "lastLosses": list(losses.last)} if losses.count else {}),
         "counts": msgspec.to_builtins(state.counter.total()),
         "shards": shards,
         **({"otherShards": others} if (others := len(found.active) - len(shards)) else {}),
@@ -164,7 +152,7 @@ def progress_of(state: SourceState, layout: Layout, see: See, now: int) -> dict[
 def _figures_of(state: SourceState, shard: str, standing: Standing, now: int) -> dict[str, Any]:
     """Return the figures of a shard for the progress."""
     node, info = state.shards.active[shard], state.streams.info_of(shard)
-    seen = seen_of(node, state.sights.look_of(shard))
+    seen = seen_of(node, state.sights.of(shard))
     hours = info.retention_hours if info is not None else None
     facts = facts_of(node.checkpoint, node.inflight, seen, standing, hours, now)
     return {
@@ -200,14 +188,6 @@ class StatusNotes:
         self._around = around
         self._due = -math.inf
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)
-        self._stood: set[str] = set()
-        self._since: dict[str, tuple[str, int]] = {}
-
-    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
-        """Forget the shards that are gone."""
-        for shard in before.states.keys() - after.states.keys() if isinstance(event, Listed) else ():
-            self._since.pop(shard, None)
-            self._stood.discard(shard)
 
     def note(self, see: See) -> None:
         """Write a note if one is due; `see` says how the shards stand."""
@@ -219,25 +199,27 @@ class StatusNotes:
         standings = see(None)
         self._sample(standings, at)
         self._see(standings, at)
-        status = status_of(self._state, standings, self._since, at)
+        status = status_of(self._state, standings, at)
         lags = tuple((one, lag) for one, lag, _ in self._samples)
         reads = tuple(read for *_, read in self._samples)
         self._store.status.tell(msgspec.structs.replace(status, lags=lags, reads=reads))
+        sights, states = self._state.sights, self._state.shards.states
         refused = {
             shard: look
-            for shard, sight in self._state.sights.by_shard.items()
-            if (look := sight.look) is not None and look.refused is not None and self._is_there(shard, look)
+            for shard, sight in sights.by_shard.items()
+            if (look := sight.look) is not None and look.refused is not None
+            if shard in states and states[shard].position == look.position
         }
-        self._state.life.log_refused(refused, at)
+        self._state.sights = self._state.life.log_refused(refused, at, sights)
 
     def _see(self, standings: Mapping[str, Standing], at: int) -> None:
         """Note since when each shard that is not read stands as it does."""
-        before = self._since
-        self._since = {
-            shard: before[shard] if before.get(shard, ("",))[0] == one.held_by else (one.held_by, at)
-            for shard, one in standings.items()
-            if one.held_by
-        }
+        sights, changed = self._state.sights, {}
+        for shard, standing in standings.items():
+            sight, word = sights.of(shard), standing.held_by
+            if word != (sight.held[0] if sight.held else ""):
+                changed[shard] = msgspec.structs.replace(sight, held=(word, at) if word else None)
+        self._state.sights = sights.put(changed)
 
     def _sample(self, standings: Mapping[str, Standing], at: int) -> None:
         """Remember the lag and the records read, about once a minute; after the clock stepped back only anew."""
@@ -248,14 +230,13 @@ class StatusNotes:
             lags = lags_of(self._state, at)
             lag = total_lag(lags)
             stands = {shard for shard, one in lags.items() if one.ms is None or not standings[shard].reads}
-            resumed, self._stood = self._stood - stands, stands
-            if lag and lag in {lags[shard].ms for shard in resumed & lags.keys()}:
+            sights = self._state.sights
+            stood = {shard for shard, one in sights.by_shard.items() if one.stood}
+            changed = {s: msgspec.structs.replace(sights.of(s), stood=s in stands) for s in stood ^ stands}
+            self._state.sights = sights.put(changed)
+            if lag and lag in {lags[shard].ms for shard in (stood - stands) & lags.keys()}:
                 # What grew while the shard stood is no growth since it is read again.
                 samples.clear()
             if lag is not None:
                 nodes = (one.checkpoint for one in self._state.shards.active.values())
                 samples.append((at, lag, sum(node.read for node in nodes if node is not None)))
-
-    def _is_there(self, shard: str, look: Look) -> bool:
-        state = self._state.shards.states.get(shard)
-        return state is not None and state.position == look.position

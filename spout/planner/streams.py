@@ -141,6 +141,7 @@ class RecreatedStreams:
         self._streams = streams
         self._known = known
         self._losses = losses
+        self._lost: set[tuple[str, int]] = set()
         self._fail = fail
 
     def normalize(self, plan: Plan) -> Plan:
@@ -196,4 +197,5 @@ class RecreatedStreams:
             more = ", or start with a new checkpointLocation" if whose == _SPARKS else ""
             msg = f"{whose} is of a stream that is gone: {what}. Go on with the new one by failOnDataLoss=false{more}"
             raise StreamChangedError(msg)
-        self._losses.report(what, f"{stream}@{created}")
+        self._losses.report(what, is_known=(stream, created) in self._lost)
+        self._lost.add((stream, created))

@@ -77,7 +77,7 @@ class Recreation:
             found = find_creation(self._kinesis, key.stream)
             if found is None:
                 what = describe_deleted(key.stream, {key.shard: turn.start})
-                DataLossLog(self._fail).report(what, turn.shard)
+                DataLossLog(self._fail).report(what)
                 self.said[turn.shard] = what
                 return True
             self._created[key.stream] = found

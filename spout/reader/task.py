@@ -260,7 +260,7 @@ class TurnReader:
                 info = self._kinesis.describe(key.stream)
                 what = describe_gone_before_read(info, key.shard, turn.start, self._partition.txid)
                 expired = may_have_expired(info)
-            DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard, expired=expired)
+            DataLossLog(self._options.fail_on_data_loss).report(what, expired=expired)
         fetcher = self._source.fetcher(turn)
         taken = self._take_up(turn, fetcher)
         fresh = (
@@ -328,7 +328,7 @@ class TurnReader:
             replace(info, server_time=answered), key.shard, position, None, turn.known_until
         )
         if what is not None:
-            DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
+            DataLossLog(self._options.fail_on_data_loss).report(what)
 
     def _take_up(self, turn: ShardTurn, fetcher: ShardFetcher) -> _TakenUp:
         """Read due runs again."""

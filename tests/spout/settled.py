@@ -25,6 +25,7 @@ def make_pin(
     closed: bool = False,
     reads: int = 0,
     busy_ms: int = 0,
+    subscribing: int = 0,
     ahead: tuple[int, int] | None = None,
 ) -> Pin:
     """Return the pin of a turn with so many new records of so many bytes."""
@@ -42,6 +43,6 @@ def make_pin(
         xor=0,
         closed=closed,
         seen=1 if at_tip else None,
-        cost=(count * size, 0, 0, reads, busy_ms),
+        cost=(count * size, 0, 0, reads, busy_ms, subscribing),
         ahead=ahead,
     )

@@ -11,24 +11,38 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from by_hand import Lives
+from settled import settled
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    DeadLetterRecord,
+    InflightNode,
+    Plan,
+    ShardLineage,
+)
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.kinesis.cursor import ShardCursor
 from kinesis_trident.spout.log_lines import Seldom, configure_logging
 from kinesis_trident.spout.planner.offsets import offset_from_plan
+from kinesis_trident.spout.planner.pace import LookTimes
+from kinesis_trident.spout.planner.settling.shard_events import ShardAfter
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.tip.looks import Look
 from kinesis_trident.spout.planner.watching.life_log import LifeLog
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.source import KinesisTridentReader
 from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.records import NotDone
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 TREE = logging.getLogger("kinesis_trident")
@@ -137,14 +151,44 @@ class Steady:
         return self.now
 
 
+class Life:
+    """A log of a run, the clock, and what the run saw of the shards."""
+
+    def __init__(self, letters: str = "skipped") -> None:
+        self.clock = Steady()
+        self.log = LifeLog(Layout("/r", "a", "orders", 1), letters, self.clock)
+        self.sights = Sights(LookTimes.of())
+
+    def settle(self, blocked: Mapping[str, str], txid: int = 1, **facts: Any) -> None:
+        """Settle a batch in which two records of a shard have failed; `blocked`: why, by shard, empty if it is not."""
+        plan = Plan(txid=txid, plan="p", streams={}, positions={})
+        not_done = {A: (NotDone("1", "2", 2, "KeyError: 'x'"),)} if "letters" in facts else {}
+        node = CheckpointNode(checkpoint=None, txid=txid, position="TRIM_HORIZON")
+        done = {
+            shard: ShardAfter(
+                node, InflightNode(txid=txid, waiting=(), blocked=why), facts.pop("letters", ())
+            )
+            for shard, why in blocked.items()
+        }
+        finished = replace(settled(plan).finished, not_done=not_done)
+        event = replace(settled(plan), finished=finished, done=done, **facts)
+        shards = Shards("parentFirst")
+        self.sights = self.log.watch(shards, event, shards, self.sights)
+
+    def look(self, looks: Mapping[str, Look], now: int) -> None:
+        self.sights = self.log.log_refused(looks, now, self.sights)
+
+    def forget(self, *gone: str) -> None:
+        """Forget shards, as a run does when they are listed no longer."""
+        self.sights = self.sights.only({shard: 0 for shard in self.sights.by_shard if shard not in gone})
+
+
 def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Steady()
-    life = LifeLog(Layout("/r", "a", "orders", 1), "written to /dead", clock)
+    life = Life("written to /dead")
 
     def settle(txid: int, blocked: str = "", seconds: float = 0.0) -> str:
-        failures = [{"KeyError: 'x'": 2}]
         letter = DeadLetterRecord(f"orders/{A}:{txid}", 4, "ValueError: bad", 0, txid)
-        life.log_settled(txid, failures, [letter], {A: blocked}, [], seconds)
+        life.settle({A: blocked}, txid, letters=(letter,), seconds=seconds)
         return said(caplog)
 
     assert settle(1).splitlines() == [
@@ -155,25 +199,24 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
     assert settle(2) == ""
     assert settle(3, blocked="full") == f"WARNING orders/{A}: full"
     assert settle(4, blocked="full") == ""
-    clock.now += 20
+    life.clock.now += 20
     lines = settle(5, seconds=7.25)
     assert "WARNING up to txid 5: 8 failed attempts: 8 x KeyError: 'x'" in lines
     assert f"(written to /dead), the first is orders/{A}:2" in lines
     assert f"INFO orders/{A}: new records are read again, after 20 s" in lines
     assert "WARNING txid 5: settling took 7.2 s" in lines
     settle(6)
-    life.flush()
+    life.log.flush()
     assert "up to txid 6: 2 failed attempts" in said(caplog)
 
 
 def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Steady()
-    life = LifeLog(Layout("/r", "a", "orders", 1), "skipped", clock)
+    life = Life()
     shards = [f"s{number}" for number in range(7)]
 
     def settle(**blocked: str) -> str:
-        life.log_settled(1, [], [], dict.fromkeys(shards, "") | blocked, [], 0.0)
-        clock.now += 1
+        life.settle(dict.fromkeys(shards, "") | blocked)
+        life.clock.now += 1
         return said(caplog)
 
     assert settle(**dict.fromkeys(shards, "1003 runs wait")) == (
@@ -186,32 +229,48 @@ def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.L
     assert settle(s0="900 runs wait", s1="1000 runs wait") == ""
     assert settle() == "INFO orders/s0: new records are read again, after 3 s"
     assert settle(s2="1001 runs wait") == ""
-    clock.now += 10
+    life.clock.now += 10
     assert settle(s2="1002 runs wait", s3="1000 runs wait") == (
         "WARNING orders/s2: 1002 runs wait; 1 other shard is blocked too"
     )
 
 
+def test_nothing_is_said_of_a_shard_that_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither that it is blocked, which was not said while it was there, nor that Kinesis answers again."""
+    life = Life()
+    life.settle({"s0": "1000 runs wait"})
+    life.settle({"s1": "1001 runs wait"})
+    life.look({"s1": Look(ShardCursor(TRIM_HORIZON), refused=1_000, why="throttled")}, 12_000)
+    life.forget("s1")
+    assert "s0" in life.sights.by_shard
+    said(caplog)
+    life.clock.now += 20
+    life.settle({"s2": "1002 runs wait"})
+    assert said(caplog) == "WARNING orders/s2: 1002 runs wait"
+    life.look({}, 400_000)
+    assert said(caplog) == ""
+
+
 def test_a_refusal_is_said_when_it_lasts_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
-    life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
+    life = Life()
     refused = {one: Look(ShardCursor(TRIM_HORIZON), refused=1_000, why="throttled") for one in (A, B)}
-    life.log_refused(refused, 5_000)
+    life.look(refused, 5_000)
     assert said(caplog) == ""
-    life.log_refused(refused, 12_000)
+    life.look(refused, 12_000)
     assert said(caplog) == f"WARNING orders/{A}, orders/{B}: Kinesis throttles the reads, for 11 s now"
-    life.log_refused(refused, 60_000)
+    life.look(refused, 60_000)
     assert said(caplog) == ""
-    life.log_refused(refused, 312_000)
+    life.look(refused, 312_000)
     assert "for 311 s now" in said(caplog)
-    life.log_refused({}, 401_000)
+    life.look({}, 401_000)
     assert said(caplog) == f"INFO orders/{A}, orders/{B}: Kinesis answers again after 400 s"
 
 
 def test_many_new_shards_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
-    life.log_resharded({f"shardId-{number:03}": ShardLineage() for number in range(1000)})
+    life = Life()
+    life.log.log_resharded({f"shardId-{number:03}": ShardLineage() for number in range(1000)})
     assert said(caplog).splitlines()[-1] == "INFO 995 more new shards"
-    life.log_settled(1, [], [], {}, [f"s{number:03}" for number in range(1000)], 0.0)
+    life.settle({}, ended=[f"s{number:03}" for number in range(1000)])
     assert (
         said(caplog) == f"INFO {', '.join(f'orders/s00{n}' for n in range(5))} and 995 more: read to the end"
     )

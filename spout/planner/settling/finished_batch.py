@@ -320,7 +320,7 @@ class CommittedBatch:
         return found
 
     def losses(self, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
-        """Return the records that its turns could not read: a description, and the place of the loss."""
+        """Return the losses of its turns, which could not read some records: the shard, and a description."""
         txid = self.plan.txid
         for shard, pin in self.pins.items():
             if not (pin.gone or pin.lost):
@@ -332,9 +332,9 @@ class CommittedBatch:
                     if info is not None
                     else describe_deleted(key.stream, {key.shard: pin.start})
                 )
-                yield what, f"{shard} {pin.start}"
+                yield shard, what
             else:
-                yield describe_partial_replay(key, pin), f"{shard} txid {txid}"
+                yield shard, describe_partial_replay(key, pin)
 
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:

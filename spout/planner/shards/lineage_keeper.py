@@ -29,7 +29,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
     start_lineage,
 )
 from kinesis_trident.spout.planner.shards.source_shards import Shards
-from kinesis_trident.spout.planner.sight import Sights
+from kinesis_trident.spout.planner.sight import Sight, Sights
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.positions import (
     TRIM_HORIZON,
@@ -86,8 +86,8 @@ class LineageKeeper:
             lineage |= add_new_shards(known, listed, self._start_of_new(stream, known, shards.lineage))
         return self._put(lineage, shards.lineage)
 
-    def list_all(self, shards: Shards) -> Lineage:
-        """List all shards; add new ones and drop removed ones.
+    def list_all(self, shards: Shards, sights: Sights) -> Lineage:
+        """List all shards; add new ones and drop removed ones. `sights`: say which losses were reported.
 
         Raises:
             DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
@@ -103,11 +103,9 @@ class LineageKeeper:
             if before[shard].state != "drained" and info is not None:
                 state = shards.states[shard]
                 name = self._store.layout.key_of(shard).shard
-                self._losses.report(
-                    describe_gone_unread(info, name, state.position, state.checkpoint),
-                    f"{shard} {state.position}",
-                    expired=may_have_expired(info),
-                )
+                what = describe_gone_unread(info, name, state.position, state.checkpoint)
+                is_known = sights.of(shard).reported == str(state.position)
+                self._losses.report(what, expired=may_have_expired(info), is_known=is_known)
         return self._put(lineage, before)
 
     def _find_unlisted(self, known: Lineage, found: Lineage) -> dict[str, ShardLineage]:
@@ -138,11 +136,11 @@ class LineageKeeper:
 
     def find_known_until(self, shard: str, shards: Shards, sights: Sights) -> int:
         """Return the time up to which no record of a shard was lost, as `find_known`; 0 if its loss was reported."""
-        state = shards.states.get(shard)
-        if state is None or f"{shard} {state.position}" in self._losses.texts:
+        state, sight = shards.states.get(shard), sights.of(shard)
+        if state is None or sight.reported == str(state.position):
             return 0
         listed = shards.lineage[shard].listed if shard in shards.lineage else 0
-        return find_known(state.position, state.checkpoint, max(listed, sights.of(shard).there))
+        return find_known(state.position, state.checkpoint, max(listed, sight.there))
 
     def check_retention(self, shards: Shards, sights: Sights) -> Sights:
         """Check that no shard's position has fallen out of the stream; return the sights with what was seen.
@@ -150,7 +148,7 @@ class LineageKeeper:
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
         """
-        sights = self._check_foreign(shards, sights)
+        sights, reported = self._check_foreign(shards, sights), dict[str, str]()
         for shard, state in sorted(shards.states.items()):
             info = self._streams.info_of(shard)
             # A shard that is no longer listed gets no new records: its loss was reported when it disappeared.
@@ -160,8 +158,9 @@ class LineageKeeper:
             known = self.find_known_until(shard, shards, sights)
             what = describe_expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
-                self._losses.report(what, f"{shard} {state.position}")
-        return sights
+                self._losses.report(what)
+                reported[shard] = str(state.position)
+        return sights.note_reported(reported)
 
     def _check_foreign(self, shards: Shards, sights: Sights) -> Sights:
         """Check, once per shard, that the record to continue from exists, if its arrival is unknown."""
@@ -184,20 +183,18 @@ class LineageKeeper:
             )
             for shard, record in ask.items()
         }
+        asked, reported = dict[str, Sight](), dict[str, str]()
         for shard, there in sorted(self._streams.check_still_there(ask).items()):
-            info = self._streams.info_of(shard)
+            info, position = self._streams.info_of(shard), shards.states[shard].position
             if there is None or info is None:
                 continue
+            sight = asked[shard] = msgspec.structs.replace(sights.of(shard), there=info.server_time)
             if not there:
-                position = shards.states[shard].position
-                name = self._store.layout.key_of(shard).shard
-                self._losses.report(
-                    describe_expired_start(info, name, position),
-                    f"{shard} {position}",
-                    expired=may_have_expired(info),
-                )
-            sights = sights.put({shard: msgspec.structs.replace(sights.of(shard), there=info.server_time)})
-        return sights
+                what = describe_expired_start(info, self._store.layout.key_of(shard).shard, position)
+                is_known = sight.reported == str(position)
+                self._losses.report(what, expired=may_have_expired(info), is_known=is_known)
+                reported[shard] = str(position)
+        return sights.put(asked).note_reported(reported)
 
     def _is_at_beginning(self, shard: str, record: RecordPosition) -> bool:
         """Return whether nothing can be missing before a record: no record has the number at which a shard begins."""
@@ -260,10 +257,8 @@ class LineageKeeper:
         listed = self._streams.list_shards(stream, _choose_filter(everywhere, info))
         names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
         for shard in sorted(set(spec.list_named(stream)) - set(names)):
-            self._losses.report(
-                describe_unlisted(info, "startingPosition", shard, spec.text_of(stream, shard)),
-                f"{stream}/{shard}",
-            )
+            place = spec.text_of(stream, shard)
+            self._losses.report(describe_unlisted(info, "startingPosition", shard, place))
         plain = [
             Shard(
                 shard, tuple(self._store.layout.key_of(parent).shard for parent in held.parents), held.closed

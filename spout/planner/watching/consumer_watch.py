@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.nodes import Subscribing
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, ShardEvent
-from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import HELD_MS, Sights
 
 log = logging.getLogger(__name__)
-
-_HELD_MS = 5_000
-"""Milliseconds from the start of a subscription in which Kinesis refuses another one."""
 
 _BATCHES = 3
 """Batches with a stranger's subscription that show another reader: one can be of a task that died before its pin."""
@@ -36,38 +32,28 @@ class ConsumerWatch:
         self.taken: int | None = None
         self._first: int | None = None
         self._settled = 0
-        self._begun: dict[str, int] = {}
         self._seen: deque[int] = deque(maxlen=_BATCHES)
         self._told = 0
 
-    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
-        """See what has happened to the shards."""
-        if isinstance(event, BatchSettled):
-            turns = {shard: pin.subscribing for shard, pin in event.finished.pins.items() if pin.subscribing}
-            self.note_batch(turns, event.now)
-
-    def is_held(self, shard: str, now: int) -> bool:
-        """Return whether a turn of this query, or one that took its place, has subscribed less than 5 seconds ago."""
-        begun = self._begun.get(shard)
-        return begun is not None and now - begun < _HELD_MS
-
-    def note_batch(self, turns: Mapping[str, int], now: int) -> None:
-        """Note how the turns of a batch subscribed, by shard, and when it was settled, in epoch milliseconds."""
+    def watch(self, event: ShardEvent, sights: Sights) -> None:
+        """See how the turns of a batch subscribed; `sights`: of before it was settled."""
+        if not isinstance(event, BatchSettled):
+            return
+        turns = ((shard, pin.subscribing) for shard, pin in event.finished.pins.items() if pin.subscribing)
         if self._first is None:
             # A run before this one may have read this batch, and begun subscriptions until now.
-            self._first = now
-        elif any(self._is_strange(shard, turn, self._first) for shard, turn in turns.items()):
-            self._note(now)
-        for shard, turn in turns.items():
-            if turn in (Subscribing.BEGUN, Subscribing.TAKEN):
-                self._begun[shard] = now
-        self._settled = now
+            self._first = event.now
+        elif any(self._is_strange(sights.of(shard).subscribed, turn, self._first) for shard, turn in turns):
+            self._note(event.now)
+        self._settled = event.now
 
-    def _is_strange(self, shard: str, subscribing: int, first: int) -> bool:
-        """Return whether a turn that was read after the last settled batch met another reader's subscription."""
-        own = self._begun.get(shard, first)
+    def _is_strange(self, own: int | None, subscribing: int, first: int) -> bool:
+        """Return whether a turn that was read after the last settled batch met another reader's subscription.
+
+        `own`: when one of this query was seen to have subscribed.
+        """
         return subscribing == Subscribing.TAKEN or (
-            subscribing == Subscribing.REFUSED and self._settled - own > _HELD_MS
+            subscribing == Subscribing.REFUSED and self._settled - (first if own is None else own) > HELD_MS
         )
 
     def _note(self, now: int) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.checkpoint.model.standing import explain_many
 from kinesis_trident.common.visible_text import make_visible, shorten
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled, Listed, ShardEvent
 from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Blocked, Sights
 from kinesis_trident.spout.planner.tip.looks import Look
 
 log = logging.getLogger(__name__)
@@ -31,17 +33,8 @@ _NAMED = 5
 _REASONS = 3
 
 
-@dataclass(slots=True)
-class _Blocked:
-    """A shard that reads nothing new: since when, why, and whether the log says so."""
-
-    since: float
-    why: str = ""
-    is_told: bool = False
-
-
 class LifeLog:
-    """Writes the lines about shards and batches.
+    """Writes the lines about shards and batches; the sights of a shard say what was told of it.
 
     `letters` says what becomes of records that failed for good.
     """
@@ -55,62 +48,46 @@ class LifeLog:
         self._dead: Counter[str] = Counter()
         self._first_dead = ""
         self._failed_due = self._dead_due = steady()
-        self._blocked: dict[str, _Blocked] = {}
         self._blocked_due = steady()
-        self._refused_since: dict[str, int] = {}
-        self._say_again_at: dict[str, int] = {}
         self._seldom = Seldom(_SAID_AGAIN_MS / 1000, steady)
 
-    def watch(self, before: Shards, event: ShardEvent, after: Shards) -> None:
-        """Tell what has happened to the shards."""
+    def watch(self, before: Shards, event: ShardEvent, after: Shards, sights: Sights) -> Sights:
+        """Tell what has happened to the shards; return their sights with what was told."""
         match event:
             case Listed():
                 new = after.lineage.keys() - before.states.keys()
                 self.log_resharded({shard: after.lineage[shard] for shard in new})
-            case BatchSettled(finished=finished, done=done):
-                self.log_settled(
-                    finished.plan.txid,
-                    finished.failures.values(),
-                    [letter for result in done.values() for letter in result.dead_lettered],
-                    {shard: result.inflight.blocked for shard, result in done.items()},
-                    event.ended,
-                    event.seconds,
-                )
-                states = after.states.values()
-                many = explain_many(state.inflight for state in states if state.inflight is not None)
+            case BatchSettled():
+                many = explain_many(one.inflight for one in after.states.values() if one.inflight is not None)
+                sights = self._log_settled(event, sights)
                 if many and self._seldom("many"):
                     log.warning(
                         "%s. maxFetchRecordsPerShard bounds those of a batch, and maxRetryingRecords those that wait",
                         many,
                     )
+        return sights
 
-    def log_settled(
-        self,
-        txid: int,
-        failures: Iterable[Mapping[str, int]],
-        letters: Iterable[DeadLetterRecord],
-        blocked: Mapping[str, str],
-        ended: Sequence[str],
-        seconds: float,
-    ) -> None:
-        """Tell of a settled batch: its failures by reason, dead letters, shards that are blocked, free, or ended.
-
-        `blocked`: why, by each shard of the batch, empty for those that read on.
-        """
-        self._txid = txid
-        for one in failures:
+    def _log_settled(self, event: BatchSettled, sights: Sights) -> Sights:
+        """Tell of a batch: its failures by reason, dead letters, shards that are blocked, free, or ended."""
+        self._txid = event.finished.plan.txid
+        for one in event.finished.failures.values():
             self._failed.update(one)
-        for letter in letters:
-            self._first_dead = self._first_dead or letter.message_id
-            self._dead[letter.reason] += letter.count
+        for result in event.done.values():
+            for letter in result.dead_lettered:
+                self._first_dead = self._first_dead or letter.message_id
+                self._dead[letter.reason] += letter.count
         self._tell_failures()
-        self._tell_blocked(blocked)
-        if ended:
-            log.info("%s: read to the end", self._names(ended))
-        if seconds > _SLOW_SETTLE:
+        blocked = {shard: one.inflight.blocked for shard, one in event.done.items()}
+        sights = self._tell_blocked(blocked, sights)
+        if event.ended:
+            log.info("%s: read to the end", self._names(event.ended))
+        if event.seconds > _SLOW_SETTLE:
             log.warning(
-                "txid %d: settling took %.1f s. ZooKeeper is slow, or very many records failed", txid, seconds
+                "txid %d: settling took %.1f s. ZooKeeper is slow, or very many records failed",
+                self._txid,
+                event.seconds,
             )
+        return sights
 
     def log_resharded(self, new: Mapping[str, ShardLineage]) -> None:
         """Tell of shards that were listed for the first time."""
@@ -120,29 +97,29 @@ class LifeLog:
         if len(new) > _NAMED:
             log.info("%d more new shards", len(new) - _NAMED)
 
-    def log_refused(self, looks: Mapping[str, Look], now: int) -> None:
+    def log_refused(self, looks: Mapping[str, Look], now: int, sights: Sights) -> Sights:
         """Tell of shards whose every look is refused, now and then, and when they answer again.
 
         `looks`: the last look at each of them; `now`: as in `Look`.
         """
-        begun: dict[str, list[str]] = {}
+        begun: dict[str, dict[str, int]] = {}
         for shard, look in looks.items():
-            since = look.refused if look.refused is not None else now
-            if now - since >= _REFUSED_MS and now >= self._say_again_at.get(shard, now):
-                self._refused_since[shard] = since
-                self._say_again_at[shard] = now + _SAID_AGAIN_MS
-                begun.setdefault(look.why, []).append(shard)
-        ended = sorted(self._refused_since.keys() - looks.keys())
-        longest = max((now - self._refused_since.pop(shard) for shard in ended), default=0)
-        for shard in ended:
-            del self._say_again_at[shard]
-        for why, shards in begun.items():
-            seconds = (now - min(self._refused_since[shard] for shard in shards)) / 1000
+            since, told = now if look.refused is None else look.refused, sights.of(shard).denied
+            if now - since >= _REFUSED_MS and (told is None or now >= told[1]):
+                begun.setdefault(look.why, {})[shard] = since
+        marks: dict[str, tuple[int, int] | None] = {}
+        for why, some in begun.items():
+            marks |= {shard: (since, now + _SAID_AGAIN_MS) for shard, since in some.items()}
             what = "Kinesis throttles the reads" if why == "throttled" else "the reads fail"
-            said = "" if why == "throttled" else f": {make_visible(shorten(looks[shards[0]].said, 500))}"
-            log.warning("%s: %s, for %.0f s now%s", self._names(shards), what, seconds, said)
+            first, seconds = looks[next(iter(some))], (now - min(some.values())) / 1000
+            said = "" if why == "throttled" else f": {make_visible(shorten(first.said, 500))}"
+            log.warning("%s: %s, for %.0f s now%s", self._names(list(some)), what, seconds, said)
+        ended = {s: one.denied[0] for s, one in sights.by_shard.items() if one.denied and s not in looks}
         if ended:
-            log.info("%s: Kinesis answers again after %.0f s", self._names(ended), longest / 1000)
+            longest = (now - min(ended.values())) / 1000
+            log.info("%s: Kinesis answers again after %.0f s", self._names(list(ended)), longest)
+        marks |= dict.fromkeys(ended)
+        return sights.put({shard: replace(sights.of(shard), denied=mark) for shard, mark in marks.items()})
 
     def log_passed(self, shards: Sequence[str], seconds: float) -> None:
         """Tell of shards that the others wait for no longer."""
@@ -186,26 +163,30 @@ class LifeLog:
             self._dead.clear()
             self._first_dead = ""
 
-    def _tell_blocked(self, blocked: Mapping[str, str]) -> None:
-        now = self._steady()
-        free = []
+    def _tell_blocked(self, blocked: Mapping[str, str], sights: Sights) -> Sights:
+        now, known, marks, free = self._steady(), sights.by_shard, dict[str, Blocked | None](), {}
         for shard, why in blocked.items():
+            was = known[shard].halt if shard in known else None
             if why:
-                self._blocked.setdefault(shard, _Blocked(now)).why = why
-            elif shard in self._blocked:
-                free.append((shard, self._blocked.pop(shard)))
-        told = [(shard, now - one.since) for shard, one in free if one.is_told]
-        if told:
-            names = self._names([shard for shard, _ in told])
-            log.info("%s: new records are read again, after %.0f s", names, max(since for _, since in told))
-        new = {shard: one for shard, one in sorted(self._blocked.items()) if not one.is_told}
-        if new and now >= self._blocked_due:
-            self._blocked_due = now + _EVERY
-            (shard, first), others = next(iter(new.items())), len(new) - 1
-            more = f"; {others} other shard{'s are' if others != 1 else ' is'} blocked too" if others else ""
-            log.warning("%s: %s%s", self._name(shard), first.why, more)
-            for one in new.values():
-                one.is_told = True
+                marks[shard] = was._replace(why=why) if was else Blocked(now, why)
+            elif was is not None:
+                marks[shard] = None
+                if was.is_told:
+                    free[shard] = now - was.since
+        if free:
+            names = self._names(list(free))
+            log.info("%s: new records are read again, after %.0f s", names, max(free.values()))
+        if now >= self._blocked_due:
+            still = {shard: one.halt for shard, one in known.items() if one.halt} | marks
+            new = sorted((shard, one) for shard, one in still.items() if one and not one.is_told)
+            if new:
+                self._blocked_due = now + _EVERY
+                (shard, first), others = new[0], len(new) - 1
+                are = "shards are" if others > 1 else "shard is"
+                more = f"; {others} other {are} blocked too" if others else ""
+                log.warning("%s: %s%s", self._name(shard), first.why, more)
+                marks |= {shard: one._replace(is_told=True) for shard, one in new}
+        return sights.put({shard: replace(sights.of(shard), halt=one) for shard, one in marks.items()})
 
     def _name(self, shard: str) -> str:
         try:

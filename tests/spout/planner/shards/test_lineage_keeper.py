@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kinesis_trident.spout.kinesis import AccessDeniedError, AfterShard, Shard, 
 from kinesis_trident.spout.kinesis.answers import ListedShard
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.planner.sight import Sight, Sights
 from kinesis_trident.spout.positions import TRIM_HORIZON, AtTimestamp
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, Quotas, Refuse, ScriptedKinesis
 
@@ -161,3 +163,29 @@ def test_all_shards_are_listed_now_and_then_so_that_a_loss_is_found(start: Start
     assert query.plan() is None
     assert kinesis.calls["list_shards", ""] == 1
     assert kinesis.calls["list_shards", "AfterShard"] > 0
+
+
+def test_positions_whose_records_are_gone_cost_no_copy_of_all_shards_each(
+    lives: Lives, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, put = [0], Sights.put
+
+    def count(self: Sights, changed: Mapping[str, Sight]) -> Sights:
+        copied[0] += len(self.by_shard) + len(changed) if changed else 0
+        return put(self, changed)
+
+    monkeypatch.setattr(Sights, "put", count)
+    costs = []
+    for many in (8, 32):
+        copied[0], kinesis = 0, MemoryKinesis(shards=many)
+        names = [shard.id for shard in kinesis.list_shards("orders")]
+        foreign = dict.fromkeys(names, "AFTER_SEQUENCE_NUMBER 7")
+        given = {"applicationName": f"{app}{many}", "startingPosition": json.dumps(foreign)}
+        query = lives.begin(kinesis, failOnDataLoss="false", **given)
+        report = query.run.report()
+        assert (report["losses"], len(report["lastLosses"])) == (many, 5)
+        query.run._state.keeper.check_retention(query.run._state.shards, query.run._state.sights)
+        assert query.run.report()["losses"] == many
+        costs.append(copied[0])
+        query.end()
+    assert costs[1] <= 4 * costs[0]

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, strategies as st
+from settled import make_pin, settled as settled_batch
 
-from kinesis_trident.checkpoint.model.nodes import Subscribing
+from kinesis_trident.checkpoint.model.nodes import Plan, Subscribing
+from kinesis_trident.spout.planner.pace import LookTimes
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.source_shards import Shards
+from kinesis_trident.spout.planner.sight import Sights
 from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
+from kinesis_trident.spout.positions import TRIM_HORIZON
 
 HELD, SHARD = 5_000, "shardId-000000000000"
+PLAN = Plan(txid=1, plan="p", streams={}, positions={})
+SHARDS = Shards("parentFirst", {SHARD: ShardState(TRIM_HORIZON)})
 
 
 @dataclass
@@ -21,6 +30,7 @@ class Consumer:
     begun: float = -math.inf
     by: object = None
     watch: ConsumerWatch = field(default_factory=ConsumerWatch)
+    sights: Sights = field(default_factory=lambda: Sights(LookTimes.of()))
 
     def begin(self, who: object, now: float) -> bool:
         if now - self.begun < HELD:
@@ -32,9 +42,15 @@ class Consumer:
         """A batch of the query, whose turn is in a process, that was read and settled at these times."""
         turn = Subscribing.NOT
         if self.by != process:
-            may_begin = not self.watch.is_held(SHARD, read)
+            may_begin = not self.sights.of(SHARD).is_held(read)
             turn = Subscribing.BEGUN if may_begin and self.begin(process, read) else Subscribing.REFUSED
-        self.watch.note_batch({SHARD: turn}, settled)
+        self.settle({SHARD: turn}, settled)
+
+    def settle(self, turns: Mapping[str, int], now: int) -> None:
+        """Settle a batch whose turns subscribed so."""
+        event = settled_batch(PLAN, {shard: make_pin(subscribing=turn) for shard, turn in turns.items()}, now)
+        self.watch.watch(event, self.sights)
+        self.sights = self.sights.observe(event, SHARDS, now)
 
 
 batches = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12_000), st.integers(0, 12_000)), max_size=60)
@@ -75,14 +91,14 @@ def test_a_run_before_and_a_task_that_died_are_no_other_readers() -> None:
 def test_three_subscriptions_that_are_taken_in_ten_minutes_are_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    watch, minute = ConsumerWatch(), 60_000
+    consumer, minute = Consumer(), 60_000
     taken = {SHARD: Subscribing.TAKEN}
-    watch.note_batch({}, 0)
+    consumer.settle({}, 0)
     for now in (minute, 6 * minute, 12 * minute):
-        watch.note_batch(taken, now)
-    assert watch.taken is None
+        consumer.settle(taken, now)
+    assert consumer.watch.taken is None
     for now in (13 * minute, 14 * minute):
-        watch.note_batch(taken, now)
-        assert watch.taken == now
+        consumer.settle(taken, now)
+        assert consumer.watch.taken == now
     assert [line.levelname for line in caplog.records] == ["WARNING"]
     assert "a consumer of its own" in caplog.text
