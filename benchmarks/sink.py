@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
 from benchmarks.report import Section, publish, verdict
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_RECORDS
+from kinesis_trident.spout.kinesis.put_entries import REQUEST_RECORDS
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.sink.writer import KinesisWriter
 

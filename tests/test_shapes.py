@@ -589,3 +589,14 @@ def test_a_number_is_written_with_its_noun() -> None:
         if isinstance(text, ast.Constant) and plural.match(str(text.value))
     ]
     assert len(found) <= 25, found
+
+
+def test_one_pool_sends_what_is_written() -> None:
+    """It has the threads and the lock of a write; what a backlog holds and what a busy shard takes is computed."""
+    made = {
+        f"{path}: {name}"
+        for name in ("ThreadPoolExecutor", "Condition", "Semaphore", "Event")
+        for path in {at.rpartition(":")[0] for at in names_in("spout/sink", name)}
+    }
+    assert made == {f"spout/sink/pool.py: {name}" for name in ("ThreadPoolExecutor", "Condition", "Event")}
+    assert lines_of("spout/sink") <= 1_446

@@ -49,7 +49,7 @@ from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.event_stream import EventStream, of_consumer
 from kinesis_trident.spout.kinesis.pages.decoding import page_of
 from kinesis_trident.spout.kinesis.put_bodies import encode_put, results_of
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
+from kinesis_trident.spout.kinesis.put_entries import SMALLER_REQUEST_BYTES, Entries, Entry
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.kinesis.remedies import Remedy, Renewed, RequestClock, remedy_of
 from kinesis_trident.spout.kinesis.wire.calls import KinesisCalls
@@ -391,8 +391,6 @@ class BotoKinesis:
                 encode_put({**which, "Records": entries}),
             )
         except KinesisError as error:
-            from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
-
             # The error texts of servers differ: a smaller request shows whether it was the size.
             too_large = is_invalid(error) and entries.size > SMALLER_REQUEST_BYTES
             if too_large or status_of(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:

@@ -1,4 +1,4 @@
-"""The records of PutRecords requests, in columns, so that most steps are one call for many records. Pure."""
+"""The records of PutRecords requests, in columns, so that most steps are one call for many; their limits. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Self, overload
 
 import numpy as np
+
+from kinesis_trident.spout.kinesis import RequestTooLargeError
+
+REQUEST_RECORDS = 500
+REQUEST_BYTES = 10 * 2**20
+"""Payloads and partition keys together: the limit of Kinesis since 2025."""
+
+SMALLER_REQUEST_BYTES = 5 * 2**20
+"""The limit before 2025, and of emulators."""
+
+MAX_RECORD_BYTES = 10 * 2**20
+"""Payload and partition key together; a stream allows 1 MiB by default."""
 
 Entry = dict[str, Any]
 """One record of PutRecords: Data and, optionally, PartitionKey and ExplicitHashKey."""
@@ -115,3 +127,46 @@ class Entries(Sequence[Entry]):
 
     def __iter__(self) -> Iterator[Entry]:
         return (self[at] for at in range(len(self)))
+
+
+class RequestBound:
+    """The limits of a request; its bytes fall when a server has refused a request for its size. Thread-safe.
+
+    Args:
+        records: the most records.
+        size: the most bytes, payloads and partition keys together; a larger record is sent alone.
+    """
+
+    def __init__(self, records: int = REQUEST_RECORDS, size: int = REQUEST_BYTES) -> None:
+        self.records = records
+        self.bytes = size
+
+    def shrink(self, error: RequestTooLargeError, refused: Entries, *, is_alone: bool) -> None:
+        """Allow less than a request that was refused: 5 MiB, the limit of before 2025, or else half of its bytes.
+
+        Raises:
+            RequestTooLargeError: it `is_alone`, a single record: no smaller request could carry it.
+        """
+        size = refused.size
+        if is_alone:
+            msg = (
+                f"{error}; it was one record alone, of {size} bytes with its partition key "
+                f"{str(refused.keys[0])[:64]!r}"
+            )
+            raise RequestTooLargeError(msg) from error
+        lower = SMALLER_REQUEST_BYTES if size > SMALLER_REQUEST_BYTES else max(1, size // 2)
+        self.bytes = min(self.bytes, lower)
+
+    def is_full(self, records: int, size: int) -> bool:
+        """Return whether so many records and bytes leave no room in a request."""
+        return records >= self.records or size >= self.bytes
+
+    def take_fitting(self, entries: Entries) -> Entries:
+        """Return the first entries, as many as fit into one request, and at least one."""
+        first = entries[: self.records]
+        return first[: max(1, first.count_fitting(self.bytes))]
+
+
+def is_refused(results: Sequence[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each result whether its record was refused."""
+    return np.array([bool(result.get("ErrorCode")) for result in results], dtype=np.bool_)

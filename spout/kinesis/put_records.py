@@ -5,25 +5,24 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tenacity import Retrying, retry_if_exception_type
 
 from kinesis_trident.spout.kinesis import (
     KinesisError,
     RequestTooLargeError,
     ThrottledError,
     Unavailable,
-    raise_lasting,
+    lasting_error,
 )
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.kinesis.put_pools import (
+from kinesis_trident.spout.kinesis.put_entries import (
     MAX_RECORD_BYTES,
-    Filling,
-    Pool,
-    RecordPool,
+    Entries,
+    Entry,
     RequestBound,
+    is_refused,
 )
 from kinesis_trident.spout.patience import Patience
 
@@ -58,10 +57,66 @@ def requests_of(records: Sequence[Record]) -> Iterator[Entries]:
             "allows more). Store the payload elsewhere and send a reference"
         )
         raise KinesisError(msg)
-    filling = Filling()
-    yield from filling.add(entries)
-    if len(filling):
-        yield filling.take()
+    bound = RequestBound()
+    while entries:
+        yield (request := bound.take_fitting(entries))
+        entries = entries[len(request) :]
+
+
+@dataclass(slots=True)
+class Tries:
+    """The tries of one request after the other: what was refused, and the wait until the next one.
+
+    The bound of a wait doubles with each try that writes nothing, and halves with each that writes something, so that a
+    busy shard is not left idle; the wait has full jitter.
+
+    Args:
+        patience: bounds the time without an accepted record.
+        where: the stream, for errors.
+        jitter: draws a time between two.
+
+    Attributes:
+        refusals: the number of refusals of records.
+    """
+
+    patience: Patience
+    where: str = "the stream"
+    jitter: Callable[[float, float], float] = random.uniform
+    refusals: int = 0
+    _stuck: int = 0
+
+    def begin(self) -> None:
+        """Start with another request."""
+        # Rows may have taken long to arrive: that was no refusal.
+        self.patience.renew()
+        self._stuck = 0
+
+    def learn(self, results: Sequence[dict[str, Any]] = ()) -> ThrottledError | None:
+        """Take in the answers of a try, none if it failed as a whole; return the error of what was refused, if any."""
+        self._stuck += 1
+        refused = [result for result in results if result.get("ErrorCode")]
+        self.refusals += len(refused)
+        if len(refused) < len(results):
+            self.patience.renew()
+            self._stuck = max(1, self._stuck - 2)
+        if not refused:
+            return None
+        code = refused[-1]["ErrorCode"]
+        msg = (
+            f"{len(refused)} of {len(results)} records were refused, the last with {code}: "
+            f"{refused[-1].get('ErrorMessage', '')}; {_HINTS.get(code, _HINT).format(self.where)}"
+        )
+        return ThrottledError(msg)
+
+    def wait_after(self, error: KinesisError) -> float:
+        """Return the seconds until the next try.
+
+        Raises:
+            KinesisError: `error`, because nothing was accepted for as long as `patience` allows.
+        """
+        if self.patience.is_spent():
+            raise lasting_error(error) from error
+        return self.jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._stuck - 1, 9)))
 
 
 def put_request(
@@ -69,98 +124,37 @@ def put_request(
     request: Sequence[Entry],
     *,
     sleep: Callable[[float], None],
-    patience: Patience,
-    where: str = "the stream",
+    tries: Tries,
     bound: RequestBound | None = None,
-    jitter: Callable[[float, float], float] = random.uniform,
-) -> int:
-    """Write one request completely, record by record; see `put_pool`."""
-    pool = RecordPool(request)
-    return put_pool(send, pool, sleep=sleep, patience=patience, where=where, bound=bound, jitter=jitter)
-
-
-def put_pool(
-    send: Send,
-    pool: Pool,
-    *,
-    sleep: Callable[[float], None],
-    patience: Patience,
-    where: str = "the stream",
-    bound: RequestBound | None = None,
-    jitter: Callable[[float, float], float] = random.uniform,
-) -> int:
-    """Write all records of a pool; retry refused ones in order, with backoff and full jitter.
-
-    The bound of the wait doubles with each attempt that writes nothing, and halves with each that writes something, so
-    that a busy shard is not left idle. A pool that goes on without the refused records is not waited for.
+) -> None:
+    """Write one request completely; retry refused records in order.
 
     Within one request Kinesis may have accepted a later record of the same partition key already: a batch call
     guarantees no stricter order. A request refused for its size is sent in smaller ones, one after the other, and
     `bound` is lowered for later requests.
 
-    Returns:
-        The number of refusals of entries.
-
     Raises:
         KinesisError: what `send` raises.
-        ThrottledError, Unavailable: nothing was accepted for as long as `patience` allows.
+        ThrottledError, Unavailable: nothing was accepted for as long as the patience of `tries` allows.
     """
-    bound = bound or RequestBound()
-    refusals = stuck = 0
-    # Rows may have taken long to arrive: that was no refusal.
-    patience.renew()
-
-    def attempt() -> None:
-        nonlocal refusals, stuck
-        if (pause := pool.pause()) > 0:
-            sleep(pause)
-            return
-        stuck += 1
-        results = _send_shrinking(send, pool, bound)
-        pool.settle(results)
-        refused = [result for result in results if result.get("ErrorCode")]
-        refusals += len(refused)
-        if len(refused) < len(results):
-            patience.renew()
-            stuck = max(1, stuck - 2)
-        if refused:
-            last = refused[-1]
-            code = last["ErrorCode"]
-            msg = (
-                f"{len(refused)} of {len(results)} records were refused, the last with {code}: "
-                f"{last.get('ErrorMessage', '')}; {_HINTS.get(code, _HINT).format(where)}"
-            )
-            if not pool.goes_on or patience.is_spent():
-                raise ThrottledError(msg)
-
-    while pool:
-        Retrying(
-            retry=retry_if_exception_type((ThrottledError, Unavailable)),
-            wait=lambda _: jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(stuck - 1, 9))),
-            stop=lambda _: patience.is_spent(),
-            sleep=sleep,
-            retry_error_callback=raise_lasting,
-        )(attempt)
-    return refusals
-
-
-def _send_shrinking(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str, Any]]:
-    """Send the next records of a pool, fewer of them as long as the server says that they are too large."""
-    while True:
-        entries = pool.take(bound)
-        if not len(entries):
-            return ()
+    left, bound = Entries.of(request), bound or RequestBound()
+    tries.begin()
+    while left:
+        taken = bound.take_fitting(left)
+        failure: KinesisError | None
         try:
-            return send(entries)
+            results = send(taken)
         except RequestTooLargeError as error:
-            size = entries.size
-            if pool.is_cut():
-                msg = (
-                    f"{error}; it was one record alone, of {size} bytes with its partition key "
-                    f"{str(entries.keys[0])[:64]!r}"
-                )
-                raise RequestTooLargeError(msg) from error
-            bound.lower(size)
+            bound.shrink(error, taken, is_alone=len(taken) == 1)
+            continue
+        except (ThrottledError, Unavailable) as error:
+            failure = error
+            tries.learn()
+        else:
+            left = Entries.join([taken.pick(is_refused(results)), left[len(taken) :]])
+            failure = tries.learn(results)
+        if failure is not None:
+            sleep(tries.wait_after(failure))
 
 
 def put_all(
@@ -177,6 +171,6 @@ def put_all(
         ThrottledError, Unavailable: nothing was accepted for two minutes.
     """
     requests, bound = list(requests_of(records)), RequestBound()
-    patience = Patience(_PATIENCE, time.monotonic)
+    tries = Tries(Patience(_PATIENCE, time.monotonic), where)
     for request in requests:
-        put_request(send, request, sleep=sleep, patience=patience, where=where, bound=bound)
+        put_request(send, request, sleep=sleep, tries=tries, bound=bound)

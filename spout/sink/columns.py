@@ -16,8 +16,7 @@ from pyspark.sql.types import BinaryType, CharType, DataType, StringType, Struct
 from kinesis_trident.common.arrow_columns import find_invalid_texts
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.errors import WriteError
-from kinesis_trident.spout.kinesis.put_entries import Column, Entries
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES
+from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, Column, Entries
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.reader.rows import SCHEMA
 

@@ -22,8 +22,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.client import KNOWN_FOR, BotoKinesis
-from kinesis_trident.spout.kinesis.put_entries import Entries, column_of
-from kinesis_trident.spout.kinesis.put_pools import MAX_RECORD_BYTES
+from kinesis_trident.spout.kinesis.put_entries import MAX_RECORD_BYTES, Entries, column_of
 from kinesis_trident.spout.kinesis.put_records import Send
 from kinesis_trident.spout.sink.columns import random_keys
 

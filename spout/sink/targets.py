@@ -7,13 +7,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Self
 
-import numpy as np
-
-from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS, Filling, RequestBound
+from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, REQUEST_RECORDS, RequestBound
 from kinesis_trident.spout.kinesis.put_records import Send
 from kinesis_trident.spout.sink.busy_shards import BusyShards
-from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation, ShardMap
+from kinesis_trident.spout.sink.shard_map import ROW_BYTES, Aggregation
 
 _SHARD_BYTES = 256 * 2**10
 """Bytes of a request for each shard, as in the KPL: more would be a burst, which the shard refuses in part."""
@@ -32,28 +29,15 @@ class StreamTarget:
     bound: RequestBound = field(default_factory=RequestBound)
     aggregation: Aggregation | None = None
 
-    def filling(self) -> Filling:
-        """Return an empty collection of rows for one request."""
+    def filling(self) -> RequestBound:
+        """Return the limits of the rows that are collected for one request.
+
+        How many records the rows of aggregates become is known when they are packed.
+        """
         if self.aggregation is None:
-            return Filling(self.bound)
-        return _AggregateFilling(self.bound, self.aggregation.shards)
-
-
-class _AggregateFilling(Filling):
-    """Collects the rows of one request; how many records they become is known when they are packed."""
-
-    def __init__(self, bound: RequestBound, shards: ShardMap) -> None:
-        super().__init__(bound)
-        self._shards = shards
-
-    def _count_fitting(self, entries: Entries) -> int:
-        most = min(self._bound.bytes, _SHARD_BYTES * len(self._shards.known))
-        # The memory of the rows before each one.
-        payloads = self.size + np.cumsum(entries.sizes) - entries.sizes
-        memory = payloads + ROW_BYTES * (len(self) + np.arange(len(entries)))
-        return min(
-            entries.count_fitting(most - self.size), int(np.searchsorted(memory, REQUEST_BYTES, side="right"))
-        )
+            return self.bound
+        most = min(self.bound.bytes, _SHARD_BYTES * len(self.aggregation.shards.known))
+        return RequestBound(REQUEST_BYTES // ROW_BYTES, most)
 
 
 class Pacing:

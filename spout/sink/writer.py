@@ -29,13 +29,13 @@ from kinesis_trident.common.per_process import PerProcess
 from kinesis_trident.common.worker_garbage import exempt_from_collections
 from kinesis_trident.spout.errors import WriteError
 from kinesis_trident.spout.kinesis.client import KNOWN_FOR, BotoKinesis, connection_of, kinesis_client
-from kinesis_trident.spout.kinesis.put_pools import RequestBound
+from kinesis_trident.spout.kinesis.put_entries import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.columns import WriteColumns, entries_of, streams_of
 from kinesis_trident.spout.sink.described import described_stream
-from kinesis_trident.spout.sink.lanes import Lanes, Sent
+from kinesis_trident.spout.sink.pool import Sent, WritePool
 from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 
@@ -141,13 +141,13 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
         )
 
     patience = Patience(options.write_timeout, time.monotonic)
-    with Lanes(options.max_requests_in_flight, patience, pacing=pacing) as lanes:
+    with WritePool(options.max_requests_in_flight, patience, pacing=pacing) as pool:
         for batch in batches:
             for stream, rows in streams_of(batch, columns, options.stream_name):
                 described = described_stream(client, options.resolve_name(stream))
                 rows_of = partial(entries_of, limit=described.limit, is_auto=described.is_auto, rng=rng)
-                lanes.add(target(stream), rows_of(rows, columns))
-        sent = lanes.finish()
+                pool.add(target(stream), rows_of(rows, columns))
+        sent = pool.finish()
     exempt_from_collections(connection_of(options))
     return Written(sent)
 

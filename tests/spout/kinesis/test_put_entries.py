@@ -1,4 +1,4 @@
-"""Entries in columns are the entries of a list, and a filling cuts them as if one came after the other."""
+"""Entries in columns are the entries of a list, and are written in their order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from kinesis_trident.spout.kinesis.packing import hash_key
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.kinesis.put_pools import Filling, RecordPool, RequestBound
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry, RequestBound
+from kinesis_trident.spout.kinesis.put_records import Tries, put_request
+from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.shard_map import ShardMap
 
 ENTRIES = st.lists(
@@ -57,45 +58,24 @@ def test_columns_are_a_sequence_of_the_same_entries(
 
 
 @settings(deadline=None)
-@given(ENTRIES, CUTS, st.integers(1, 9), st.integers(1, 90))
-def test_a_filling_cuts_as_if_one_entry_came_after_the_other(
-    entries: list[Entry], cuts: list[int], records: int, size: int
-) -> None:
-    expected: list[list[Entry]] = []
-    for entry in entries:
-        last = expected[-1] if expected else []
-        if not last or len(last) == records or sum(map(size_of, last)) + size_of(entry) > size:
-            expected.append([])
-        expected[-1].append(entry)
-    filling = Filling(RequestBound(records, size))
-    found = [list(full) for part in cut(entries, cuts) for full in filling.add(Entries.of(part))]
-    assert len(filling) == (len(expected[-1]) if expected else 0)
-    assert filling.size == (sum(map(size_of, expected[-1])) if expected else 0)
-    assert [*found, *([list(filling.take())] if len(filling) else [])] == expected
-    assert (len(filling), filling.size) == (0, 0)
-
-
-@settings(deadline=None)
 @given(ENTRIES, st.integers(1, 9), st.integers(1, 90), st.data())
-def test_a_pool_keeps_what_was_refused_and_what_was_not_sent_in_their_order(
+def test_what_was_refused_and_what_was_not_sent_keep_their_order(
     entries: list[Entry], records: int, size: int, data: st.DataObject
 ) -> None:
-    pool = RecordPool(entries)
     left = list(entries)
-    bound = RequestBound(records, size)
-    for _ in range(3):
-        if not pool:
-            break
-        sent = pool.take(bound)
+
+    def send(sent: Entries) -> list[dict[str, Any]]:
+        nonlocal left
         assert list(sent) == left[: len(sent)]
         assert 0 < len(sent) <= records
         assert len(sent) == 1 or sent.size <= size
-        assert pool.is_cut() == (len(sent) == 1)
         refused = data.draw(st.lists(st.booleans(), min_size=len(sent), max_size=len(sent)))
-        results: list[dict[str, Any]] = [{"ErrorCode": "InternalFailure"} if one else {} for one in refused]
-        pool.settle(results)
         left = [entry for entry, one in zip(left, refused, strict=False) if one] + left[len(sent) :]
-        assert len(pool) == len(left)
+        return [{"ErrorCode": "InternalFailure"} if one else {} for one in refused]
+
+    tries = Tries(Patience(1.0, lambda: 0.0))
+    put_request(send, entries, sleep=lambda _: None, tries=tries, bound=RequestBound(records, size))
+    assert left == []
 
 
 @settings(deadline=None)

@@ -14,15 +14,15 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.kinesis.put_pools import (
+from kinesis_trident.spout.kinesis.put_entries import (
     MAX_RECORD_BYTES,
     REQUEST_BYTES,
     SMALLER_REQUEST_BYTES,
-    Filling,
+    Entries,
+    Entry,
     RequestBound,
 )
-from kinesis_trident.spout.kinesis.put_records import put_all, put_request, requests_of
+from kinesis_trident.spout.kinesis.put_records import Tries, put_all, put_request, requests_of
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.testing import FakeTime
 
@@ -123,7 +123,7 @@ def test_only_a_refusal_for_too_much_speaks_of_shards() -> None:
                 lambda _: [{"ErrorCode": code}],
                 [{"Data": b"x", "PartitionKey": "k"}],
                 sleep=time.sleep,
-                patience=Patience(0.0, time),
+                tries=Tries(Patience(0.0, time)),
             )
         return str(error.value)
 
@@ -148,13 +148,11 @@ def test_a_server_that_takes_less_gets_smaller_requests_from_then_on() -> None:
     bound = RequestBound()
     for _ in range(2):
         request = [{"Data": one, "PartitionKey": "k"} for one in data]
-        put_request(send, request, sleep=time.sleep, patience=Patience(0.0, time), bound=bound)
+        put_request(send, request, sleep=time.sleep, tries=Tries(Patience(0.0, time)), bound=bound)
     assert arrived == data * 2
     assert sum(size > SMALLER_REQUEST_BYTES for size in asked) == 1
     assert not time.sleeps
-    filling = Filling(bound)
-    completed = [filling.add(Entries.of([entry])) for entry in request]
-    assert [sum(map(len, full)) for full in completed] == [0, 0, 0, 0, 0, 5, 0, 0, 0]
+    assert len(bound.take_fitting(Entries.of(request))) == 5
     with pytest.raises(RequestTooLargeError, match="5 MB"):
         put_all(send, [(bytes(6 * 2**20), "k")], sleep=time.sleep)
 
@@ -169,12 +167,11 @@ def test_waits_grow_while_nothing_is_taken_in_and_shrink_while_something_is() ->
         return [first] + [refused] * (len(entries) - 1)
 
     entries = [{"Data": b"x", "PartitionKey": "k"}] * 12
-    refusals = put_request(
-        send, entries, sleep=time.sleep, patience=Patience(60.0, time), jitter=lambda _, longest: longest
-    )
+    tries = Tries(Patience(60.0, time), jitter=lambda _, longest: longest)
+    put_request(send, entries, sleep=time.sleep, tries=tries)
     assert time.sleeps[:9] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
     assert time.sleeps[9:] == [5.0, 5.0, 3.2, 1.6, 0.8, 0.4, 0.2, 0.1, 0.1, 0.1, 0.1]
-    assert refusals == 9 * 12 + sum(range(12))
+    assert tries.refusals == 9 * 12 + sum(range(12))
 
 
 def test_a_wait_is_drawn_from_nothing_to_its_bound() -> None:
@@ -196,8 +193,7 @@ def test_a_wait_is_drawn_from_nothing_to_its_bound() -> None:
         send,
         [{"Data": b"x", "PartitionKey": "k"}],
         sleep=time.sleep,
-        patience=Patience(60.0, time),
-        jitter=jitter,
+        tries=Tries(Patience(60.0, time), jitter=jitter),
     )
     assert drawn == [(0.0, 0.1), (0.0, 0.2)]
     assert time.sleeps == [0.025, 0.05]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records
+from driven import backlog_of, drive
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from thorough import examples
@@ -26,13 +26,12 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregate_page
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.packing import MOST_USERS, Pack, hash_key
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.kinesis.put_pools import RequestBound
-from kinesis_trident.spout.kinesis.put_records import put_pool
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry, RequestBound
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import BusyShards, ShardPool
+from kinesis_trident.spout.sink.backlog import Backlog
+from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.writer import KinesisWriter
 from kinesis_trident.spout.testing import FakeTime, Quotas, Refuse, ScriptedKinesis
@@ -179,29 +178,29 @@ def number(data: bytes) -> int:
 
 
 def aggregating(
-    written: Sequence[Entry], shards: ShardMap, most: int, time: FakeTime | None = None
-) -> ShardPool:
-    pool = ShardPool(
-        BusyShards(lambda: shards), time or FakeTime(), threading.Condition(), Aggregation(shards, most)
-    )
-    if written:
-        pool.add(Entries.of(written))
-    return pool
-
-
-def write(
-    stream: Callable[[Sequence[Entry]], Any], pool: ShardPool, bound: RequestBound | None = None
-) -> int:
-    time = pool._clock
-    assert isinstance(time, FakeTime)
-    return put_pool(
-        stream,
-        pool,
-        sleep=time.sleep,
+    written: Sequence[Entry],
+    shards: ShardMap,
+    most: int,
+    time: FakeTime | None = None,
+    bound: RequestBound | None = None,
+) -> Backlog:
+    backlog = backlog_of(
+        BusyShards(lambda: shards),
+        time or FakeTime(),
+        lambda *_: 0.0,
         patience=Patience(1.0, lambda: 0.0),
         bound=bound,
-        jitter=lambda *_: 0.0,
+        aggregation=Aggregation(shards, most),
     )
+    backlog.add(Entries.of(written))
+    return backlog
+
+
+def write(stream: Callable[[Sequence[Entry]], Any], backlog: Backlog) -> int:
+    time = backlog._clock
+    assert isinstance(time, FakeTime)
+    drive(stream, backlog, time)
+    return backlog.tries.refusals
 
 
 @settings(deadline=None, max_examples=examples(30))
@@ -238,9 +237,9 @@ def test_each_row_is_written_once_whatever_is_refused_and_resharded(
         time.sleep(2.0)
         return time()
 
-    pool = aggregating(written, ShardMap(stream.open_shards, clock), most)
-    assert write(stream, pool, bound) == stream.refused
-    assert len(pool) == 0
+    backlog = aggregating(written, ShardMap(stream.open_shards, clock), most, bound=bound)
+    assert write(stream, backlog) == stream.refused
+    assert len(backlog) == 0
     found = sorted(stream.users(), key=lambda user: number(user[1]))
     assert [(key, data) for key, data, _ in found] == [
         (entry["PartitionKey"], entry["Data"]) for entry in written
@@ -270,8 +269,8 @@ def test_rows_of_a_busy_shard_do_not_hold_up_those_of_others() -> None:
     homes = list(stream.held.shards.values())
 
     def feed() -> None:
-        if coming and not pool.is_ready:
-            pool.add(coming.popleft())
+        if coming and not backlog.is_full:
+            backlog.add(coming.popleft())
 
     def sleep(seconds: float) -> None:
         feed()
@@ -298,10 +297,10 @@ def test_rows_of_a_busy_shard_do_not_hold_up_those_of_others() -> None:
         for n, home in enumerate(random.Random(2).choices(homes, [10, 1, 1, 1], k=3900))
     ]
     coming = deque(Entries.of(written[at : at + 400]) for at in range(0, len(written), 400))
-    pool = aggregating([], ShardMap(stream.open_shards, time), 51_200, time)
+    backlog = aggregating([], ShardMap(stream.open_shards, time), 51_200, time)
     while coming:
         feed()
-        put_pool(send, pool, sleep=sleep, patience=Patience(60, time))
+        drive(send, backlog, time, sleep=sleep)
     found = defaultdict(list)
     for home in homes:
         for record in home.records:
@@ -342,7 +341,7 @@ def test_rows_of_a_refused_aggregate_are_packed_anew_with_what_is_left_and_in_th
 
     # Each aggregate holds three rows of 90 bytes, a request at most three of them.
     written: list[Entry] = [{"Data": b"%03d " % n + bytes(86), "PartitionKey": "k"} for n in range(11)]
-    refusals = write(send, aggregating(written, ShardMap(stream.open_shards), 400), RequestBound(3))
+    refusals = write(send, aggregating(written, ShardMap(stream.open_shards), 400, bound=RequestBound(3)))
     assert refusals == 2
     assert sent[0] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert sent[1] == [[0, 1, 2], [6, 7, 8], [9, 10]]
@@ -360,17 +359,17 @@ def test_a_413_cuts_requests_then_aggregates_and_names_the_row_that_is_too_large
 
     written: list[Entry] = [{"Data": b"%03d " % n + bytes(196), "PartitionKey": f"k{n}"} for n in range(500)]
     bound = RequestBound()
-    write(send, aggregating(written, ShardMap(stream.open_shards), 51_200), bound)
+    write(send, aggregating(written, ShardMap(stream.open_shards), 51_200, bound=bound))
     assert sorted(number(data) for _, data, _ in stream.users()) == list(range(500))
     assert bound.bytes <= limit
     assert len(stream.requests) < 500
     # What was learnt counts for the next request.
     before = len(stream.requests)
-    write(send, aggregating(written[:5], ShardMap(stream.open_shards), 51_200), bound)
+    write(send, aggregating(written[:5], ShardMap(stream.open_shards), 51_200, bound=bound))
     assert len(stream.requests) == before + 1
     large: Entry = {"Data": bytes(limit), "PartitionKey": "the large one"}
     with pytest.raises(RequestTooLargeError, match="of 2513 bytes with its partition key 'the large one'"):
-        write(send, aggregating([*written[:5], large], ShardMap(stream.open_shards), 51_200), bound)
+        write(send, aggregating([*written[:5], large], ShardMap(stream.open_shards), 51_200, bound=bound))
 
 
 def test_the_shards_are_listed_again_at_most_once_a_second_and_a_listing_may_fail() -> None:
@@ -507,12 +506,16 @@ def test_the_rows_of_an_answer_are_not_written_again_if_the_shards_cannot_be_lis
             raise AccessDeniedError("stream 'orders': expired token")
         return [(2**128 - 1, "s0")]
 
-    pool = aggregating(rows(random.Random(1), 2, 1, 10, False), ShardMap(listed, time), 51_200, time)
-    assert len(pool.take(RequestBound())) == 1
-    time.sleep(5)
-    pool.settle([{"ShardId": "s1", "SequenceNumber": "1"}])
+    backlog = aggregating(rows(random.Random(1), 2, 1, 10, False), ShardMap(listed, time), 51_200, time)
+
+    def send(request: Entries) -> list[dict[str, Any]]:
+        assert len(request) == 1
+        time.sleep(5)
+        return [{"ShardId": "s1", "SequenceNumber": "1"}]
+
+    assert write(send, backlog) == 0
     assert listings == 2
-    assert not pool
+    assert not backlog
 
 
 def test_rows_for_several_streams_and_one_that_does_not_exist() -> None:

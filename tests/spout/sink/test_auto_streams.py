@@ -15,12 +15,11 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, StreamInfo, ThrottledError
 from kinesis_trident.spout.kinesis.aggregation import MAGIC
 from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.kinesis.put_pools import RequestBound
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import BusyShards, ShardPool
+from kinesis_trident.spout.sink.busy_shards import BusyShards
 from kinesis_trident.spout.sink.described import DescribedStream
-from kinesis_trident.spout.sink.lanes import Lanes
+from kinesis_trident.spout.sink.pool import WritePool
 from kinesis_trident.spout.sink.shard_map import Aggregation, ShardMap
 from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.sink.writer import KinesisWriter
@@ -190,15 +189,15 @@ def test_no_shard_of_a_stream_that_distributes_by_itself_is_taken_for_busy(serve
     assert shards.known(listing=True) is None
 
 
-def test_other_lanes_go_on_while_a_stream_is_described_and_listed() -> None:
-    """Both calls find the lock of the lanes free."""
-    changed = threading.Condition()
+def test_others_go_on_while_a_stream_is_described_and_listed() -> None:
+    """All these calls find the lock of the pool free."""
     found: list[bool] = []
+    pool: WritePool
 
     def is_free() -> bool:
         def look() -> None:
-            if free := changed.acquire(blocking=False):
-                changed.release()
+            if free := pool._lock.acquire(timeout=60):
+                pool._lock.release()
             found.append(free)
 
         other = threading.Thread(target=look)
@@ -210,30 +209,31 @@ def test_other_lanes_go_on_while_a_stream_is_described_and_listed() -> None:
         is_free()
         return ShardMap(lambda: [(2**128 - 1, "s")])
 
-    shards = BusyShards(listed)
-    pool = ShardPool(shards, FakeTime(), changed, Aggregation(listed(), 100, is_free))
-    pool.add(Entries.of([{"Data": b"a", "PartitionKey": "k"}]))
-    assert len(pool.take(RequestBound())) == 1
-    plain = ShardPool(BusyShards(listed, is_auto=is_free), FakeTime(), changed)
-    plain.add(Entries.of([{"Data": b"a", "PartitionKey": "k"}]))
-    plain.take(RequestBound())
-    plain.settle([{"ErrorCode": "ProvisionedThroughputExceededException"}])
-    assert found == [True] * 5
+    answers = [[{"ErrorCode": "ProvisionedThroughputExceededException"}], [{}], [{}]]
+    with WritePool(1, Patience(60.0, FakeTime()), wait=lambda *_: None) as pool:
+        packed = Aggregation(ShardMap(lambda: [(2**128 - 1, "s")]), 100, is_free)
+        for aggregation in (None, packed):
+            busy = BusyShards(listed, is_auto=is_free)
+            target = StreamTarget(lambda _: answers.pop(0), busy, aggregation=aggregation)
+            pool.add(target, [Entries.of([{"Data": b"a", "PartitionKey": "k"}])])
+        pool.finish()
+    assert len(found) >= 5
+    assert all(found)
 
 
-def test_rows_without_keys_use_all_lanes() -> None:
+def test_rows_without_keys_use_all_requests() -> None:
     requests: list[int] = []
 
     def send(entries: Entries) -> list[dict[str, Any]]:
         requests.append(len(entries))
         return [{}] * len(entries)
 
-    with Lanes(4, Patience(60.0, FakeTime())) as lanes:
-        lanes.add(
+    with WritePool(4, Patience(60.0, FakeTime())) as pool:
+        pool.add(
             StreamTarget(send, BusyShards(lambda: ShardMap(lambda: []))),
             [Entries.of({"Data": b"x"} for _ in range(400))],
         )
-        lanes.finish()
+        pool.finish()
     assert len(requests) == 4
     assert sum(requests) == 400
     assert min(requests) > 50

@@ -11,17 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from driven import backlog_of, drive
 from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, RequestTooLargeError, Unavailable
-from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, RecordPool, RequestBound
-from kinesis_trident.spout.kinesis.put_records import put_pool
+from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, Entries, RequestBound
+from kinesis_trident.spout.kinesis.put_records import Tries, put_request
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import BusyShards, ShardPool
-from kinesis_trident.spout.sink.lanes import Lanes
+from kinesis_trident.spout.sink.busy_shards import BusyShards
+from kinesis_trident.spout.sink.pool import WritePool
 from kinesis_trident.spout.sink.shard_map import ShardMap
 from kinesis_trident.spout.sink.targets import StreamTarget
 from kinesis_trident.spout.sink.writer import KinesisWriter
@@ -106,26 +106,27 @@ def test_each_record_arrives_once_and_those_of_a_key_in_their_order(
     shards = Shards(time, limits)
     numbered = [(number, *row) for number, row in enumerate(rows)]
     coming = deque(entries(numbered[at : at + cuts[0]]) for at in range(0, len(numbered), cuts[0]))
-    pool = ShardPool(BusyShards(shard_map, jitter=rng.uniform), time, threading.Condition())
+    backlog = backlog_of(
+        BusyShards(shard_map, rng.uniform), time, rng.uniform, bound=RequestBound(rng.choice([7, 500]))
+    )
 
     def send(request: Entries) -> Sequence[dict[str, Any]]:
         trouble = troubles.pop() if troubles else None
         if coming and rng.random() < 0.5:
-            pool.add(coming.popleft())
+            backlog.add(coming.popleft())
         if isinstance(trouble, Unavailable) or (trouble is not None and len(request) > 1):
             raise trouble
         return shards(list(request))
 
-    bound = RequestBound(rng.choice([7, 500]))
     while coming:
-        pool.add(coming.popleft())
-        patience = Patience(600, time)
-        put_pool(send, pool, sleep=time.sleep, patience=patience, bound=bound, jitter=rng.uniform)
+        backlog.add(coming.popleft())
+        drive(send, backlog, time, flush=rng.random() < 0.5 or not coming)
+    drive(send, backlog, time)
     arrived = sorted(number for some in shards.arrived.values() for number in some)
     assert arrived == list(range(len(rows)))
     assert all(some == sorted(some) for some in shards.arrived.values())
-    assert not pool
-    assert pool.waiting == 0
+    assert not backlog
+    assert backlog.waiting == backlog.size == 0
 
 
 def parts(rows: Sequence[Row], size: int = 10) -> Iterator[Entries]:
@@ -140,12 +141,12 @@ def one_hot_shard(hot: int, others: int) -> list[Row]:
     return [(number, shard, key) for number, (_, shard, key) in enumerate(rows)]
 
 
-def write(time: FakeTime, shards: Shards, rows: Sequence[Row], busy: BusyShards, lanes: int = 1) -> int:
+def write(time: FakeTime, shards: Shards, rows: Sequence[Row], busy: BusyShards, requests: int = 1) -> int:
     def wait(_: object, seconds: float) -> None:
         with shards.lock:
             time.sleep(seconds)
 
-    with Lanes(lanes, Patience(600, time), wait=wait, clock=time) as writing:
+    with WritePool(requests, Patience(600, time), wait=wait, clock=time) as writing:
         writing.add(StreamTarget(shards, busy=busy), parts(rows))  # type: ignore[arg-type]
         sent = writing.finish()
     assert sent.records == len(rows)
@@ -154,20 +155,20 @@ def write(time: FakeTime, shards: Shards, rows: Sequence[Row], busy: BusyShards,
 
 
 def test_a_busy_shard_does_not_hold_up_the_others_and_loses_no_time_itself() -> None:
-    """One lane, which takes the next request as soon as nothing but records of busy shards is left of the last one."""
+    """The next request begins as soon as nothing but records of busy shards is left of the last one."""
     rows = one_hot_shard(8_000, 300)
     requests = [entries(rows[at : at + 500]) for at in range(0, len(rows), 500)]
     together, apart, time = (FakeTime() for _ in range(3))
     before, jitter = Shards(together, [1000] * SHARDS), random.Random(3).uniform
+    tries = Tries(Patience(600, together), jitter=jitter)
     for request in requests:
-        patience = Patience(600, together)
-        put_pool(before, RecordPool(request), sleep=together.sleep, patience=patience, jitter=jitter)
+        put_request(before, request, sleep=together.sleep, tries=tries)
     after, coming = Shards(apart, [1000] * SHARDS), deque(requests)
-    pool = ShardPool(BusyShards(shard_map, jitter), apart, threading.Condition())
+    backlog = backlog_of(BusyShards(shard_map, jitter), apart, jitter)
 
     def feed() -> None:
-        if coming and not pool.is_ready:
-            pool.add(coming.popleft())
+        if coming and not backlog.is_full:
+            backlog.add(coming.popleft())
 
     def send(request: Entries) -> Sequence[dict[str, Any]]:
         feed()
@@ -179,7 +180,7 @@ def test_a_busy_shard_does_not_hold_up_the_others_and_loses_no_time_itself() -> 
 
     while coming:
         feed()
-        put_pool(send, pool, sleep=sleep, patience=Patience(600, apart), jitter=jitter)
+        drive(send, backlog, apart, sleep=sleep)
     assert sorted(n for some in after.arrived.values() for n in some) == list(range(len(rows)))
     # 8,000 records of one shard take 7 seconds.
     assert max(before.done[1:]) - time() > 6
@@ -199,7 +200,7 @@ def test_a_shard_that_others_write_to_gets_ever_less_and_then_more_again() -> No
     assert busy.allow("s0", rows, time()) == 0
     waits, counts = [], []
     for _ in range(6):
-        waits.append(busy.pause(["s0"], time()))
+        waits.append(busy.free(["s0"]) - time())
         time.sleep(waits[-1])
         counts.append(busy.allow("s0", rows, time()))
         busy.settle("s0", 0, counts[-1], time())
@@ -223,7 +224,7 @@ def test_without_the_permission_to_list_the_shards_they_wait_for_each_other() ->
 
     time = FakeTime()
     shards = Shards(time, [1000] * SHARDS)
-    write(time, shards, one_hot_shard(3_000, 100), BusyShards(refused, random.Random(3).uniform), lanes=2)
+    write(time, shards, one_hot_shard(3_000, 100), BusyShards(refused, random.Random(3).uniform), requests=2)
 
 
 def test_what_waits_for_a_busy_shard_is_bounded() -> None:
@@ -252,7 +253,7 @@ def test_what_waits_for_a_busy_shard_is_bounded() -> None:
             if time() > 1_700_000_000 + 60:
                 shards._limits = [10**6] * SHARDS
 
-    with Lanes(1, Patience(10**6, time), wait=wait, clock=time) as writing:
+    with WritePool(1, Patience(10**6, time), wait=wait, clock=time) as writing:
         writing.add(StreamTarget(shards, busy=BusyShards(shard_map, random.Random(3).uniform)), counted())  # type: ignore[arg-type]
         writing.finish()
     assert sum(map(len, shards.arrived.values())) == rows
@@ -298,11 +299,10 @@ def test_a_map_that_is_out_of_date_is_read_again() -> None:
     known = ShardMap(old, time)
     time.sleep(60)
     shards, jitter = Shards(time, [20] * SHARDS), random.Random(3).uniform
-    pool = ShardPool(BusyShards(lambda: known, jitter), time, threading.Condition())
-    pool.add(entries([(n, n % SHARDS, 0) for n in range(300)]))
+    backlog = backlog_of(BusyShards(lambda: known, jitter), time, jitter)
+    backlog.add(entries([(n, n % SHARDS, 0) for n in range(300)]))
     began = time()
-    patience = Patience(600, time)
-    put_pool(lambda some: shards(list(some)), pool, sleep=time.sleep, patience=patience, jitter=jitter)
+    drive(lambda some: shards(list(some)), backlog, time)
     assert listed == 2
     assert all(some == sorted(some) for some in shards.arrived.values())
     # 75 records of each take 4 seconds; one after the other they would take 15.

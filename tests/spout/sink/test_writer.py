@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
 from kinesis_trident.spout.errors import OptionsError, WriteError
 from kinesis_trident.spout.kinesis import KinesisError, StreamMissingError
 from kinesis_trident.spout.options.sink import WriteOptions
-from kinesis_trident.spout.sink.lanes import Sent
+from kinesis_trident.spout.sink.pool import Sent
 from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter, Written
 from kinesis_trident.spout.source import KinesisTridentSource
 

@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from twins.old_sink.busy_shards import ShardPool
+from twins.old_sink.put_pools import REQUEST_BYTES, Filling
+from twins.old_sink.put_records import put_pool
+from twins.old_sink.targets import Pacing, StreamTarget
 
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.kinesis.put_entries import Entries
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling
-from kinesis_trident.spout.kinesis.put_records import put_pool
 from kinesis_trident.spout.patience import Patience
-from kinesis_trident.spout.sink.busy_shards import ShardPool
-from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 
 _WAITING = 4
 """The threads for each lane: one sends, the others wait for busy shards of other streams."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,10 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS
+from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, REQUEST_RECORDS, Entries, Entry
 from kinesis_trident.spout.patience import Patience
 from kinesis_trident.spout.sink.busy_shards import BusyShards
-from kinesis_trident.spout.sink.lanes import Lanes, Sent
+from kinesis_trident.spout.sink.pool import Sent, Waitable, WritePool
 from kinesis_trident.spout.sink.shard_map import ShardMap
 from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
 from kinesis_trident.spout.testing import FakeTime
@@ -57,12 +56,14 @@ def send_side_by_side(
     entries: Iterable[tuple[Entry, int]],
     *,
     together: int = 1,
-    lanes: int,
+    requests: int,
     patience: Patience,
-    wait: Callable[[threading.Event, float], object] = threading.Event.wait,
+    time: FakeTime | None = None,
     where: str = "the stream",
 ) -> Sent:
-    with Lanes(lanes, patience, wait=wait) as writing:
+    """Write the entries; in simulated time, if one is given."""
+    simulated = {} if time is None else {"wait": lambda _, seconds: time.sleep(seconds), "clock": time}
+    with WritePool(requests, patience, **simulated) as writing:  # type: ignore[arg-type]
         writing.add(StreamTarget(send, unlisted(), where), parts(entries, together))
         return writing.finish()
 
@@ -112,10 +113,6 @@ def forever() -> Patience:
     return Patience(1.0, lambda: 0.0)
 
 
-def at_once(_stop: threading.Event, _seconds: float) -> None:
-    pass
-
-
 @settings(deadline=None, max_examples=examples(30))
 @given(
     st.integers(0, 2500),
@@ -126,20 +123,20 @@ def at_once(_stop: threading.Event, _seconds: float) -> None:
     st.randoms(use_true_random=False),
 )
 def test_everything_arrives_once_and_all_refusals_are_counted(
-    count: int, keys: int, lanes: int, share: float, size: int, rng: random.Random
+    count: int, keys: int, requests: int, share: float, size: int, rng: random.Random
 ) -> None:
     kinesis = Kinesis(rng, share)
     sent = send_side_by_side(
         kinesis,
         rows(count, keys, size),
-        lanes=lanes,
+        requests=requests,
         patience=forever(),
-        wait=at_once,
+        time=FakeTime(),
         together=rng.choice([7, 700, 3000]),
     )
     assert sorted(n for numbers in kinesis.arrived.values() for n in numbers) == list(range(count))
     assert sent == Sent(count, count * size, kinesis.refused)
-    assert kinesis.most <= lanes
+    assert kinesis.most <= requests
     for request in kinesis.requests:
         assert 0 < len(request) <= REQUEST_RECORDS
         assert len(request) * size <= REQUEST_BYTES
@@ -149,7 +146,7 @@ def test_everything_arrives_once_and_all_refusals_are_counted(
 
 def test_a_key_is_refused_as_often_as_it_may_be_nothing_later_overtakes_its_request() -> None:
     kinesis = Kinesis(random.Random(7), 0.5)
-    send_side_by_side(kinesis, rows(3000, 1), lanes=4, patience=forever(), wait=at_once)
+    send_side_by_side(kinesis, rows(3000, 1), requests=4, patience=forever(), time=FakeTime())
     [arrived] = kinesis.arrived.values()
     assert [n // REQUEST_RECORDS for n in arrived] == sorted(n // REQUEST_RECORDS for n in arrived)
 
@@ -163,12 +160,12 @@ def test_requests_are_under_way_side_by_side() -> None:
             return super().answer(entries)
 
     kinesis = Meeting()
-    # Each lane has a key, so one request of each can only meet the others if all three are under way.
-    sent = send_side_by_side(kinesis, rows(300, 50), lanes=3, patience=forever())
+    # Each backlog has a key, so one request of each can only meet the others if all three are under way.
+    sent = send_side_by_side(kinesis, rows(300, 50), requests=3, patience=forever())
     assert (sent.records, kinesis.most) == (300, 3)
 
 
-def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
+def test_rows_are_taken_as_there_is_room_not_all_at_once() -> None:
     taken = 0
 
     def counted() -> Iterator[tuple[Entry, int]]:
@@ -183,14 +180,14 @@ def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
         def answer(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
             results = super().answer(entries)
             with self._lock:
-                # No other lane's records arrive between the two counts.
+                # No records of another request arrive between the two counts.
                 arrived = sum(len(numbers) for numbers in self.arrived.values())
                 self.ahead = max(self.ahead, taken - arrived)
             return results
 
     kinesis = Slow()
-    send_side_by_side(kinesis, counted(), lanes=2, patience=forever())
-    # Of each lane: what is under way, what is filled, and the row that found both full.
+    send_side_by_side(kinesis, counted(), requests=2, patience=forever())
+    # For each request: what is under way, what is collected, and the row that found both full.
     assert kinesis.ahead <= 2 * (2 * REQUEST_RECORDS + 1)
 
 
@@ -203,18 +200,20 @@ def test_what_fails_for_good_ends_the_waits_of_the_others() -> None:
             raise AccessDeniedError("no")
         return [THROTTLED] * len(entries)
 
-    def wait(stop: threading.Event, _seconds: float) -> None:
+    def wait(what: Waitable, _seconds: float) -> None:
         waiting.set()
-        assert stop.wait(300), "the wait was not ended"
+        assert what.wait(300), "the wait was not ended"
 
-    with pytest.raises(AccessDeniedError, match="no"):
-        send_side_by_side(send, rows(4, 2), lanes=8, patience=forever(), wait=wait)
+    with WritePool(8, forever(), wait=wait) as writing:
+        writing.add(StreamTarget(send, unlisted()), parts(rows(4, 2)))
+        with pytest.raises(AccessDeniedError, match="no"):
+            writing.finish()
 
 
-def test_no_more_rows_are_taken_after_a_failure_of_another_lane() -> None:
+def test_no_more_rows_are_taken_after_a_failure_of_another_request() -> None:
     failing = threading.Event()
 
-    def rows_of_two_lanes() -> Iterator[tuple[Entry, int]]:
+    def rows_of_two_requests() -> Iterator[tuple[Entry, int]]:
         for _ in range(REQUEST_RECORDS + 1):
             yield {"Data": b"1", "PartitionKey": "key-0"}, 1
         assert failing.wait(300)
@@ -229,7 +228,7 @@ def test_no_more_rows_are_taken_after_a_failure_of_another_lane() -> None:
         return [TAKEN] * len(entries)
 
     with pytest.raises(AccessDeniedError, match="no"):
-        send_side_by_side(send, rows_of_two_lanes(), lanes=8, patience=forever())
+        send_side_by_side(send, rows_of_two_requests(), requests=8, patience=forever())
 
 
 def test_a_row_that_is_refused_here_ends_the_write_with_its_own_error() -> None:
@@ -239,7 +238,7 @@ def test_a_row_that_is_refused_here_ends_the_write_with_its_own_error() -> None:
 
     kinesis = Kinesis()
     with pytest.raises(ValueError, match="row 2000"):
-        send_side_by_side(kinesis, broken(), lanes=2, patience=forever())
+        send_side_by_side(kinesis, broken(), requests=2, patience=forever())
     assert kinesis.under_way == 0
 
 
@@ -257,9 +256,9 @@ def test_a_stream_that_takes_nothing_is_given_up_when_patience_ends() -> None:
         send_side_by_side(
             send,
             rows(3, 1),
-            lanes=1,
+            requests=1,
             patience=Patience(60.0, time),
-            wait=lambda _stop, seconds: time.sleep(seconds),
+            time=time,
             where="stream 'orders'",
         )
     assert 60.0 <= calls[-1] - calls[0] <= 65.0
@@ -272,7 +271,7 @@ def test_a_stream_that_takes_one_record_at_a_time_is_not_given_up() -> None:
         time.sleep(9.0)
         return [TAKEN] + [THROTTLED] * (len(entries) - 1)
 
-    sent = send_side_by_side(send, rows(50, 1), lanes=1, patience=Patience(10.0, time), wait=at_once)
+    sent = send_side_by_side(send, rows(50, 1), requests=1, patience=Patience(10.0, time), time=time)
     assert (sent.records, sent.refusals) == (50, 49 * 50 // 2)
     assert time() - 1_700_000_000.0 >= 50 * 9.0
 
@@ -286,18 +285,18 @@ def test_rows_that_are_long_in_coming_cost_no_patience() -> None:
         yield from rows(1, 1)
 
     sent = send_side_by_side(
-        lambda _: next(answers), late(), lanes=1, patience=Patience(10.0, time), wait=at_once
+        lambda _: next(answers), late(), requests=1, patience=Patience(10.0, time), time=time
     )
     assert sent.refusals == 1
 
 
 def test_nothing_to_write_sends_nothing() -> None:
     kinesis = Kinesis()
-    assert send_side_by_side(kinesis, iter(()), lanes=4, patience=forever()) == Sent()
+    assert send_side_by_side(kinesis, iter(()), requests=4, patience=forever()) == Sent()
     assert kinesis.requests == []
 
 
-def test_rows_of_many_streams_share_the_lanes_and_the_memory_of_one_request() -> None:
+def test_rows_of_many_streams_share_the_memory_of_one_request() -> None:
     ahead = 0
     taken = 0
     written: dict[str, list[int]] = {name: [] for name in "abcd"}
@@ -320,18 +319,18 @@ def test_rows_of_many_streams_share_the_lanes_and_the_memory_of_one_request() ->
             yield {"Data": b"%d" % n, "PartitionKey": "key"}, 2**20
 
     targets = {name: StreamTarget(sender(name), unlisted()) for name in "abcd"}
-    with Lanes(1, forever(), wait=at_once) as lanes:
+    with WritePool(1, forever()) as pool:
         for start in range(0, 40, 2):
             for name in "abcd":
-                lanes.add(targets[name], parts(counted(start, start + 2)))
-        sent = lanes.finish()
+                pool.add(targets[name], parts(counted(start, start + 2)))
+        sent = pool.finish()
     assert written == {name: list(range(40)) for name in "abcd"}
     assert sent == Sent(160, 160 * 2**20, 0)
     # Two requests of 10 rows, and the rows of the batch that was added last.
     assert ahead <= 2 * 10 + 2
 
 
-def test_a_rate_is_kept_over_all_lanes_and_refused_records_count() -> None:
+def test_a_rate_is_kept_over_all_requests_and_refused_records_count() -> None:
     time = FakeTime()
     sends: list[tuple[float, int]] = []
     lock = threading.Lock()
@@ -341,15 +340,15 @@ def test_a_rate_is_kept_over_all_lanes_and_refused_records_count() -> None:
             sends.append((time(), len(entries)))
         return [THROTTLED if len(sends) == 2 else TAKEN] * len(entries)
 
-    def wait(_stop: threading.Event, seconds: float) -> None:
+    def wait(_: Waitable, seconds: float) -> None:
         with lock:
             time.sleep(seconds)
 
     pacing = Pacing(100, 10**9)
     began = time()
-    with Lanes(3, Patience(5.0, time), pacing=pacing, wait=wait, clock=time) as lanes:
-        lanes.add(StreamTarget(send, unlisted(), bound=pacing.bound()), parts(rows(2000, 50), 500))
-        sent = lanes.finish()
+    with WritePool(3, Patience(5.0, time), pacing=pacing, wait=wait, clock=time) as pool:
+        pool.add(StreamTarget(send, unlisted(), bound=pacing.bound()), parts(rows(2000, 50), 500))
+        sent = pool.finish()
     assert sent.records == 2000
     assert max(count for _, count in sends) <= 100
     again = sum(count for _, count in sends) - 2000
@@ -367,13 +366,13 @@ def test_a_rate_of_bytes_cuts_a_request_into_what_a_second_allows() -> None:
         sizes.append(len(entries))
         return [TAKEN] * len(entries)
 
-    with Lanes(1, forever(), pacing=pacing, wait=lambda _, s: waits.append(s), clock=lambda: 0.0) as lanes:
+    with WritePool(1, forever(), pacing=pacing, wait=lambda _, s: waits.append(s), clock=lambda: 0.0) as pool:
         records = [({"Data": bytes(395), "PartitionKey": "key-1"}, 400) for _ in range(5)]
-        lanes.add(
+        pool.add(
             StreamTarget(send, unlisted(), bound=pacing.bound()),
             parts([*records, ({"Data": bytes(2500), "PartitionKey": "k"}, 2501)], 6),
         )
-        lanes.finish()
+        pool.finish()
     assert sizes == [2, 2, 1, 1]
     assert waits == pytest.approx([0.8, 1.6, 2.0])
     assert Pacing.of(None, None) is None

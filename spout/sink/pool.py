@@ -1,0 +1,237 @@
+"""Writes the rows of a task: some requests at a time, of which no two have rows of one partition key."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from kinesis_trident.spout.kinesis import RequestTooLargeError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.put_entries import REQUEST_BYTES, Entries
+from kinesis_trident.spout.kinesis.put_records import Tries
+from kinesis_trident.spout.patience import Patience
+from kinesis_trident.spout.sink.backlog import Backlog
+from kinesis_trident.spout.sink.targets import Pacing, StreamTarget
+
+Waitable = threading.Event | threading.Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The counts of a write: rows, their bytes (payload and partition key), and refusals of records."""
+
+    records: int = 0
+    size: int = 0
+    refusals: int = 0
+
+
+class WritePool:
+    """Writes rows to streams, at most `requests` requests at a time; as a context manager.
+
+    The rows of each stream are divided by partition key into as many backlogs, each of which has one request under way,
+    so that the rows of one partition key are written in order, except as `put_request` says. In memory are at most
+    three requests for each thread, one of them waiting for busy shards, and the part being divided.
+
+    Args:
+        requests: the maximum of concurrent requests.
+        patience: bounds the time without an accepted record; shared by all requests.
+        pacing: the rates to keep to.
+        wait: waits so many seconds, or until the event is set or the condition notified.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        requests: int,
+        patience: Patience,
+        *,
+        pacing: Pacing | None = None,
+        wait: Callable[[Waitable, float], object] = lambda what, seconds: what.wait(seconds),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._requests = self._unstarted = requests
+        self._backlogs: dict[StreamTarget, list[Backlog]] = {}
+        self._sending: set[Backlog] = set()
+        self._lock = threading.Lock()
+        self._has_room, self._has_work = (threading.Condition(self._lock) for _ in range(2))
+        self._patience = patience
+        self._pacing = pacing
+        self._wait = wait
+        self._clock = clock
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._records = self._size = 0
+        self._threads = ThreadPoolExecutor(requests, thread_name_prefix="put-records")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        self._threads.shutdown()
+
+    def add(self, target: StreamTarget, parts: Iterable[Entries]) -> None:
+        """Write records to one stream.
+
+        Args:
+            target: the stream.
+            parts: records, some at a time; consumed one part after the other, as there is room.
+
+        Raises:
+            KinesisError: a request failed; others may be written, and the rest is not.
+            Exception: `parts` raised it; records sent before are written.
+        """
+        for part in parts:
+            self._records += len(part)
+            self._size += part.size
+            divided = list(self._divide(part))
+            with self._lock:
+                for backlog, rows in zip(self._of(target), divided, strict=True):
+                    backlog.add(rows)
+                self._flush_largest()
+                self._start(lambda: not any(one.is_full for one in self._all()))
+
+    def finish(self) -> Sent:
+        """Write everything; on return Kinesis has acknowledged every record.
+
+        Raises:
+            KinesisError: a request failed; others may be written, and the rest is not.
+        """
+        with self._lock:
+            for one in self._all():
+                one.flush()
+            self._start(lambda: not any(map(len, self._all())))
+            return Sent(self._records, self._size, sum(one.tries.refusals for one in self._all()))
+
+    def _divide(self, part: Entries) -> Iterator[Entries]:
+        """Yield the records of each backlog."""
+        if self._requests == 1:
+            yield part
+            return
+        keys = part.keys.tolist()
+        if None in keys:
+            # A record without a key has no order to keep: it goes anywhere.
+            keys = [str(at) if key is None else key for at, key in enumerate(keys)]
+        hashed = map(zlib.crc32, map(str.encode, keys))
+        places = np.fromiter(hashed, np.uint32, len(part)) % self._requests
+        for at in range(self._requests):
+            yield part.pick(np.flatnonzero(places == at))
+
+    def _of(self, target: StreamTarget) -> list[Backlog]:
+        if target not in self._backlogs:
+            self._backlogs[target] = [
+                Backlog(target, Tries(self._patience, target.where), self._clock)
+                for _ in range(self._requests)
+            ]
+        return self._backlogs[target]
+
+    def _all(self) -> Iterator[Backlog]:
+        return (one for some in self._backlogs.values() for one in some)
+
+    def _flush_largest(self) -> None:
+        """Send some of what is collected for several streams, if together it is more than their requests may be."""
+        collected = sum(one.size for one in self._all() if not one.is_full)
+        while len(self._backlogs) > 1 and collected > REQUEST_BYTES * self._requests:
+            largest = max((one for one in self._all() if not one.is_full), key=lambda one: one.size)
+            largest.flush()
+            collected -= largest.size
+
+    def _start(self, is_done: Callable[[], bool]) -> None:
+        """Let the threads work until something holds, if it does not yet."""
+        if not is_done():
+            while self._unstarted:
+                self._unstarted -= 1
+                self._threads.submit(self._send_all)
+            self._has_work.notify()
+            self._has_room.wait_for(lambda: self._failure is not None or is_done())
+        if self._failure is not None:
+            raise self._failure
+
+    def _end(self, failure: BaseException | None = None) -> None:
+        with self._lock:
+            # The first failure is the cause; the others only end early because of it.
+            self._failure = self._failure or failure
+            self._stop.set()
+            self._has_room.notify_all()
+            self._has_work.notify_all()
+
+    def _begins(self) -> bool:
+        """Return whether there is memory for another request beside those that wait."""
+        waiting = sum(one.waiting for one in self._all() if one not in self._sending)
+        return waiting <= REQUEST_BYTES * self._requests
+
+    def _send_all(self) -> None:
+        """Send one request after the other, of whatever backlog is due."""
+        try:
+            while (backlog := self._next()) is not None:
+                is_elsewhere = self._send(backlog)
+                if is_elsewhere:
+                    backlog.target.busy.refresh()
+                with self._lock:
+                    self._sending.discard(backlog)
+                    self._has_room.notify()
+        except BaseException as error:
+            self._end(error)
+
+    def _next(self) -> Backlog | None:
+        """Return a backlog to send from, once one is due; None at the end."""
+        with self._lock:
+            while not self._stop.is_set():
+                begins = self._begins()
+                idle = [(one.earliest(begins=begins), one) for one in self._all() if one not in self._sending]
+                due, backlog = min(idle, key=lambda one: one[0], default=(math.inf, None))
+                seconds = due - self._clock()
+                if backlog is not None and seconds <= 0:
+                    if begins:
+                        backlog.begin()
+                        self._has_room.notify()
+                    self._sending.add(backlog)
+                    if sum(due < math.inf for due, _ in idle) > 1:
+                        # Another thread sends it, or waits until it is due.
+                        self._has_work.notify()
+                    return backlog
+                if math.isinf(seconds):
+                    self._has_work.wait()
+                else:
+                    self._wait(self._has_work, seconds)
+            return None
+
+    def _send(self, backlog: Backlog) -> bool:
+        """Send one request; return whether a record has arrived in another shard than the map says."""
+        target = backlog.target
+        # These may call Kinesis, while other threads go on.
+        packs = backlog.packs()
+        known = target.busy.known(listing=packs)
+        with self._lock:
+            request = backlog.take(known, packs=packs)
+        if not len(request) or not self._keep_pace(request):
+            return False
+        try:
+            results = target.send(request)
+        except (RequestTooLargeError, ThrottledError, Unavailable) as error:
+            with self._lock:
+                backlog.fail(error, request)
+            return False
+        known = target.busy.known(listing=True) if backlog.asks_homes(results) else None
+        with self._lock:
+            return backlog.settle(results, known)
+
+    def _keep_pace(self, request: Entries) -> bool:
+        """Wait until the rates allow a request; return whether it is still to be sent."""
+        seconds = (
+            0.0 if self._pacing is None else self._pacing.reserve(len(request), request.size, self._clock())
+        )
+        if seconds > 0:
+            self._wait(self._stop, seconds)
+            self._patience.excuse(seconds)
+        return not self._stop.is_set()
