@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import time
@@ -158,11 +159,16 @@ def logged(plan: Plan) -> Plan:
 
 
 def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
-    """Return what the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
-    last = RecordPosition(FIRST + plan.txid)
+    """Return what the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come.
+
+    Sequence numbers are as Kinesis gives them: the number of the shard above the 144th bit, and below it some 64 bits
+    of time and counter.
+    """
     arrival = int(time.time() * 1000)
 
     def put(shard: str) -> None:
+        below = (plan.txid << 64) + random.Random(f"{shard} {plan.txid}").getrandbits(64)
+        last = RecordPosition(FIRST + (int(shard[-12:]) << 144) + below)
         turn = Pin(
             txid=plan.txid,
             plan=plan.plan,

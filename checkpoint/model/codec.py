@@ -6,6 +6,8 @@ silently lose or repeat records. So are fields that contradict each other, which
 A field with up to `FEW` runs is plain JSON; with more it is a text (`tracker.packing`): thousands of failures otherwise
 take megabytes, again with every batch. Nodes and offsets with such a field have version 4; no release reads versions 2
 and 3 of these. Where the text is of several pieces, so that they can be stored one by one, the node has version 5.
+The shards of a plan, if they are more than `MANY`, are texts too (`packed_positions`): they are most of it, and Spark
+keeps hundreds of plans. Such a plan has version 6.
 A pin with a field of `_NEEDED` has version 2. Others have version 1.
 """
 
@@ -30,6 +32,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     Plan,
 )
+from kinesis_trident.checkpoint.model.packed_positions import pack_positions, unpack_positions
 from kinesis_trident.common.errors import UNREADABLE
 from kinesis_trident.common.visible_text import shorten
 from kinesis_trident.tracker.errors import OrderError
@@ -39,8 +42,13 @@ PACKED_VERSION = 4
 
 PIECES_VERSION = 5
 
+SHARDS_VERSION = 6
+
 FEW = 16
 """The number of runs of a field up to which they are not packed."""
+
+MANY = 1000
+"""The number of shards of a field up to which they are not packed."""
 
 _RUNS: dict[type[Node], tuple[str, ...]] = {
     InflightNode: ("waiting", "dead"),
@@ -105,11 +113,16 @@ def encode(node: Node, *, in_pieces: bool = False) -> bytes:
     runs = {name: getattr(holder, name) for name in _RUNS.get(type(holder), ())}
     many = {name: some for name, some in runs.items() if _count(some) > FEW}
     needed = [version for name, version in _NEEDED.get(type(node), {}).items() if getattr(node, name)]
-    if not many and not needed:
-        return _encoder.encode(node)
     texts = {name: (pack_in_pieces if in_pieces else pack)(some) for name, some in many.items()}
-    is_cut = any(PIECE_END in text for text in texts.values())
-    version = PIECES_VERSION if is_cut else max([PACKED_VERSION] * bool(many) + needed)
+    needed += [PIECES_VERSION if PIECE_END in text else PACKED_VERSION for text in texts.values()]
+    if isinstance(holder, Plan) and len(holder.positions) > MANY:
+        needed.append(SHARDS_VERSION)
+        many["positions"], texts["positions"] = holder.positions, pack_positions(holder.positions)
+        if len(holder.read) > MANY:
+            many["read"], texts["read"] = holder.read, pack_positions(dict.fromkeys(holder.read, ""))
+    if not needed:
+        return _encoder.encode(node)
+    version = max(needed)
     bare = replace(holder, **{name: type(some)() for name, some in many.items()})
     stored: dict[str, Any] = _fields.decode(_encoder.encode(bare))
     stored |= {"v": version} | texts
@@ -187,7 +200,9 @@ def _versions_of(kind: type[Node]) -> list[int]:
     """Return the versions of the nodes of a kind that can be read, the newest last."""
     if kind is InflightNode:
         return [VERSION, PACKED_VERSION, PIECES_VERSION]
-    if kind in (BatchNode, BackupNode) or kind in _RUNS:
+    if kind in (BatchNode, Plan):
+        return [VERSION, PACKED_VERSION, SHARDS_VERSION]
+    if kind is BackupNode or kind in _RUNS:
         return [VERSION, PACKED_VERSION]
     return sorted({VERSION, *_NEEDED.get(kind, {}).values()})
 
@@ -220,6 +235,11 @@ def _decode_versioned(data: bytes, decoder: msgspec.json.Decoder[Node], version:
             msg = f"the runs of {name} belong to another kind of node"
             raise OrderError(msg)
         holder[name] = type(runs[name])()
+    if version == SHARDS_VERSION:
+        # The decoder of plain positions checks these too.
+        holder["positions"] = unpack_positions(_text.decode(holder.get("positions", b"null")))
+        if bytes(holder.get("read", b"")).startswith(b'"'):
+            holder["read"] = list(unpack_positions(_text.decode(holder["read"])))
     holder["v"] = outer["v"] = VERSION
     if kind is BatchNode:
         outer["plan"] = holder

@@ -8,7 +8,7 @@ import msgspec
 import samples
 
 from kinesis_trident.checkpoint.model import nodes
-from kinesis_trident.checkpoint.model.codec import FEW
+from kinesis_trident.checkpoint.model.codec import FEW, MANY as MANY_SHARDS
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Node, NotDone
 from kinesis_trident.console.render import to_json, to_table
@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.tracker.records import PendingRun, RecordPosition
 
-__all__ = ["GOOD", "MANY", "NODES", "PATH", "SHARD", "use"]
+__all__ = ["GOOD", "MANY", "NODES", "PATH", "SHARD", "WIDE", "use"]
 
 PATH = "/kinesis-trident/app/orders@1/some/node"
 SHARD = samples.SHARD
@@ -53,14 +53,19 @@ GOOD: dict[type[Node], Node] = {
 }
 
 MANY = tuple(samples.run(10 * n) for n in range(1, FEW + 2))
+WIDE = {
+    f"shardId-{number:012}": f"AFTER_SEQUENCE_NUMBER {10**55 + number}" for number in range(MANY_SHARDS + 1)
+}
 PIECES = tuple(NotDone(run.first, run.last, 1, "ValueError") for run in MANY)
 
 NODES: dict[str, Node] = {kind.__name__: node for kind, node in GOOD.items()} | {
     "packed InflightNode": samples.inflight(3, *MANY),
     "packed Batch": nodes.BatchNode(epoch=2, plan=samples.plan(retries={SHARD: MANY})),
+    "wide Plan": samples.plan(positions=WIDE, read=(SHARD,)),
+    "wide Batch": nodes.BatchNode(epoch=2, plan=samples.plan(positions=WIDE, retries={SHARD: MANY})),
     "packed BatchOutcome": msgspec.structs.replace(samples.acks(2), not_done={SHARD: PIECES}),
 }
-"""A node of each kind, and the kinds whose runs are packed if there are many."""
+"""A node of each kind, and the kinds whose runs, or positions, are packed if there are many."""
 
 
 def use(node: Node) -> None:  # noqa: PLR0912

@@ -10,7 +10,7 @@ from typing import Any
 import samples
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given, strategies as st
-from node_samples import MANY, SHARD
+from node_samples import MANY, SHARD, WIDE
 
 from kinesis_trident.checkpoint.model import nodes
 from kinesis_trident.checkpoint.model.codec import decode, encode
@@ -24,6 +24,7 @@ PLANS = [
     samples.plan(),
     samples.plan(retries={SHARD: (samples.run(1, 4),)}, dead={SHARD: (samples.run(7),)}, limit=10),
     samples.plan(retries={SHARD: MANY}),
+    samples.plan(read=(SHARD,), positions=WIDE),
 ]
 OFFSETS = [offset_from_plan(plan) for plan in PLANS]
 TEXTS = [json.dumps(offset).encode() for offset in OFFSETS]
@@ -68,12 +69,12 @@ def test_damaged_offsets(text: bytes) -> None:
 
 
 @hostile
-@given(st.binary(max_size=100))
-def test_damaged_packed_runs(data: bytes) -> None:
-    offset = json.loads(TEXTS[2])
-    assert isinstance(offset["retries"], str)
+@given(st.binary(max_size=100), st.sampled_from(["retries", "positions"]))
+def test_damaged_packed_fields(data: bytes, field: str) -> None:
+    offset = json.loads(TEXTS[2 if field == "retries" else 3])
+    assert isinstance(offset[field], str)
     for packed in (data, zlib.compress(data)):
-        read({**offset, "retries": base64.b64encode(packed).decode()})
+        read({**offset, field: base64.b64encode(packed).decode()})
 
 
 def test_the_samples_are_right() -> None:

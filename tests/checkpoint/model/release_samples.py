@@ -94,6 +94,10 @@ def _plan(count: int) -> nodes.Plan:
 
 
 SMALL_PLAN = nodes.Plan(txid=1, plan="p", streams={"orders": NOW}, positions={SHARD: f"AT_TIMESTAMP {NOW}"})
+WIDE_PLAN = msgspec.structs.replace(
+    SMALL_PLAN,
+    positions={f"shardId-{number:012}": f"AFTER_SEQUENCE_NUMBER {10**55 + number}" for number in range(1001)},
+)
 LINEAGE = nodes.ShardLineage(("p",), "closed", "AT_SEQUENCE_NUMBER 7", NOW)
 LETTER = nodes.DeadLetterRecord("orders/shardId-000000000000:7", 4, REASONS[0], NOW, 3)
 REPORT = nodes.TaskReport(1, "op", 0, 10, -5, 9, 7, 0, 1, 2, ((0, 3, "ValueError", "no", None, ""),))
@@ -129,6 +133,7 @@ SAMPLES: dict[str, Node] = {
     "offset": SMALL_PLAN,
     "offset of 9 runs": _plan(9),
     "offset of 90 runs": _plan(90),
+    "offset of 1,001 shards": WIDE_PLAN,
     "pin of nothing": nodes.Pin(
         txid=3, plan="p", epoch=1, start="TRIM_HORIZON", end="TRIM_HORIZON", last=None, count=0, fresh=0, digest="",
         xor=0,

@@ -93,10 +93,10 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
     ("version", "kind", "which", "known"),
     [
         (2, InflightNode, "another", "1, 4, 5"),
-        (2, BatchNode, "another", "1, 4"),
+        (2, BatchNode, "another", "1, 4, 6"),
         (2, BatchOutcome, "another", "1, 4"),
         (3, InflightNode, "another", "1, 4, 5"),
-        (3, Plan, "another", "1, 4"),
+        (3, Plan, "another", "1, 4, 6"),
         (5, BatchOutcome, "a newer", "1, 4"),
         (3, Pin, "a newer", "1, 2"),
         (2, CheckpointNode, "a newer", "1"),

@@ -13,7 +13,7 @@ from node_samples import GOOD, NODES, PATH, SHARD, use
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model import nodes
-from kinesis_trident.checkpoint.model.codec import PACKED_VERSION, decode, encode
+from kinesis_trident.checkpoint.model.codec import PACKED_VERSION, SHARDS_VERSION, decode, encode
 from kinesis_trident.checkpoint.model.nodes import Node
 
 WRONG = [
@@ -54,7 +54,8 @@ def read(data: bytes, kind: type[Node]) -> None:
 def test_a_wrong_value_in_any_place(name: str) -> None:
     kind = type(NODES[name])
     good = msgspec.json.decode(encode(NODES[name]))
-    assert good["v"] == (PACKED_VERSION if "packed" in name else nodes.VERSION)
+    versions = {"packed": PACKED_VERSION, "wide": SHARDS_VERSION}
+    assert good["v"] == versions.get(name.partition(" ")[0], nodes.VERSION)
     use(decode(PATH, encode(NODES[name]), kind))
     for at in places(good):
         for wrong in WRONG:
