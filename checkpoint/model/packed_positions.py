@@ -27,8 +27,8 @@ _INDEX = 4
 _SUB_BITS = 32
 """The bits behind a sequence number, of the number in its aggregate plus one; 0 for none."""
 
-# Words, a number without zeros before it, and that of a record in an aggregate; what is neither belongs to the words.
-_parts = re.compile(r"(.*?)([1-9][0-9]*)?(?::(0|[1-9][0-9]{0,8}))?", re.DOTALL).fullmatch
+# Words, a number without zeros before it, and that of a record in an aggregate; a text of another form is all words.
+_parts = re.compile(r"([A-Z_]* 0*)([1-9][0-9]*)(?::(0|[1-9][0-9]{0,8}))?").fullmatch
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -49,8 +49,7 @@ def pack_positions(positions: Mapping[str, str]) -> str:
     indexes, numbers = list[int](), list[int]()
     for text in positions.values():
         found = _parts(text)
-        assert found is not None
-        before, number, sub = found.groups()
+        before, number, sub = found.groups() if found else (text, None, None)
         indexes.append(words.setdefault(before, len(words)))
         numbers.append((int(number or 0) << _SUB_BITS) + (0 if sub is None else int(sub) + 1))
     names = [name.encode() for name in positions]
