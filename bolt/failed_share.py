@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import NotDone, Plan
 from kinesis_trident.tracker.failure import Kind, error_class
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -31,10 +31,8 @@ class FailedShare:
     failures: Mapping[str, Counter[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, plan: Plan, pins: Mapping[str, Pin], not_done: Mapping[str, Iterable[NotDone]]
-    ) -> FailedShare:
-        """Count those of a batch with its outcome."""
+    def of(cls, plan: Plan, records: int, not_done: Mapping[str, Iterable[NotDone]]) -> FailedShare:
+        """Count those of a batch that are not done."""
         failures: dict[str, Counter[str]] = {}
         for shard, pieces in not_done.items():
             retried = _last_of(plan, shard)
@@ -44,7 +42,7 @@ class FailedShare:
                 if is_new and failure.kind > Kind.HELD:
                     reason = str(failure)
                     failures.setdefault(error_class(reason), Counter())[reason] += piece.count
-        return cls(sum(pin.fresh for pin in pins.values()), failures)
+        return cls(records, failures)
 
     def add(self, other: FailedShare) -> FailedShare:
         """Return both together."""

@@ -27,13 +27,13 @@ from kinesis_trident.bolt.errors import (
     WorkerDiedError,
 )
 from kinesis_trident.bolt.failed_share import FailedShare
-from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.steps.time_zones import SETTING, known_zone
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.bolt.tracking.failed import Failed, unite
 from kinesis_trident.bolt.tracking.isolation import has_worker_died
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -45,8 +45,8 @@ from kinesis_trident.tracker.retry import Backoff
 
 log = logging.getLogger(__name__)
 
-Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], NotDoneByShard | None]
-"""Processes a batch once; returns the records that are not done, by shard, or None if nothing is to be published."""
+Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], Verdict | None]
+"""Processes a batch once; returns the records that are not done, or None if nothing is to be published."""
 
 Isolate = Callable[["DataFrame", CurrentBatch, Carrier], Tracking]
 """Runs the operators of a batch with `isolating`, without sinks and states; returns what tracked them."""
@@ -144,9 +144,9 @@ class BatchHandler:
             # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
             batch.check_epoch()
             try:
-                not_done = self._attempt(rows, batch, self)
+                verdict = self._attempt(rows, batch, self)
                 if batch.verdict is None:
-                    self.publish(batch, not_done or {})
+                    self.publish(batch, verdict or Verdict())
             except Exception as error:
                 if self._isolate is not None and has_worker_died(error):
                     died += 1
@@ -270,16 +270,17 @@ class BatchHandler:
             self._opened, self._carrier = again, None
             return CurrentBatch.newest(again, self.options)
 
-    def publish(self, batch: CurrentBatch, not_done: NotDoneByShard) -> None:
+    def publish(self, batch: CurrentBatch, verdict: Verdict) -> None:
         """Publish the outcome of a batch, or adopt the published one.
 
         Raises:
             BatchFailedError: records failed under `spout=transactional`.
             FailedShareError: more of them than `maxFailedShare`.
         """
-        if not_done and self.options.spout == "transactional":
-            shard, pieces = next(iter(not_done.items()))
-            count = sum(p.count for runs in not_done.values() for p in runs)
+        verdict = verdict.limited()
+        if verdict and self.options.spout == "transactional":
+            shard, pieces = next(iter(verdict.not_done.items()))
+            count = sum(p.count for runs in verdict.not_done.values() for p in runs)
             msg = (
                 f"batch {batch.txid}: {count_noun(count, 'record')} failed, "
                 f"the first is {batch.first_of(shard, pieces[0])} ({pieces[0].reason}). spout=transactional fails the "
@@ -287,7 +288,7 @@ class BatchHandler:
                 "batches"
             )
             raise BatchFailedError(msg)
-        share = self._small.add(batch.share)
+        share = self._small.add(batch.share_of(verdict))
         is_refused = share.exceeds(self.options.max_failed_share)
         self._note_share(batch, share, is_refused=is_refused)
         if is_refused:
@@ -297,7 +298,7 @@ class BatchHandler:
                 "fails as a whole, and no record has used up a delivery: mend what they fail at"
             )
             raise FailedShareError(msg)
-        batch.publish(not_done)
+        batch.publish(verdict)
         self._small = FailedShare() if share.shows else share
 
     def _note_share(self, batch: CurrentBatch, share: FailedShare, *, is_refused: bool) -> None:
@@ -316,7 +317,7 @@ class BatchHandler:
                 whole=is_refused,
             )
         with suppress(CheckpointError):
-            self._store.failing.put(node, batch.epoch)
+            batch.note_failing(node)
             self._failing = batch.epoch if is_failing else None
 
 

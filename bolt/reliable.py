@@ -15,13 +15,14 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.calls import check_runs, count_needed, refuse_not_run
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
-from kinesis_trident.bolt.outcomes import NotDoneByShard, Outcomes
+from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.steps.functions import Decodes, Judged, RowStep, Step
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.steps.parts import in_parts
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
@@ -205,24 +206,24 @@ class _Mapped:
     writer: _Writer
     steps: tuple[Step, ...]
 
-    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Verdict | None:
         outcomes = _outcomes_of(batch)
         if not self.steps and batch.verdict is None:
             # No function can fail, so there is nothing to track: the rows need not pass another Python worker.
             # For each column that is named the driver asks the JVM several times.
             shown = rows.select(*self._schema.names) if self._carry else rows.drop(ANCHORS)
             self.writer(shown, batch.txid, outcomes)
-            return batch.outcome({}, pins_of_read(rows, batch), outcomes.failures)
-        tracking = Tracking(rows, batch, process.carrier)
+            return batch.facts.judge({}, pins_of_read(rows, batch.facts), outcomes.failures)
+        tracking = Tracking(rows, batch.facts, process.carrier)
         self.writer(self._judge(tracking), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
-        return tracking.not_done(outcomes.failures)
+        return tracking.judge(outcomes.failures)
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the steps to find the records that end their worker."""
-        tracking = Tracking(rows, batch, carrier, isolating=True)
+        tracking = Tracking(rows, batch.facts, carrier, isolating=True)
         run_frame(self._judge(tracking))
         return tracking
 
@@ -248,13 +249,13 @@ class _Plain:
 
     writer: _Writer
 
-    def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> Verdict | None:
         outcomes = _outcomes_of(batch)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
-        return batch.outcome({}, batch.pins(), outcomes.failures) if len(outcomes) else {}
+        return batch.facts.judge({}, batch.pins(), outcomes.failures) if len(outcomes) else Verdict()
 
 
 def _outcomes_of(batch: CurrentBatch) -> Outcomes:
@@ -295,9 +296,11 @@ def foreach_batch(
 
 def _without_excluded(rows: DataFrame, batch: CurrentBatch) -> DataFrame:
     """Return the rows without those that a published outcome excludes by message id."""
-    if batch.verdict is None:
+    verdict = batch.verdict
+    if verdict is None:
         return rows
-    return rows.where(~F.col(MESSAGE_ID).isin(batch.excluded_ids()))
+    ids = [batch.first_of(shard, piece) for shard, pieces in verdict.not_done.items() for piece in pieces]
+    return rows.where(~F.col(MESSAGE_ID).isin(ids))
 
 
 def _spark_schema(steps: tuple[Step, ...], carry: tuple[str, ...]) -> StructType:

@@ -121,7 +121,8 @@ TRACKED = """
 import pyarrow as pa
 from kinesis_trident.bolt.steps.functions import ArrowStep, RowStep
 from kinesis_trident.bolt.tracking.carriers import Unheard
-from kinesis_trident.bolt.tracking.operators import OutcomeFilter, StepOperator, Tag
+from kinesis_trident.bolt.tracking.operators import StepOperator, Tag
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.model.nodes import NotDone
 schema = pa.schema(
     [("word", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("b", pa.binary()), ("ok", pa.bool_())]
@@ -138,7 +139,7 @@ def numbered(batch):
     return batch.append_column("__row", column)
 steps = RowStep(parsed, schema), ArrowStep(numbered, schema)
 last = str(10**55 + 8)
-verdict = OutcomeFilter({"shard": (NotDone(last, last, 1, "before"),)})
+verdict = Verdict({"shard": (NotDone(last, last, 1, "before"),)})
 operator = StepOperator(Tag("one", 1, Unheard()), steps, carry=("messageId",), anchored=True, verdict=verdict)
 out = [row for batch in operator(rows.record_batches()) for row in batch.to_pylist()]
 assert [row["n"] for row in out] == [1, None, 1, 1, None, 1, 1, 1], out

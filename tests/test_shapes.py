@@ -120,8 +120,38 @@ def test_one_memory_says_that_a_batch_comes_again() -> None:
             for one in ast.walk(side)
         )
     }
-    others = {"bolt/storm/other_spouts.py", "bolt/tracking/current_batch.py"}
+    others = {"bolt/tracking/current_batch.py", "bolt/tracking/judged_facts.py"}
     assert comparing - others == {"bolt/tracking/batch_run.py"}
+
+
+def test_one_pipeline_turns_reports_into_what_is_not_done() -> None:
+    """For bolts, `reliable` and Trident, on the source and on other DataFrames; one value goes on from there."""
+
+    def callers(*names: str) -> set[str]:
+        return {
+            path
+            for folder in ("bolt", "trident")
+            for path, tree in trees(folder).items()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+        }
+
+    assert callers("failures", "find_uncovered") == {"bolt/tracking/judged_facts.py"}
+    assert callers("BatchOutcome", "Few", "MessageId") | callers("KeyRanges") <= {"bolt/tracking/verdict.py"}
+    passed_on = {
+        f"{path}: {node.name}"
+        for folder in ("bolt", "trident")
+        for path, tree in trees(folder).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and re.search(r"Mapping\[str, (Sequence|Iterable|tuple)\[.*NotDone", ast.unparse(node.args))
+    }
+    assert passed_on == {
+        "bolt/failed_share.py: of",
+        "bolt/storm/redelivery.py: note",
+        "bolt/tracking/verdict.py: of",
+        "bolt/tracking/verdict.py: ranges_of",
+    }
 
 
 def test_one_module_lays_several_streams_side_by_side() -> None:

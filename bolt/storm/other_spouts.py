@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.utils import is_remote
@@ -14,26 +13,19 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import NotCoveredError, TopologyError
 from kinesis_trident.bolt.names import quoted
-from kinesis_trident.bolt.outcomes import NotDoneByShard
-from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.storm.components import SpoutPart
 from kinesis_trident.bolt.storm.frames import unite
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier
-from kinesis_trident.bolt.tracking.coverage import Wiring, failures, find_uncovered
-from kinesis_trident.bolt.tracking.failed import Failed
-from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import Reports
-from kinesis_trident.bolt.tracking.spans import Range, Spans
+from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
-from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
-from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.bolt.tracking.verdict import Verdict
+from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
-from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import MAX_ORDINAL, MAX_SHARDS
-from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.sums import XorSum
 
 AnySpout = KinesisSpout | DataFrameSpout
@@ -127,12 +119,13 @@ class FrameHandler:
             self.settle(ids, ids.selectExpr("*", "'' AS reason").where("false"), txid)
             return
         stored = number_rows(rows, txid)
-        batch = FrameBatch(stored, txid)
-        not_done = self.run.run_tracked(stored, batch, self._carrier, run, facts)
-        self.settle(*batch.settled(not_done, self.message_id), txid)
+        verdict = self.run.run_tracked(stored, facts_of(stored, txid), self._carrier, run, facts)
+        self.settle(*settled(stored, verdict, self.message_id), txid)
 
 
 _NUMBER = "__number"
+_TXID_BITS = 0xFFFFFF
+"""Those of the txid that rows have in their roots, in the place of the tag of the run and plan."""
 _PARTITION_SHIFT = 33
 """`monotonically_increasing_id` has the partition above these bits, and the row's number in it below."""
 
@@ -148,7 +141,7 @@ def number_rows(rows: DataFrame, txid: int) -> DataFrame:
         F.shiftright(number, _PARTITION_SHIFT),
         number.bitwiseAND((1 << _PARTITION_SHIFT) - 1),
     )
-    mark = F.lit((txid & 0xFFFFFF) << 40).cast("long")
+    mark = F.lit((txid & _TXID_BITS) << 40).cast("long")
     root = mark.bitwiseOR(F.shiftleft(partition, 26)).bitwiseOR(ordinal)
     anchor = F.array(F.struct(root.alias("root"), F.xxhash64(F.lit(txid), number).alias("edge")))
     stored = rows.withColumn(_NUMBER, F.monotonically_increasing_id()).localCheckpoint(eager=True)
@@ -162,97 +155,62 @@ def number_rows(rows: DataFrame, txid: int) -> DataFrame:
     )
 
 
-class FrameBatch:
-    """A micro-batch of rows from `number_rows`, in the place of the source's `CurrentBatch`: a partition is a shard."""
+def facts_of(rows: DataFrame, txid: int) -> JudgedFacts:
+    """Return the facts of a micro-batch of rows from `number_rows`: a partition is a shard, whose turn is counted.
 
-    spool: RetrySpool | None = None
-    verdict: OutcomeFilter | None = None
-    epoch: int = 0
-    deadly: Mapping[int, Failed] = MappingProxyType({})
-    watch: Watch | None = None
-    again: Mapping[str, Sequence[Run]] = MappingProxyType({})
-
-    def __init__(self, rows: DataFrame, txid: int) -> None:
-        self.rows = rows
-        self.txid = txid
-        sums = rows.select(
-            F.shiftright(_NUMBER, _PARTITION_SHIFT).alias("partition"),
-            F.col(ANCHORS)[0]["edge"].alias("edge"),
+    Raises:
+        NotCoveredError: the rows are too many for their ids.
+    """
+    sums = rows.select(
+        F.shiftright(_NUMBER, _PARTITION_SHIFT).alias("partition"),
+        F.col(ANCHORS)[0]["edge"].alias("edge"),
+    )
+    found = sums.groupBy("partition").agg(F.count("*").alias("rows"), F.bit_xor("edge").alias("xor"))
+    totals = {one.partition: XorSum(one.rows, one.xor) for one in found.collect()}
+    partitions, largest = max(totals, default=-1) + 1, max((rows for rows, _ in totals.values()), default=0)
+    if largest > MAX_ORDINAL or partitions > MAX_SHARDS:
+        msg = (
+            f"batch {txid}: {partitions:,} partitions of up to {largest:,} rows cannot be tracked, at "
+            f"most {MAX_SHARDS:,} of {MAX_ORDINAL:,}. Repartition the spout's DataFrame, or read less in a "
+            "micro-batch"
         )
-        found = sums.groupBy("partition").agg(F.count("*").alias("rows"), F.bit_xor("edge").alias("xor"))
-        self._totals: dict[int, XorSum] = {
-            one.partition: XorSum(one.rows, one.xor) for one in found.collect()
-        }
-        largest = max((count for count, _ in self._totals.values()), default=0)
-        if largest > MAX_ORDINAL or max(self._totals, default=0) >= MAX_SHARDS:
-            msg = (
-                f"batch {txid}: {max(self._totals) + 1:,} partitions of up to {largest:,} rows cannot be tracked, at "
-                f"most {MAX_SHARDS:,} of {MAX_ORDINAL:,}. Repartition the spout's DataFrame, or read less in a "
-                "micro-batch"
-            )
-            raise NotCoveredError(msg)
+        raise NotCoveredError(msg)
+    # A shard's index is its place among the names in their order.
+    pins = {
+        f"{partition:08d}": _counted(txid, totals.get(partition, XorSum())) for partition in range(partitions)
+    }
+    plan = Plan(txid=txid, plan="", streams={}, positions={}, read=tuple(pins))
+    return JudgedFacts(plan, 0, txid & _TXID_BITS, lambda: pins)
 
-    def reports(self, reports: Reports) -> Reports:
-        """Return the reports of this batch."""
-        return {key: failed for key, failed in reports.items() if key.txid == self.txid}
 
-    def pins(self) -> Mapping[str, Pin]:
-        """Return nothing: the totals are counted."""
-        return {}
+def settled(rows: DataFrame, verdict: Verdict, message_id: str) -> tuple[DataFrame, DataFrame]:
+    """Return the ids of the rows that are done, and those of the failed ones with their reasons."""
+    ids = rows.select(_NUMBER, F.col(quoted(message_id)).alias(message_id))
+    runs = [
+        (*(_number(partition, one) for one in (run.first, run.last)), run.reason)
+        for partition, some in verdict.not_done.items()
+        for run in some
+    ]
+    known = rows.sparkSession.createDataFrame(runs, "first long, last long, reason string")
+    reasons = known.select(F.explode(F.sequence("first", "last")).alias(_NUMBER), "reason")
+    failed = ids.join(F.broadcast(reasons), _NUMBER).select(message_id, "reason")
+    return ids.join(F.broadcast(reasons), _NUMBER, "left_anti").select(message_id), failed
 
-    def is_unread(self, pins: Mapping[str, Pin]) -> bool:
-        """Return False: the rows are stored."""
-        return False
 
-    def find_uncovered(
-        self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]
-    ) -> list[tuple[str, str]]:
-        """Return the operators, each with a partition whose rows it has not all seen."""
-        return [(name, str(partition)) for name, partition in find_uncovered(wiring, reports, self._totals)]
-
-    def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
-        """Return spans of partitions."""
-        ranges: dict[int, list[Range]] = {
-            int(partition): [(0, self._totals[int(partition)][0])] for _, partition in missing
-        }
-        return Spans.over(ranges)
-
-    def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
-        """Check that every row was judged.
-
-        Raises:
-            NotCoveredError: an operator has not seen all rows.
-        """
-        missing = self.find_uncovered(wiring, reports, pins)
-        if missing:
-            msg = (
-                f"the operator {missing[0][0]} did not see every row, although it ran to its end. Start the query "
-                f"again: it reads batch {self.txid} again"
-            )
-            raise NotCoveredError(msg)
-
-    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, Failed]:
-        """Return the failures of operators, by partition."""
-        return failures(wiring, reports, self._totals)
-
-    def outcome(
-        self, failed: Mapping[int, Failed], pins: Mapping[str, Pin], refused: Mapping[str, Failure]
-    ) -> dict[str, tuple[NotDone, ...]]:
-        """Return the rows that are not done, by partition, with their numbers as positions."""
-        return {str(partition): tuple(some.not_done()) for partition, some in failed.items()}
-
-    def settled(self, not_done: NotDoneByShard, message_id: str) -> tuple[DataFrame, DataFrame]:
-        """Return the ids of the rows that are done, and those of the failed ones with their reasons."""
-        ids = self.rows.select(_NUMBER, F.col(quoted(message_id)).alias(message_id))
-        runs = [
-            (*(_number(partition, one) for one in (run.first, run.last)), run.reason)
-            for partition, some in not_done.items()
-            for run in some
-        ]
-        known = self.rows.sparkSession.createDataFrame(runs, "first long, last long, reason string")
-        reasons = known.select(F.explode(F.sequence("first", "last")).alias(_NUMBER), "reason")
-        failed = ids.join(F.broadcast(reasons), _NUMBER).select(message_id, "reason")
-        return ids.join(F.broadcast(reasons), _NUMBER, "left_anti").select(message_id), failed
+def _counted(txid: int, total: XorSum) -> Pin:
+    start, (rows, xor) = str(TRIM_HORIZON), total
+    return Pin(
+        txid=txid,
+        plan="",
+        epoch=0,
+        start=start,
+        end=start,
+        last=None,
+        count=rows,
+        fresh=rows,
+        digest="",
+        xor=xor,
+    )
 
 
 def _number(partition: str, ordinal: str) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.tracking.batch_run import BatchRun
-from kinesis_trident.bolt.tracking.operators import OutcomeFilter
+from kinesis_trident.bolt.tracking.verdict import find_rows, ranges_of
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.common.arrow_columns import numbers, values_of
 from kinesis_trident.tracker.failure import Kind
@@ -35,7 +35,7 @@ class Delivery:
 
 
 _Held = Mapping[str, Sequence[tuple[Delivery, NotDone]]]
-_Known = Sequence[tuple[Delivery, OutcomeFilter]]
+_Known = Sequence[tuple[Delivery, Mapping[str, Sequence[Run | NotDone]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,12 @@ class MarkDeliveries:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the column: of several deliveries of a record the first counts."""
+        known = [(delivery.attempt, ranges_of(records)) for delivery, records in self.known]
         for batch in batches:
             marks = np.zeros(batch.num_rows, np.int32)
             attempts = values_of(batch.column("attempt"))
-            for number, (delivery, records) in enumerate(self.known, 1):
-                here = records.find_excluded(batch) & (attempts == delivery.attempt)
+            for number, (attempt, ranges) in enumerate(known, 1):
+                here = find_rows(batch, ranges) & (attempts == attempt)
                 marks[here & (marks == 0)] = number
             yield batch.append_column(DELIVERY, numbers(marks))
 
@@ -115,7 +116,7 @@ class Holds:
                 found.setdefault(Delivery(one.attempt + 1), {}).setdefault(shard, []).append(one)
         for delivery in list(found):
             found.setdefault(Delivery(delivery.attempt), {})
-        return [(one, OutcomeFilter(records)) for one, records in found.items()]
+        return list(found.items())
 
     def note(
         self, run: BatchRun, again: Mapping[str, Sequence[Run]], not_done: Mapping[str, Iterable[NotDone]]

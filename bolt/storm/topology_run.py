@@ -15,7 +15,6 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.partitions import move_to_partitions
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
 from kinesis_trident.bolt.storm.addressing import BestEffortStep, Taker, add_task_numbers
@@ -45,11 +44,12 @@ from kinesis_trident.bolt.tracking.batch_run import BatchRun, BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Operator
-from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
+from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.state_facts import StateFacts
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.common.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 
@@ -116,7 +116,7 @@ class TopologyRun:
     holds: Holds = field(default_factory=Holds)
     runs: BatchRuns = field(default_factory=BatchRuns)
 
-    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Verdict | None:
         """Run all bolts over a batch once; return the records that are not done."""
         if batch.verdict is not None:
             # All bolts ran to their end before the outcome was published: nothing remains to be done.
@@ -127,18 +127,18 @@ class TopologyRun:
         if not self.tracked:
             self.run_untracked(rows.drop(ANCHORS), run, facts)
             return None
-        return self.run_tracked(rows, batch, process.carrier, run, facts)
+        return self.run_tracked(rows, batch.facts, process.carrier, run, facts)
 
     def run_untracked(self, rows: DataFrame, run: BatchRun, facts: StateFacts) -> None:
         """Run all bolts over a batch."""
         _Frames(self, run, None, Tracked(rows, ()), facts).run()
 
     def run_tracked(
-        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, run: BatchRun, facts: StateFacts
-    ) -> NotDoneByShard:
+        self, rows: DataFrame, batch: JudgedFacts, carrier: Carrier, run: BatchRun, facts: StateFacts
+    ) -> Verdict:
         """Run all bolts over a batch; return the records that are not done."""
         tracking = Tracking(rows, batch, carrier)
-        again = batch.again
+        again = batch.plan.retries
         known = self.holds.known_in(run, again, self.parts.keys())
         source = tracking.source
         if known:
@@ -147,15 +147,15 @@ class TopologyRun:
         try:
             again_here = [delivery for delivery, _ in known]
             _Frames(self, run, tracking, source, facts, again_here).run()
-            not_done = tracking.not_done(ran=True)
+            verdict = tracking.judge(ran=True)
         finally:
             tracking.release()
-        self.holds.note(run, again, not_done)
-        return not_done
+        self.holds.note(run, again, verdict.not_done)
+        return verdict
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the bolts to find the records that end their worker."""
-        tracking = Tracking(rows, batch, carrier, isolating=True)
+        tracking = Tracking(rows, batch.facts, carrier, isolating=True)
         try:
             run = self.runs.next(batch.txid, batch.epoch, batch.home)
             _Frames(self, run, tracking, tracking.source, StateFacts(isolating=True)).run()

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NoReturn
 
-from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
+from kinesis_trident.bolt.errors import StaleBatchError
 from kinesis_trident.bolt.failed_share import FailedShare
-from kinesis_trident.bolt.outcomes import NotDoneByShard, outcome
 from kinesis_trident.bolt.steps.watchdog import Watch
 from kinesis_trident.bolt.tracking.carriers import SlowCallNotes
-from kinesis_trident.bolt.tracking.coverage import SOURCE, Wiring, failures, find_uncovered
 from kinesis_trident.bolt.tracking.failed import Failed
-from kinesis_trident.bolt.tracking.operators import OutcomeFilter
-from kinesis_trident.bolt.tracking.reports import Reports
-from kinesis_trident.bolt.tracking.spans import Spans
+from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.model.message_id import MessageId
 from kinesis_trident.checkpoint.model.nodes import BatchNode, BatchOutcome, NotDone, Pin, StatesNode
+from kinesis_trident.checkpoint.model.run_status import FailingNode
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
@@ -26,10 +23,8 @@ from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.shard_rules import describe_streams
-from kinesis_trident.tracker.failure import Failure
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.sums import XorSum
+from kinesis_trident.tracker.records import RecordPosition
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +53,10 @@ class CurrentBatch:
     Attributes:
         txid: the transaction id of the batch: the same when it is replayed.
         tasks: the number of tasks that are enough for the records that are expected; None if it is not known.
-        again: the records that are delivered again, by shard: what is left of them goes into this batch.
         epoch: of the run that works on the batch: it rises with each run.
         application: its name.
-        spool: the spool of failed records, if there is one.
-        share: of the new records, those that failed, once the outcome is known.
         tag: the tag in the roots of the rows that this run reads by this plan.
         deadly: the records known to end the worker that processes them: by shard index.
-        watch: how the calls of users' functions are watched.
     """
 
     def __init__(
@@ -78,17 +69,15 @@ class CurrentBatch:
         self._store = store
         self._plan = plan = batch.plan
         self.txid, self.tasks, self.epoch = plan.txid, plan.tasks, batch.epoch
-        self.again: Mapping[str, Sequence[Run]] = plan.retries
         self.application = store.layout.identity
-        self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
+        self._spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, Failed] = {}
-        self.share = FailedShare()
-        self.watch = None if options is None else self._watch(options)
+        self._watch = None if options is None else self._watch_of(options)
         self.tag = tag(batch.epoch, batch.plan.plan)
         ours = published is not None and published.plan == self._plan.plan
         self._published = published if ours else None
 
-    def _watch(self, options: SourceOptions) -> Watch:
+    def _watch_of(self, options: SourceOptions) -> Watch:
         notes = SlowCallNotes(options.zookeeper, self._store.layout, self.txid, self.epoch)
         return Watch(notes, options.record_timeout)
 
@@ -120,26 +109,33 @@ class CurrentBatch:
         return len(pins) == len(self._plan.shards) and not any(pin.rows for pin in pins.values())
 
     @property
-    def verdict(self) -> OutcomeFilter | None:
+    def verdict(self) -> Verdict | None:
         """The outcome that an earlier attempt has published, if any: it is applied, and nothing is judged again."""
-        return OutcomeFilter(self._published.not_done) if self._published is not None else None
+        return Verdict(self._published.not_done) if self._published is not None else None
 
-    def excluded_ids(self) -> list[str]:
-        """The message ids of the records that the published outcome excludes one by one."""
-        published = self._published
-        pieces = published.not_done if published is not None else {}
-        return [self.first_of(shard, piece) for shard, runs in pieces.items() for piece in runs]
+    @property
+    def facts(self) -> JudgedFacts:
+        """The facts by which its tuples are judged."""
+        return JudgedFacts(
+            plan=self._plan,
+            epoch=self.epoch,
+            tag=self.tag,
+            pins=self.pins,
+            source_of=self._store.layout.source_of,
+            published=self.verdict,
+            deadly=self.deadly,
+            spool=self._spool,
+            watch=self._watch,
+        )
+
+    def share_of(self, verdict: Verdict) -> FailedShare:
+        """Return the new records with those that have failed."""
+        return FailedShare.of(self._plan, verdict.fresh, verdict.not_done)
 
     def first_of(self, shard: str, piece: NotDone) -> str:
         """Return the message id of the first record of a piece of an outcome."""
         first = RecordPosition.parse(piece.first or piece.last)
         return str(MessageId.of_record(self._store.layout.source_of(shard), first))
-
-    def reports(self, reports: Reports) -> Reports:
-        """Return the reports of this batch, this plan and this epoch."""
-        return {
-            key: failed for key, failed in reports.items() if (key.txid, key.tag) == (self.txid, self.tag)
-        }
 
     def pins(self) -> dict[str, Pin]:
         """The pins of the batch's turns, of this plan only."""
@@ -154,91 +150,6 @@ class CurrentBatch:
         """
         since = {shard: pin for shard, pin in self.pins().items() if pin.count and shard not in before}
         self._store.batches.release_pins(since, self.epoch)
-
-    def is_unread(self, pins: Mapping[str, Pin]) -> bool:
-        """Return whether not all turns of the batch are in `pins`."""
-        return any(shard not in pins for shard in self._plan.shards)
-
-    def find_uncovered(
-        self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]
-    ) -> list[tuple[str, str]]:
-        """Return the operators, each with a shard whose records it has not all seen, according to the reports.
-
-        Initial values come from the pins, never from the rows.
-        """
-        shards = self._plan.shards
-        unread = [shard for shard in shards if shard not in pins]
-        first = [operator for operator, inputs in wiring.items() if SOURCE in inputs]
-        missing = find_uncovered(wiring, reports, self._turns(pins))
-        return [
-            *((operator, shard) for operator in first for shard in unread),
-            *((operator, shards[index]) for operator, index in missing),
-        ]
-
-    def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
-        """Return spans, down to single records, of the shards in `uncovered`.
-
-        Raises:
-            NotCoveredError: a shard's rows were not read at all.
-        """
-        concerned = {shard for _, shard in missing}
-        if not concerned <= pins.keys():
-            self._not_covered(sorted(missing))
-        plan = self._plan
-        # Ordinals skip one between two segments of a turn; there are at most two segments for each due run.
-        return Spans.over(
-            {
-                index: [(0, 2 * (pins[shard].count + len(plan.due(shard)) + 1))]
-                for index, shard in enumerate(plan.shards)
-                if shard in concerned
-            }
-        )
-
-    def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
-        """Check that every record was judged.
-
-        Raises:
-            NotCoveredError: an operator has not seen all records of a shard.
-        """
-        missing = self.find_uncovered(wiring, reports, pins)
-        if missing:
-            self._not_covered(missing)
-
-    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, Failed]:
-        """Return the failures of operators, by the shard's index in the plan: the union over all their runs."""
-        return failures(wiring, reports, self._turns(pins))
-
-    def outcome(
-        self, failed: Mapping[int, Failed], pins: Mapping[str, Pin], refused: Mapping[str, Failure]
-    ) -> dict[str, tuple[NotDone, ...]]:
-        """Return the records that are not done, by shard; all in `failed` have positions.
-
-        Raises:
-            NotOfThisBatchError: `refused` names a record that is not in the batch.
-        """
-        shards = self._plan.shards
-        pieces = {shards[index]: some.not_done() for index, some in failed.items()}
-        sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
-        found = outcome(self._plan, sources, pins, pieces, refused)
-        self.share = FailedShare.of(self._plan, pins, found)
-        return found
-
-    def _not_covered(self, missing: Sequence[tuple[str, str]]) -> NoReturn:
-        shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
-        operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
-        msg = (
-            f"the operator {operators} did not see every record of {shards}, although it ran to its end. Start the "
-            f"query again: it reads batch {self.txid} again with the same rows, none of which is acked"
-        )
-        raise NotCoveredError(msg)
-
-    def _turns(self, pins: Mapping[str, Pin]) -> dict[int, XorSum]:
-        """Return the totals of the pinned turns, by the shard's index in the plan."""
-        return {
-            index: XorSum(pins[shard].rows, pins[shard].xor)
-            for index, shard in enumerate(self._plan.shards)
-            if shard in pins
-        }
 
     def say_judging(self) -> None:
         """Store, before the first job, that this run's batches are done only with an outcome.
@@ -298,16 +209,19 @@ class CurrentBatch:
         """
         self._store.states.put(StatesNode(applied=dict(applied)), self.epoch)
 
-    def publish(self, not_done: NotDoneByShard) -> None:
+    def note_failing(self, node: FailingNode) -> None:
+        """Store how many new records fail.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._store.failing.put(node, self.epoch)
+
+    def publish(self, verdict: Verdict) -> None:
         """Store the outcome, before Spark counts the batch as finished.
 
         Raises:
             FencedError: a newer run has taken over; nothing was written.
         """
-        acks = BatchOutcome(
-            txid=self.txid,
-            plan=self._plan.plan,
-            epoch=self.epoch,
-            not_done={shard: tuple(runs) for shard, runs in not_done.items()},
-        )
-        self._published, _ = self._store.batches.put_outcome(acks, self.epoch)
+        outcome = verdict.node(self._plan, self.epoch)
+        self._published, _ = self._store.batches.put_outcome(outcome, self.epoch)

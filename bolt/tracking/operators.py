@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step
@@ -20,43 +18,11 @@ from kinesis_trident.bolt.tracking.failed import Failed, failures_in
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.common.arrow_columns import numbers, repeated, texts, values_of
+from kinesis_trident.bolt.tracking.verdict import Verdict
+from kinesis_trident.common.arrow_columns import numbers, texts
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.tracker.failure import Failure
-from kinesis_trident.tracker.position_keys import KeyRanges, keys_of
-from kinesis_trident.tracker.records import Run
-
-
-@dataclass(frozen=True)
-class OutcomeFilter:
-    """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the excluded records."""
-
-    not_done: Mapping[str, Sequence[Run | NotDone]]
-
-    @cached_property
-    def _excluded(self) -> dict[str, KeyRanges]:
-        return {shard: KeyRanges(pieces) for shard, pieces in self.not_done.items() if pieces}
-
-    def find_excluded(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the rows of a batch that the verdict excludes, as booleans. Reads no column if it excludes none."""
-        out = np.zeros(batch.num_rows, dtype=bool)
-        if not self._excluded:
-            return out
-        sequence, sub = batch.column("sequenceNumber"), values_of(batch.column("subSequenceNumber"))
-        for name, excluded in self._excluded.items():
-            # `checkpoint.model.layout` names the shards of several streams `stream@created/shardId`.
-            home, _, shard = name.rpartition("/")
-            inside = pc.equal(batch.column("shardId"), repeated(shard, batch.num_rows))
-            if home:
-                inside = pc.and_(
-                    inside, pc.equal(batch.column("stream"), repeated(home.partition("@")[0], batch.num_rows))
-                )
-            rows = np.flatnonzero(values_of(inside))
-            if len(rows):
-                out[rows] = excluded.cover(keys_of(sequence.take(numbers(rows)).to_pylist(), sub[rows]))
-        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +64,7 @@ class StepOperator:
     of_source: bool = True
     carry: tuple[str, ...] = ()
     anchored: bool = False
-    verdict: OutcomeFilter | None = None
+    verdict: Verdict | None = None
     final: bool = False
     spool: RetrySpool | None = None
 
@@ -120,7 +86,7 @@ class StepOperator:
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
         if self.verdict is not None and self.of_source:
-            taken = np.flatnonzero(~self.verdict.find_excluded(batch))
+            taken = np.flatnonzero(~self.verdict.excluded_in(batch))
         given = batch if len(taken) == batch.num_rows else batch.take(numbers(taken))
         if self.of_source:
             ledger.consume_records(anchors, batch.column(MESSAGE_ID), {})

@@ -4,7 +4,7 @@
     words = tracking.steps("split", tracking.source, (step,), schema)
     counts = tracking.steps("count", words.on(words.frame.repartition(4, "word")), (other,), schema)
     ...                                                     # whatever actions: on `counts.frame`, several, or none
-    not_done = tracking.not_done()                          # now every tuple has been judged
+    verdict = tracking.judge()                              # now every tuple has been judged
 
 A `Tracked` is a DataFrame with the column `__anchors`, and the names of the operators that made its rows. Between
 two operators any operation may come that keeps every row with its `__anchors`, once: repartition, select, persist;
@@ -13,7 +13,7 @@ any picklable generator over Arrow batches; it keeps an `OperatorLedger` (`bolt.
 `bolt.tracking.operators.send` at the end of its input: `consume` the anchors of every tuple that comes in,
 `produce` those of every one that goes out, `fail` the roots of what fails.
 
-`not_done` adds the reports up (`bolt.tracking.coverage`). An operator whose reports do not cover its input is run
+`judge` adds the reports up (`bolt.tracking.coverage`). An operator whose reports do not cover its input is run
 once more to a noop sink. If the sums disagree even then, everything runs once more with sums of spans of records
 (`bolt.tracking.spans`), down to single ones: those whose own sums disagree are not done, with the kind `LOST`;
 the others are. There is no further Spark job if everything ran and nothing failed except in operators that run in
@@ -46,13 +46,14 @@ from kinesis_trident.bolt.tracking.coverage import (
 from kinesis_trident.bolt.tracking.failed import Failed, unite
 from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
-from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
-from kinesis_trident.bolt.tracking.operators import Finder, OutcomeFilter, StepOperator, Tag
+from kinesis_trident.bolt.tracking.judged_facts import JudgedFacts
+from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag
 from kinesis_trident.bolt.tracking.reports import Reports
 from kinesis_trident.bolt.tracking.running_scan import reading_chain, running_scan
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
 from kinesis_trident.bolt.tracking.tracked import Tracked
-from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
+from kinesis_trident.bolt.tracking.verdict import Verdict
+from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.common.arrow_schemas import arrow_schema
 from kinesis_trident.common.visible_text import make_reason
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
@@ -79,9 +80,9 @@ class Tracking:
     def __init__(
         self,
         rows: DataFrame,
-        batch: JudgedBatch,
+        batch: JudgedFacts,
         carrier: Carrier,
-        verdict: OutcomeFilter | None = None,
+        verdict: Verdict | None = None,
         *,
         isolating: bool = False,
     ) -> None:
@@ -91,8 +92,8 @@ class Tracking:
         self._wiring: dict[str, tuple[str, ...]] = {}
         self._made: dict[str, Tracked] = {}
         self._kept: list[DataFrame] = []
-        self.final = batch.verdict is not None
-        self.verdict = batch.verdict if self.final else verdict
+        self.final = batch.published is not None
+        self.verdict = batch.published if self.final else verdict
         self._rows = rows
         self._isolating = False
         # A replay is read in tasks of Spark's own, because nobody counts its rows here.
@@ -172,10 +173,8 @@ class Tracking:
         self._add(name, self._wiring[of], made)
         return made
 
-    def not_done(
-        self, refused: Mapping[str, Failure] | None = None, *, ran: bool = False
-    ) -> dict[str, tuple[NotDone, ...]]:
-        """Check that every tuple has been judged; return the records that are not done, by shard.
+    def judge(self, refused: Mapping[str, Failure] | None = None, *, ran: bool = False) -> Verdict:
+        """Check that every tuple has been judged; return the records that are not done.
 
         `refused` names records, by message id, that a sink could not store, with their failures. `ran`: every operator
         ran to its end; otherwise an operator after a user's function that got no input runs again, because it looks
@@ -215,7 +214,7 @@ class Tracking:
             failed = batch.failed(_FINDING, reports, pins)
         if self._scan is not None:
             self._scan.count(sum(pin.rows for pin in pins.values()))
-        return batch.outcome(failed, pins, refused or {})
+        return batch.judge(failed, pins, refused or {})
 
     def deadly(self) -> dict[int, Failed]:
         """Return the records that ended a worker in a run with `isolating`, by shard index."""
@@ -233,7 +232,7 @@ class Tracking:
     def for_function(self, tuples: Tracked) -> Tracked:
         """Return the same tuples for a user's function, which may take a part of them, or none.
 
-        What made them is judged to its end all the same. `not_done` runs operators again that it finds incomplete;
+        What made them is judged to its end all the same. `judge` runs operators again that it finds incomplete;
         but of those below another such function it cannot know the input: these run to their end now, and their
         tuples are cached until `release`.
         """
@@ -328,7 +327,7 @@ class Tracking:
         return [name for name in self._wiring if name in names and name not in above]
 
 
-def pins_of_read(rows: DataFrame, batch: JudgedBatch) -> Mapping[str, Pin]:
+def pins_of_read(rows: DataFrame, batch: JudgedFacts) -> Mapping[str, Pin]:
     """Return the pins of a batch, all of whose rows were read: now, if the user's function did not need them."""
     pins = batch.pins()
     if batch.is_unread(pins):

@@ -7,7 +7,7 @@ from itertools import chain
 from hypothesis import given, strategies as st
 
 from kinesis_trident.bolt.failed_share import LEAST, FailedShare
-from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import NotDone, Plan
 from kinesis_trident.tracker.failure import Failure, Kind, text_of
 from kinesis_trident.tracker.records import Run
 
@@ -31,20 +31,8 @@ def share(
         read=(SHARD,),
         retries={SHARD: tuple(map(run, retried or []))} if retried else {},
     )
-    pin = Pin(
-        txid=1,
-        plan="p",
-        epoch=1,
-        start="TRIM_HORIZON",
-        end="TRIM_HORIZON",
-        last=str(first + fresh - 1) if fresh else None,
-        count=fresh + len(retried or []),
-        fresh=fresh,
-        digest="",
-        xor=0,
-    )
     pieces = tuple(NotDone(str(at), str(at), 1, text) for at, text in failed)
-    return FailedShare.of(plan, {SHARD: pin}, {SHARD: pieces})
+    return FailedShare.of(plan, fresh, {SHARD: pieces})
 
 
 texts = st.sampled_from(["ValueError: 1", "ValueError: 2", "KeyError: 'a' (bolt parse)", HELD])

@@ -6,9 +6,10 @@ import pytest
 from pyspark.sql import SparkSession, functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
-from kinesis_trident.bolt.outcomes import Outcomes, outcome
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.tracker.failure import Failure, Kind, parse, text_of
 from kinesis_trident.tracker.records import Run
 
@@ -48,9 +49,14 @@ def pin_of(
     )
 
 
+def source_of(shard: str) -> str:
+    return f"orders/{shard}"
+
+
 def refuse(plan: Plan, pin: Pin, *positions: str, failed: tuple[NotDone, ...] = ()) -> tuple[NotDone, ...]:
     refused = {f"orders/{SHARD}:{position}": Failure.said("full") for position in positions}
-    return outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin}, {SHARD: failed}, refused).get(SHARD, ())
+    verdict = Verdict.of(plan, {SHARD: pin}, {SHARD: failed}, refused, source_of)
+    return tuple(verdict.not_done.get(SHARD, ()))
 
 
 def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -> None:
@@ -82,9 +88,7 @@ def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -
 def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_id: str) -> None:
     plan = plan_of()
     with pytest.raises(NotOfThisBatchError, match=f"{message_id}' is not in batch 7 of orders"):
-        outcome(
-            plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {}, {message_id: Failure.said("full")}
-        )
+        Verdict.of(plan, {SHARD: pin_of(plan)}, {}, {message_id: Failure.said("full")}, source_of)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +97,7 @@ def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_
 )
 def test_what_is_not_a_message_id_is_an_error_that_shows_the_form(message_id: str) -> None:
     with pytest.raises(NotOfThisBatchError, match="is not a message id"):
-        outcome(
-            plan_of(),
-            {f"orders/{SHARD}": SHARD},
-            {SHARD: pin_of(plan_of())},
-            {},
-            {message_id: Failure.said("full")},
-        )
+        Verdict.of(plan_of(), {SHARD: pin_of(plan_of())}, {}, {message_id: Failure.said("full")}, source_of)
 
 
 def test_a_batch_without_new_records_holds_none() -> None:
@@ -158,9 +156,9 @@ def test_a_batch_refused_as_a_whole_is_one_pass() -> None:
 def test_a_reason_that_is_not_unicode_can_be_published() -> None:
     plan = plan_of()
     pieces = [NotDone("150", "150", 1, "ValueError: \ud800 is half a character")]
-    few = outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {SHARD: pieces}, {})
-    assert b"half a character" in encode(BatchOutcome(txid=1, plan="p", epoch=1, not_done=few))
-    assert few[SHARD][0].reason.startswith("ValueError: ?")
+    few = Verdict.of(plan, {SHARD: pin_of(plan)}, {SHARD: pieces}, {}, source_of).limited()
+    assert b"half a character" in encode(few.node(plan, 1))
+    assert few.not_done[SHARD][0].reason.startswith("ValueError: ?")
 
 
 def test_message_ids_are_failed_with_a_text() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from kinesis_trident.bolt.tracking.operators import OutcomeFilter
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import NotDone
 
@@ -27,9 +27,7 @@ def test_a_record_is_left_out_if_a_run_holds_it(rows: list[tuple[str, int, int]]
         if out[at]:
             runs.append(NotDone(str(at), f"{end}:9", end - at + 1, "failed"))
         at = end + 1
-    verdict = OutcomeFilter(
-        {SHARDS[0]: tuple(reversed(runs)), SHARDS[1]: (NotDone("7:1", "7:1", 1, "failed"),)}
-    )
+    verdict = Verdict({SHARDS[0]: tuple(reversed(runs)), SHARDS[1]: (NotDone("7:1", "7:1", 1, "failed"),)})
     batch = pa.RecordBatch.from_pydict(
         {
             "shardId": [shard for shard, _, _ in rows],
@@ -40,7 +38,7 @@ def test_a_record_is_left_out_if_a_run_holds_it(rows: list[tuple[str, int, int]]
             [("shardId", pa.string()), ("sequenceNumber", pa.string()), ("subSequenceNumber", pa.int64())]
         ),
     )
-    assert verdict.find_excluded(batch).tolist() == [
+    assert verdict.excluded_in(batch).tolist() == [
         out[sequence] if shard == SHARDS[0] else (sequence, sub) == (7, 1) for shard, sequence, sub in rows
     ]
 
@@ -57,5 +55,5 @@ def test_shards_of_several_streams_are_told_apart() -> None:
             "subSequenceNumber": [-1] * 3,
         }
     )
-    verdict = OutcomeFilter({names[1]: (NotDone("7", "7", 1, "failed"),)})
-    assert verdict.find_excluded(batch).tolist() == [False, True, False]
+    verdict = Verdict({names[1]: (NotDone("7", "7", 1, "failed"),)})
+    assert verdict.excluded_in(batch).tolist() == [False, True, False]

@@ -12,6 +12,7 @@ import numpy as np
 
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError
 from kinesis_trident.checkpoint.model.nodes import ExternalNode, NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -178,7 +179,7 @@ class Judging(Driver):
                 failed = {}
             self.world.kinds[batch.txid].add("judging")
             self.world.refused[batch.txid] |= {row.number for row in rows if self._fails(row)}
-            batch.publish(failed)
+            batch.publish(Verdict(failed))
         elif txids - {batch.txid}:
             self.world.violation(f"the verdict of txid {batch.txid} is adopted for rows of {sorted(txids)}")
         self.world.delivered |= {row.number: row for row in rows}

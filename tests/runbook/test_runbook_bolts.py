@@ -50,12 +50,12 @@ from kinesis_trident.bolt.errors import (
     WorkerDiedError,
 )
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.outcomes import outcome
 from kinesis_trident.bolt.reliable import _Writer
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.coverage import SOURCE
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -211,19 +211,18 @@ def test_an_operator_that_did_not_see_every_record(night: Night, store: SourceSt
     store.batches.put(samples.plan(), epoch)
     batch = CurrentBatch.newest(store)
     with night.raises(NotCoveredError):
-        batch.require_covered({"parse": (SOURCE,)}, {}, {A: samples.pin(epoch)})
+        batch.facts.require_covered({"parse": (SOURCE,)}, {}, {A: samples.pin(epoch)})
 
 
 @entry("NotOfThisBatchError")
 def test_a_sink_that_fails_a_row_of_another_batch(night: Night) -> None:
-    plan, pins, sources = samples.plan(), {A: samples.pin(1)}, {f"orders/{A}": A}
+    plan, pins = samples.plan(), {A: samples.pin(1)}
     with night.raises(NotOfThisBatchError):
-        outcome(plan, sources, pins, {}, {f"orders/{A}:17": Failure.said("too late")})
+        Verdict.of(plan, pins, {}, {f"orders/{A}:17": Failure.said("too late")}, "orders/{}".format)
     night.tries("Fail only rows of the DataFrame")
-    assert (
-        outcome(plan, sources, pins, {}, {f"orders/{A}:9": Failure.said("too late")})[A][0].reason
-        == "too late"
-    )
+    refused = {f"orders/{A}:9": Failure.said("too late")}
+    verdict = Verdict.of(plan, pins, {}, refused, "orders/{}".format)
+    assert verdict.not_done[A][0].reason == "too late"
 
 
 @entry("StaleBatchError")

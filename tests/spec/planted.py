@@ -39,9 +39,9 @@ class Planted(NamedTuple):
 def _forget_failures(patch: pytest.MonkeyPatch) -> None:
     weigh = finished_batch.Evidence.weigh
 
-    def lenient(self: Any) -> finished_batch.Verdict:
+    def lenient(self: Any) -> finished_batch.Committed:
         verdict = weigh(self)
-        return finished_batch.Verdict({}, verdict.unread, verdict.is_plain_now, verdict.warning)
+        return finished_batch.Committed({}, verdict.unread, verdict.is_plain_now, verdict.warning)
 
     patch.setattr(finished_batch.Evidence, "weigh", lenient)
 
@@ -187,11 +187,11 @@ def _move_before_the_queue(patch: pytest.MonkeyPatch) -> None:
 def _take_absent_for_done(patch: pytest.MonkeyPatch) -> None:
     weigh = finished_batch.Evidence.weigh
 
-    def lenient(self: Any) -> finished_batch.Verdict:
+    def lenient(self: Any) -> finished_batch.Committed:
         try:
             return weigh(self)
         except OutcomeMissingError:
-            return finished_batch.Verdict({})
+            return finished_batch.Committed({})
 
     patch.setattr(finished_batch.Evidence, "weigh", lenient)
 

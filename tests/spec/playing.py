@@ -25,6 +25,7 @@ from model.world import Row, World
 from model.zookeeper import Nodes
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
 from kinesis_trident.spout.partition import TurnsPartition
@@ -375,4 +376,4 @@ class _WritingFirst(_Refusing):
         good = self._good(batch, rows) if follows else [row.number for row in rows if not self._fails(row)]
         self.world.sink.write(written, good, self.actor.point)
         if not follows:
-            batch.publish(self._failed(rows))
+            batch.publish(Verdict(self._failed(rows)))

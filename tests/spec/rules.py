@@ -50,7 +50,7 @@ RULES = {
         "then of one run, and the epoch under which it would write is of another one.",
         (
             "bolt.foreach_batch:BatchHandler.process",
-            "bolt.tracking.current_batch:CurrentBatch.require_covered",
+            "bolt.tracking.judged_facts:JudgedFacts.require_covered",
         ),
     ),
     "check": Rule(

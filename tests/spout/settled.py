@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
-from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Verdict
+from kinesis_trident.spout.planner.settling.finished_batch import Committed, CommittedBatch
 from kinesis_trident.spout.planner.settling.shard_events import BatchSettled
 
 
@@ -13,7 +13,7 @@ def settled(
     plan: Plan, pins: Mapping[str, Pin] | None = None, now: int = 0, since: Mapping[str, int] | None = None
 ) -> BatchSettled:
     """Return the event of a batch that was settled with these pins."""
-    finished = CommittedBatch(plan, pins or {}, {}, Verdict({}), False, (), since or {})
+    finished = CommittedBatch(plan, pins or {}, {}, Committed({}), False, (), since or {})
     return BatchSettled(finished, now, {}, {}, {}, (), leaves_nodes=False)
 
 

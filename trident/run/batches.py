@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.outcomes import NotDoneByShard
 from kinesis_trident.bolt.storm.frames import add_scheme
 from kinesis_trident.bolt.tracking.batch_run import BatchRuns
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.bolt.tracking.operators import OutcomeFilter
 from kinesis_trident.bolt.tracking.state_facts import StateFacts, StateNotes
 from kinesis_trident.bolt.tracking.tracking import Tracking
-from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.common.arrow_columns import booleans
-from kinesis_trident.tracker.records import Run
-from kinesis_trident.tracker.runs import Runs
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.trident.build.graph import Graph
 from kinesis_trident.trident.build.nodes import (
     PersistentAggregateNode,
@@ -94,7 +88,7 @@ class TopologyAttempts:
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the tracked part to find the records that end their worker."""
         rows = add_scheme(rows, self.spout.scheme)
-        tracking = Tracking(rows, batch, carrier, isolating=True)
+        tracking = Tracking(rows, batch.facts, carrier, isolating=True)
         facts = self._facts(batch)
         sections = Sections(self.graph, tracking, facts)
         attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
@@ -111,16 +105,16 @@ class TopologyAttempts:
         Raises:
             BatchFailedError: records failed under `spout=transactional`.
         """
-        failed: NotDoneByShard = {}
+        failed = Verdict()
         while True:
-            tracking = Tracking(rows, batch, process.carrier, OutcomeFilter(failed))
+            tracking = Tracking(rows, batch.facts, process.carrier, failed)
             facts = self._facts(batch)
             sections = Sections(self.graph, tracking, facts)
             attempt = Attempt(self.graph, {self.spout: rows}, facts, sections)
             try:
                 try:
                     attempt.judge(self.nodes)
-                    more = {} if tracking.final else tracking.not_done()
+                    more = Verdict() if tracking.final else tracking.judge()
                 finally:
                     sections.release()
                 if tracking.final:
@@ -128,9 +122,9 @@ class TopologyAttempts:
                 if not more:
                     process.publish(batch, failed)
                     adopted = batch.verdict
-                    if adopted is not None and _spans(adopted.not_done) == _spans(failed):
+                    if adopted is not None and adopted.same_records(failed):
                         return attempt
-                failed = _join(failed, more)
+                failed = failed.union(more)
             except BaseException:
                 attempt.release()
                 raise
@@ -140,7 +134,7 @@ class TopologyAttempts:
         """Read the batch and publish that all of it is done, or adopt the outcome of an earlier attempt."""
         while True:
             verdict = batch.verdict
-            taken = rows if verdict is None else rows.mapInArrow(_Without(verdict), rows.schema)
+            taken = rows if verdict is None else rows.mapInArrow(verdict.keep_done, rows.schema)
             taken = taken.select(*self.spout.schema.names)
             several = len(self.graph.children(self.spout)) > 1
             kept = taken.persist() if several else taken
@@ -152,13 +146,11 @@ class TopologyAttempts:
                     if several:
                         taken.unpersist()
                 if verdict is None:
-                    process.publish(batch, {})
+                    process.publish(batch, Verdict())
             except BaseException:
                 attempt.release()
                 raise
-            if batch.verdict is None or _spans(batch.verdict.not_done) == _spans(
-                verdict.not_done if verdict else {}
-            ):
+            if batch.verdict is None or batch.verdict.same_records(verdict or Verdict()):
                 return attempt
             attempt.release()
 
@@ -197,30 +189,6 @@ def fits_one_task(graph: Graph, spout: SpoutNode) -> bool:
         )
         for node in graph.below(spout)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Without:
-    """Drops the rows of the source that a verdict excludes."""
-
-    verdict: OutcomeFilter
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the other rows."""
-        for batch in batches:
-            yield batch.filter(booleans(~self.verdict.find_excluded(batch)))
-
-
-def _join(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
-    """Return both, in the order of the shard; they have no common record."""
-    shards = sorted({*failed, *more})
-    return {shard: tuple(Runs.sort([*failed.get(shard, ()), *more.get(shard, ())])) for shard in shards}
-
-
-def _spans(not_done: Mapping[str, Sequence[Run | NotDone]]) -> dict[str, list[tuple[str, str]]]:
-    return {
-        shard: [(piece.first, piece.last) for piece in pieces] for shard, pieces in not_done.items() if pieces
-    }
 
 
 def name_updates(nodes: Sequence[TopologyNode]) -> dict[UpdateNode, str]:

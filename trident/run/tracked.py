@@ -258,7 +258,7 @@ class Sections:
     @property
     def _excluding(self) -> bool:
         verdict = self.tracking.verdict
-        return verdict is not None and any(verdict.not_done.values())
+        return bool(verdict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ def run_trident(
             TopologyAttempts(spout, whole, parallelism),
             batch_retries,
             carrier=LocalCarrier(recorder),
+            sleep=clock.sleep,
         )
     run_streams(session, streams, clock, process)
     states = {

@@ -24,7 +24,7 @@ from kinesis_trident.tracker.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Committed:
     """The part of a committed batch that is done.
 
     Attributes:
@@ -86,7 +86,7 @@ class Evidence:
     judging: JudgingNode | None
     gone: str = ""
 
-    def weigh(self) -> Verdict:
+    def weigh(self) -> Committed:
         """Decide what of the batch is done.
 
         Raises:
@@ -97,17 +97,17 @@ class Evidence:
         if self._is_judged(self.run) or (self.outcome is not None and self.outcome.epoch == self.run):
             if self.outcome is None:
                 raise self._missing_error()
-            return Verdict(published)
+            return Committed(published)
         if not self.origin.same_spark_checkpoint:
             if self.outcome is None and self._is_judged_since(self.plan.epoch):
                 by = f", and which the run of epoch {self.run} took over for another Spark checkpoint"
                 raise self._missing_error(by)
             if self.outcome is not None or self.pins:
-                return Verdict(published)
+                return Committed(published)
         ours, unread = self.origin.ours, {s for s, pin in self.pins.items() if self._is_judged(pin.epoch)}
         is_plain = ours or any(pin.epoch == self.run for pin in self.pins.values())
         if self.outcome is not None and not is_plain:
-            return Verdict(published)
+            return Committed(published)
         # Sinks such as Spark's files skip a batch that they hold: then an earlier plain run has read it.
         if is_plain or len(unread) < len(self.pins):
             doubtful = set() if ours else self._find_doubtful()
@@ -115,11 +115,11 @@ class Evidence:
             # If it is not certain, who has published may have committed too: then the failed records come again.
             left = {} if ours else {s: runs for s, runs in published.items() if s not in again}
             warning = self._describe_takeover(unread, left, doubtful) if is_plain or doubtful else ""
-            return Verdict(left, again, is_plain and self.judging is not None, warning)
+            return Committed(left, again, is_plain and self.judging is not None, warning)
         if self.pins:
             by = f", and none read by the run of epoch {self.run}, which took it over"
             raise self._missing_error(by)
-        return Verdict({}, warning=self._describe_nothing_pinned())
+        return Committed({}, warning=self._describe_nothing_pinned())
 
     def _is_judged(self, run: int) -> bool:
         return self.judging is not None and self.judging.judged(run)
@@ -238,7 +238,7 @@ class CommittedBatch:
     plan: Plan
     pins: Mapping[str, Pin]
     not_done: Mapping[str, Sequence[NotDone]]
-    verdict: Verdict
+    verdict: Committed
     judged: bool
     pinned: tuple[str, ...]
     since: Mapping[str, int]

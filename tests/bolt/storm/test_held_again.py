@@ -121,7 +121,7 @@ def test_what_a_batch_had_no_room_for_is_not_forgotten() -> None:
         for delivery, records in holds.known_in(
             runs.next(txid, 1), {"s": [run(one, 1) for one in again]}, ["join", "other"]
         ):
-            for piece in records.not_done.get("s", ()):
+            for piece in records.get("s", ()):
                 found.setdefault(piece.last, set(delivery.bolts))
         return {one: found[one] for one in again}
 

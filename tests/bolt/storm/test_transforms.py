@@ -116,10 +116,10 @@ def failed(
     rows, batch = in_hand
     handler = BatchHandler(SourceOptions.parse(options), run, 0)
     handler._carrier = AccumulatorCarrier()
-    not_done = run(rows, batch, handler)
-    assert not_done is not None
+    verdict = run(rows, batch, handler)
+    assert verdict is not None
     found: dict[str, set[int]] = {shard: set() for shard in SHARDS}
-    for shard, pieces in not_done.items():
+    for shard, pieces in verdict.not_done.items():
         for piece in pieces:
             assert piece.reason.startswith("ValueError"), piece
             found[shard] |= set(range(int(piece.first), int(piece.last) + 1))

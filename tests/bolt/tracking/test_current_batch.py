@@ -17,6 +17,7 @@ from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.reports import OperatorLedger, Reports
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -133,7 +134,6 @@ def test_the_batch_in_hand_is_the_newest_plan(store: SourceStore, turns: Turns) 
     batch = CurrentBatch.newest(store)
     assert batch.txid == 7
     assert batch.verdict is None
-    assert batch.excluded_ids() == []
 
 
 def test_without_a_plan_there_is_no_batch_in_hand(store: SourceStore) -> None:
@@ -146,27 +146,30 @@ def test_a_record_that_cannot_be_decoded_is_waited_for_by_nobody(store: SourceSt
     turns.rows[B].leave_out([NotDone("2", "2", 1, "UNREADABLE")])
     batch, pins = CurrentBatch.newest(store), {A: turns.pin(A), B: turns.pin(B)}
     reports = turns.judged(A) | turns.judged(B, 1, 3)
-    batch.require_covered(WIRING, reports, pins)
-    outcome = batch.outcome(batch.failed(WIRING, reports, pins), pins, {})
-    assert [(piece.first, piece.last, piece.count) for piece in outcome[B]] == [("1", "1", 1), ("3", "3", 1)]
+    batch.facts.require_covered(WIRING, reports, pins)
+    outcome = batch.facts.judge(batch.facts.failed(WIRING, reports, pins), pins, {})
+    assert [(piece.first, piece.last, piece.count) for piece in outcome.not_done[B]] == [
+        ("1", "1", 1),
+        ("3", "3", 1),
+    ]
     turns.rows[B].leave_out([NotDone("1", "4", 4, "UNREADABLE")])
     assert msgspec.structs.replace(pins[B], unreadable=turns.rows[B].find_unreadable()).rows == 0
 
 
 def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
-    assert batch.find_uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
+    assert batch.facts.find_uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
     pins = {A: turns.pin(A)}
     assert batch.pins() == pins
     reports = turns.judged(A, 10)
-    assert batch.find_uncovered(WIRING, reports, pins) == [("map", B)]
+    assert batch.facts.find_uncovered(WIRING, reports, pins) == [("map", B)]
     with pytest.raises(
         NotCoveredError, match=f"^the operator map did not see every record of {B}.*it reads batch 7 again"
     ):
-        batch.require_covered(WIRING, reports, pins)
+        batch.facts.require_covered(WIRING, reports, pins)
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    assert batch.find_uncovered(WIRING, reports, pins) == [("map", B)]
-    batch.require_covered(WIRING, reports | turns.judged(B), pins)
+    assert batch.facts.find_uncovered(WIRING, reports, pins) == [("map", B)]
+    batch.facts.require_covered(WIRING, reports | turns.judged(B), pins)
 
 
 def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turns: Turns) -> None:
@@ -175,15 +178,15 @@ def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turn
     fewer = turns.judged(B, rows=turns.turn(B, 1, segment(1, 3)))
     other = turns.judged(B, rows=turns.turn(B, 1, Segment([], 1), segment(1, 4)))
     elsewhere = turns.judged(B, rows=turns.turn(B, 0, segment(1, 4)))
-    assert batch.find_uncovered(WIRING, turns.judged(A) | fewer | other, pins) == [("map", B)]
+    assert batch.facts.find_uncovered(WIRING, turns.judged(A) | fewer | other, pins) == [("map", B)]
     # What saw other rows of A besides does not cover A.
-    assert batch.find_uncovered(WIRING, turns.judged(A) | elsewhere, pins) == [("map", A), ("map", B)]
+    assert batch.facts.find_uncovered(WIRING, turns.judged(A) | elsewhere, pins) == [("map", A), ("map", B)]
 
 
 def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
     empty = msgspec.structs.replace(turns.pin(B), count=0, fresh=0, xor=0, last=None)
-    assert batch.find_uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
+    assert batch.facts.find_uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
 
 
 def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
@@ -194,12 +197,12 @@ def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
     foreign = Turns(store, turns.epoch + 1).judged(B, 3)
     foreign |= Turns(store, turns.epoch, "q").judged(B, 3)
     foreign |= {key._replace(txid=6): runs for key, runs in mine.items()}
-    assert batch.reports(mine | foreign) == mine
+    assert batch.facts.reports(mine | foreign) == mine
     assert len(foreign) == 3
     other = turns.judged(B, 2, operator="other")
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    assert batch.find_uncovered(WIRING, other | turns.judged(A), pins) == [("map", B)]
-    assert batch.failed(WIRING, other, pins) == {}
+    assert batch.facts.find_uncovered(WIRING, other | turns.judged(A), pins) == [("map", B)]
+    assert batch.facts.failed(WIRING, other, pins) == {}
 
 
 def test_a_pin_of_another_plan_does_not_count(store: SourceStore, turns: Turns) -> None:
@@ -217,21 +220,23 @@ def test_failures_of_all_readings_of_the_pinned_rows_count_and_no_others(
     pins = {A: turns.pin(A), B: turns.pin(B)}
     longer = turns.judged(B, 9, rows=turns.turn(B, 1, segment(1, 9)))
     reports = turns.judged(B, 2) | longer
-    failed = batch.failed(WIRING, reports, pins)
-    assert batch.outcome(failed, pins, {}) == {B: (NotDone("2", "2", 1, "ValueError: bad", "1"),)}
-    assert batch.failed(WIRING, longer, pins) == {}
+    failed = batch.facts.failed(WIRING, reports, pins)
+    assert batch.facts.judge(failed, pins, {}).not_done == {
+        B: (NotDone("2", "2", 1, "ValueError: bad", "1"),)
+    }
+    assert batch.facts.failed(WIRING, longer, pins) == {}
 
 
 def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    outcome = batch.outcome({}, pins, {f"orders/{B}:3": Failure.said("full")})
+    outcome = batch.facts.judge({}, pins, {f"orders/{B}:3": Failure.said("full")})
     batch.publish(outcome)
     again = CurrentBatch.newest(store)
     assert again.verdict is not None
     assert again.verdict.not_done == {B: (NotDone("3", "3", 1, "full"),)}
-    assert again.excluded_ids() == [f"orders/{B}:3"]
-    again.publish({})
+    assert again.first_of(B, again.verdict.not_done[B][0]) == f"orders/{B}:3"
+    again.publish(Verdict())
     assert again.verdict is not None
     assert again.verdict.not_done == {B: (NotDone("3", "3", 1, "full"),)}
 
@@ -240,7 +245,7 @@ def test_an_older_run_publishes_nothing(store: SourceStore, turns: Turns) -> Non
     batch = CurrentBatch.newest(store)
     store.epochs.raise_epoch("there", 2, NOW)
     with pytest.raises(FencedError):
-        batch.publish({})
+        batch.publish(Verdict())
     assert store.batches.get_outcome(7) is None
 
 
@@ -270,7 +275,9 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
     pins = {A: turns.pin(A), B: turns.pin(B)}
     reports = turns.judged(A, 10, 21, 22) | turns.judged(B, 3)
     batch.publish(
-        batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": Failure.said("full")})
+        batch.facts.judge(
+            batch.facts.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": Failure.said("full")}
+        )
     )
     published = store.batches.get_outcome(7)
     assert published is not None

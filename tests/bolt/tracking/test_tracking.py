@@ -50,6 +50,11 @@ def judge(record, bad):  # type: ignore[no-untyped-def]
     return (record.text,)
 
 
+def tracked(in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier) -> Tracking:
+    rows, batch = in_hand
+    return Tracking(rows, batch.facts, carrier)
+
+
 def chain(tracking: Tracking, *bad: str) -> Tracked:
     """Decode, split into words, and judge these in two tasks by word."""
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
@@ -73,12 +78,12 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 def test_every_record_is_judged_whatever_is_run(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier, action: str
 ) -> None:
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     judged = chain(tracking, "3 x 3", "4 x 0", "9 x 1")
     ACTIONS[action](judged.frame)
     found = {
         shard: [(run.first, run.last, run.count, run.reason, run.prev) for run in runs]
-        for shard, runs in tracking.not_done().items()
+        for shard, runs in tracking.judge().not_done.items()
     }
     # Where they stand is known although the words came far from the source's rows.
     expected = [
@@ -99,7 +104,7 @@ def jobs(context: SparkContext, group: str) -> int:
 def test_no_job_is_run_besides_when_nothing_failed(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier, spark: SparkSession
 ) -> None:
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     judged = chain(tracking)
     context: SparkContext = spark.sparkContext
     context.setJobGroup("tracking", "")
@@ -107,7 +112,7 @@ def test_no_job_is_run_besides_when_nothing_failed(
         judged.frame.write.format("noop").mode("overwrite").save()
         before = jobs(context, "tracking")
         assert before > 0
-        assert tracking.not_done() == {}
+        assert not tracking.judge()
         assert jobs(context, "tracking") == before
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
@@ -133,14 +138,14 @@ def test_where_sums_disagree_only_the_records_concerned_are_not_done(
     limit: int,
 ) -> None:
     monkeypatch.setattr("kinesis_trident.bolt.tracking.spans.Spans.over", partial(Spans.over, limit=limit))
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     words = tracking.steps("split", texts, (step_for(split, SPLIT),), SPLIT)
     unequal = words.on(UNEQUAL[what](words.frame))
     tracking.steps("judge", unequal, (step_for(partial(judge, bad=("9 x 1",)), TEXT),), TEXT)
     found = {
         shard: {run.first: (run.last, run.reason, run.prev) for run in runs}
-        for shard, runs in tracking.not_done().items()
+        for shard, runs in tracking.judge().not_done.items()
     }
     lost = "LOST: its tuples did not all come to judge, or came twice"
     expected = {
@@ -155,22 +160,22 @@ def test_rows_that_were_not_read_at_all_leave_the_batch_undecided(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
     rows, batch = in_hand
-    tracking = Tracking(rows.where("shardId like '%1'"), batch, carrier)
+    tracking = Tracking(rows.where("shardId like '%1'"), batch.facts, carrier)
     tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     with pytest.raises(
         NotCoveredError, match=f"the operator __source did not see every record of {SHARDS[0]}"
     ):
-        tracking.not_done()
+        tracking.judge()
 
 
 def test_behind_a_function_of_the_users_what_it_drops_is_done_and_what_it_keeps_is_judged(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     kept = texts.changed(texts.frame.where("text like '% 1'").union(texts.frame.where("text = '4 x 0'")))
     tracking.steps("judge", kept, (step_for(partial(judge, bad=("3 x 3", "4 x 0", "5 x 1")), TEXT),), TEXT)
-    found = tracking.not_done()
+    found = tracking.judge().not_done
     assert {shard: [run.first for run in runs] for shard, runs in found.items()} == {
         key: ["4", "5"] for key in SHARDS
     }
@@ -187,7 +192,7 @@ def test_a_worker_killed_in_the_middle_of_a_tree_changes_nothing(
             os.kill(os.getpid(), signal.SIGKILL)
         return judge(record, ("8 x 0",))
 
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     moved = texts.on(texts.frame.repartition(2, F.col("text")))
     judged = tracking.steps("judge", moved, (step_for(dies_once, TEXT),), TEXT)
@@ -197,7 +202,7 @@ def test_a_worker_killed_in_the_middle_of_a_tree_changes_nothing(
         judged.frame.collect()
     assert killed.exists()
     assert judged.frame.where("text = '7 x 3'").count() == 2
-    found = tracking.not_done()
+    found = tracking.judge().not_done
     assert {shard: [run.first for run in runs] for shard, runs in found.items()} == {
         key: ["8"] for key in SHARDS
     }
@@ -206,7 +211,7 @@ def test_a_worker_killed_in_the_middle_of_a_tree_changes_nothing(
 def test_each_operator_has_a_name_of_its_own(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     chain(tracking)
     for name in ("split", ""):
         with pytest.raises(
@@ -238,7 +243,7 @@ class Together(Bolt):
 def test_a_tuple_of_several_records_fails_them_all_and_what_is_kept_is_held(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
-    tracking = Tracking(*in_hand, carrier)
+    tracking = tracked(in_hand, carrier)
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     inputs, schema = {"decode": ["text"]}, pa.schema([("text", pa.string())])
     together = BoltOperator("together", 7, Together(), inputs, schema, tracking.tag("together"))
@@ -246,7 +251,7 @@ def test_a_tuple_of_several_records_fails_them_all_and_what_is_kept_is_held(
     spread = joined.on(joined.frame.repartition(2, "text"))
     last = tracking.steps("judge", spread, (step_for(partial(judge, bad=("0",)), TEXT),), TEXT)
     last.frame.collect()
-    found = tracking.not_done()
+    found = tracking.judge().not_done
     reasons = {
         (shard, number): run.reason
         for shard, runs in found.items()

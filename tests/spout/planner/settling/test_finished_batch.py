@@ -15,6 +15,7 @@ from restarts.restarting import backup, restore
 from thorough import cases
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.verdict import Verdict
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Plan
@@ -23,7 +24,7 @@ from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError, SettledBatchError
 from kinesis_trident.spout.planner.run import SourceRun
-from kinesis_trident.spout.planner.settling.finished_batch import CommittedBatch, Origin, Verdict
+from kinesis_trident.spout.planner.settling.finished_batch import Committed, CommittedBatch, Origin
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -306,7 +307,7 @@ def test_a_healthy_batch_takes_few_operations(lives: Lives, app: str) -> None:
         batch.say_judging()
         query.store.epochs.check_epoch(batch.epoch)
         assert len(batch.pins()) == shards
-        batch.publish({})
+        batch.publish(Verdict())
         query.commit()
         query.run.purge()
         costs.append(run.requests + query.store.requests - before)
@@ -325,7 +326,7 @@ def test_failures_are_counted_by_shard_and_reason_and_what_bolts_hold_has_not_fa
         "b": (NotDone("1", "1", 1, "HELD_ANEW (bolt join)"),),
     }
     plan = Plan(txid=1, plan="p", streams={}, positions={})
-    assert CommittedBatch(plan, {}, pieces, Verdict(pieces), True, (), {}).failures == {
+    assert CommittedBatch(plan, {}, pieces, Committed(pieces), True, (), {}).failures == {
         "a": Counter({"no": 4}),
         "b": Counter(),
     }
