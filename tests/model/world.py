@@ -100,6 +100,7 @@ class World:
         self.kinds: dict[int, set[str]] = defaultdict(set)
         self.refused: dict[int, set[int]] = defaultdict(set)
         self.overtaken: set[int] = set()
+        self.unreadable: set[int] = set()
         self.committed: dict[int, int] = {}
         self.violations: list[str] = []
         self.stats: Counter[str] = Counter()
@@ -134,6 +135,7 @@ class World:
         sequence = self.kinesis.put(shard, str(number).encode(), key)
         if is_odd:
             failures = 99
+            self.unreadable.add(number)
             self.kinesis.garble(shard, sequence, {"Data": {"S3": str(number)}})
             self.stats["records that cannot be decoded"] += 1
         self.records[number] = Record(shard, sequence, failures)

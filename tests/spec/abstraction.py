@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Self
 
 from model.world import World
@@ -34,9 +33,12 @@ class Abstraction:
     """
 
     def __init__(
-        self, records: Mapping[int, tuple[str, int]], parents: Mapping[str, Collection[str]]
+        self,
+        records: Mapping[int, tuple[str, int]],
+        parents: Mapping[str, Collection[str]],
+        unreadable: Collection[int] = (),
     ) -> None:
-        """Take the shard and the sequence number of each record, and the shards with their parents."""
+        """Take the shard and the sequence number of each record, the shards with their parents, and bad records."""
         names = sorted({shard for shard, _ in records.values()} | parents.keys())
         self.index = {name: k for k, name in enumerate(names)}
         self._sequences = [sorted(at for shard, at in records.values() if shard == name) for name in names]
@@ -47,6 +49,7 @@ class Abstraction:
             for n, (shard, at) in records.items()
         }
         self._parents = parents
+        self.unreadable = frozenset(self.number[n] for n in unreadable)
         self.marks: dict[str, Mark] = {}
 
     @classmethod
@@ -54,7 +57,7 @@ class Abstraction:
         """Return the view of a schedule of the model."""
         listed = world.kinesis.list_shards("orders")
         records = {n: (record.shard, record.sequence) for n, record in world.records.items()}
-        return cls(records, {one.id: one.parents for one in listed})
+        return cls(records, {one.id: one.parents for one in listed}, world.unreadable)
 
     def plan_of(self, text: str) -> real.Plan:
         """Return the plan of an offset."""
@@ -143,9 +146,11 @@ class Abstraction:
 
     def _pin(self, k: int, plan: real.Plan, name: str, pin: real.Pin) -> Pin:
         served = set[int]()
-        for due, count in zip_longest(plan.due(name), pin.served, fillvalue=None):
-            if due is not None:
-                served.update(self._among(k, due[0])[: max(count or 0, 0) if pin.served else 0])
+        for index, ((run, is_dead), count) in enumerate(zip(plan.due(name), pin.served, strict=False)):
+            records, is_gone = self._among(k, run), index in pin.missing
+            found = len(records) if is_gone and is_dead else max(count, 0)
+            # A stream drops its oldest records.
+            served.update(records[len(records) - found :] if is_gone else records[:found])
         mark = self._mark(pin.plan) or UNKNOWN
         return Pin(mark, self._at(k, pin.end), frozenset(served), pin.epoch, pin.first_reader)
 

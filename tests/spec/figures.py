@@ -33,6 +33,7 @@ REACHED = {
     "a child": (Bounds(shards=(1, 1), starts=2, parents={1: (0,)}), 2_865),
     "batches that fail": (Bounds(starts=3, transactional=True), 22_932),
     "an expired record": (Bounds(expire=1), 11_966),
+    "a failed record that expires": (Bounds(shards=(1,), txids=3, tries=2, expire=1), 6_330),
     "an overwritten folder": (Bounds(shards=(1,), starts=3, sink="overwritten"), 23_201),
 }
 """What `make test` searches: each world with the number of states that are reached."""
@@ -73,6 +74,7 @@ CHAOS = {
     "a transactional spout": (Bounds(shards=(1, 1), starts=4, transactional=True), 162_927),
     "expired records": (Bounds(fickle=(0,), starts=3, txids=3, expire=2), 524_809),
     "expired records, three starts": (Bounds(shards=(1,), starts=3, expire=1), 53_910),
+    "failed records that expire": (Bounds(txids=3, tries=2, expire=1), 61_639),
 }
 """And `make chaos`."""
 

@@ -17,17 +17,15 @@ from model.world import World
 from spec.abstraction import UNKNOWN, Abstraction
 from spec.bounds import Bounds
 from spec.seen import Event, SeenLog
-from spec.values import GONE, NONE, Log, Plan, Run, Shard, State, Step, Turn, Waiting, Zk
+from spec.values import GONE, NONE, Log, Plan, Records, Run, Shard, State, Step, Turn, Waiting, Zk
 from spec.wide import Wide
 
 __all__ = ["NOT_FOLLOWED", "RefusedError", "bounds_of", "follow", "follow_events"]
 
 NOT_FOLLOWED = {
-    "trim": "retention takes records: what a turn reads then is no longer what its plan says",
     "explicit": "others ack, fail and reset: a shard's checkpoint follows from that, beside the batches",
     "mixed": "as explicit",
     "padded-explicit": "as explicit",
-    "odd": "records that cannot be decoded have no row, and fail without an outcome",
     "joined": "streams are put together: the specification has one home",
     "requests": "as explicit",
     "operators": "as requests",
@@ -49,6 +47,7 @@ class Followed(Wide):
         plan: that Spark has logged.
         zk: after the write.
         good: the records that were written.
+        unreadable: records that have no row, and fail.
         lives: of each start.
         starting: the life that starts.
         views: the logs that the life can have read.
@@ -57,6 +56,7 @@ class Followed(Wide):
     plan_seen: Plan | None = None
     zk_seen: Zk | None = None
     good: frozenset[int] | None = None
+    unreadable: frozenset[int] = NONE
     starting = ""
 
     def __init__(self, bounds: Bounds) -> None:
@@ -84,6 +84,13 @@ class Followed(Wide):
             return [rows - self.good]
         outcome = self.zk_seen.batch.outcome if self.zk_seen and self.zk_seen.batch else None
         return [outcome.failed & rows] if outcome else []
+
+    def rows(self, run: Run) -> frozenset[int]:
+        return super().rows(run) - self.unreadable
+
+    def do_settle(self, s: State, i: int, run: Run) -> list[Step]:
+        failed = super().rows(run) & self.unreadable
+        return super().do_settle(s, i, run._replace(failed=run.failed | failed) if failed else run)
 
     def count_starts(self, plan: Plan, i: int) -> int:
         if plan.mark[0] < 0:
@@ -124,6 +131,7 @@ class _Follower:
     def __init__(self, alpha: Abstraction, bounds: Bounds) -> None:
         self._alpha = alpha
         self._spec = Followed(replace(bounds, shards=alpha.sizes))
+        self._spec.unreadable = alpha.unreadable
         self._sees_writes = False
         self._states = {self._spec.start()}
         self._zk: Zk | None = None
@@ -141,6 +149,10 @@ class _Follower:
             if event.log is not None and event.what == "life":
                 self._lives[who] = (event.log.key, number, event.goes_on)
                 self._note(number, event.log)
+            elif event.what == "trim":
+                assert event.written is not None
+                gone = frozenset(self._alpha.number[n] for n in event.written[2])
+                self._states = {s._replace(expired=s.expired | gone) for s in self._states}
             elif event.what == "restore":
                 assert event.nodes is not None
                 self._zk = self._alpha.zk(event.nodes) or self._spec.start().zk
@@ -265,8 +277,9 @@ class _Follower:
             if after.runs[i] == GONE and after.zk == s.zk:
                 continue
             if after.zk != s.zk:
-                if event.what == "zk" and zk is not None and _is_same(self._spec, after.zk, zk):
-                    found.add(after._replace(zk=after.zk._replace(mark=zk.mark, shards=zk.shards)))
+                if event.what == "zk" and zk is not None and _is_same(self._spec, after.zk, zk, s.expired):
+                    kept = after.zk._replace(mark=zk.mark, shards=zk.shards, judging=zk.judging)
+                    found.add(after._replace(zk=kept))
                 elif event.what == "zk" and "settle" in (run.step, after.runs[i].step):
                     # The product settles as many shards in one multi as fit.
                     found |= self._reach(after, i, event, target, depth - 1)
@@ -307,6 +320,12 @@ class _Follower:
         return steps
 
 
+def _is_left_alike(one: Shard, other: Shard, expired: Records) -> bool:
+    """Return whether two shards are the same but for what of their records has expired."""
+    left = [frozenset(w for w in shard.waiting if w[0] not in expired) for shard in (one, other)]
+    return bool(expired) and left[0] == left[1] and one._replace(waiting=other.waiting) == other
+
+
 def _is_alike(spec: Followed, one: Plan | None, other: Plan | None) -> bool:
     """Return whether two plans are the same: an offset leaves out where shards are that are read to their ends."""
     if one is None or other is None or one.mark != other.mark:
@@ -315,7 +334,10 @@ def _is_alike(spec: Followed, one: Plan | None, other: Plan | None) -> bool:
     return is_near and one._replace(at=other.at) == other
 
 
-def _is_same(spec: Followed, one: Zk, other: Zk) -> bool:
+def _is_same(spec: Followed, one: Zk, other: Zk, expired: Records = NONE) -> bool:
+    """Return whether ZooKeeper holds the same; of expired records nobody knows how many wait, and who has read them."""
+    if expired and one.judging[:1] == other.judging[:1] and {*one.judging} >= {*other.judging}:
+        one = one._replace(judging=other.judging)
     if other.mark == UNKNOWN:
         one = one._replace(mark=UNKNOWN)
     if (
@@ -326,7 +348,7 @@ def _is_same(spec: Followed, one: Zk, other: Zk) -> bool:
         one = one._replace(batch=one.batch._replace(plan=other.batch.plan))
     # A shard that nobody has read yet is not in the product's offsets, so an adoption does not stamp it.
     shards = tuple(
-        b if a._replace(stamp=b.stamp) == b == Shard(stamp=b.stamp) else a
+        b if a._replace(stamp=b.stamp) == b == Shard(stamp=b.stamp) or _is_left_alike(a, b, expired) else a
         for a, b in zip(one.shards, other.shards, strict=True)
     )
     return one._replace(shards=shards) == other

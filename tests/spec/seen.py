@@ -13,7 +13,7 @@ import pytest
 from model import life, story
 from model.life import Life
 from model.schedule import Actor, Schedule
-from model.sinks import OverwrittenSink, Written
+from model.sinks import OverwrittenSink, Sink, Written
 from model.world import World
 from model.zookeeper import Nodes
 
@@ -32,7 +32,7 @@ class SeenLog(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a life does: `life` (it starts), `zk`, `log`, `commit`, `call`, `write`; or `restore`, which nobody does.
+    """What a life does: `life` (it starts), `zk`, `log`, `commit`, `call`, `write`. Nobody does `restore` and `trim`.
 
     `call`: of `write`, which deletes what there is. `written`: the txid, the epoch and the records of what was written
     to the sink.
@@ -87,6 +87,11 @@ def watching() -> Iterator[list[Event]]:
         restore(self, nodes)
         events.append(Event("", "restore", self.zookeeper.nodes))
 
+    def trimming(self: World) -> None:
+        before = self.done.copy()
+        trim(self)
+        events.append(Event("", "trim", written=(0, 0, tuple(sorted(self.done - before)))))
+
     def living(self: Life) -> None:
         log, goes_on = self._log, self._options.on_checkpoint_mismatch == "continue"
         assert isinstance(log, Watched)
@@ -99,36 +104,46 @@ def watching() -> Iterator[list[Event]]:
 
     def making(self: World, *args: Any, **more: Any) -> None:
         make(self, *args, **more)
-        write = self.sink.write
-
-        def writing(batch: Written, numbers: Iterable[int], point: Callable[[], None]) -> None:
-            kept = tuple(numbers)
-            write(batch, kept, point)
-            events.append(Event(running[0], "write", written=(batch.txid, batch.epoch, kept)))
-
-        if isinstance(self.sink, OverwrittenSink):
-            delete = self.sink.delete
-
-            def deleting(batch: Written) -> None:
-                delete(batch)
-                events.append(Event(running[0], "call", written=(batch.txid, batch.epoch, ())))
-
-            self.sink.delete = deleting  # type: ignore[method-assign]
+        _watch_sink(self.sink, lambda *what: events.append(_at_sink(running[0], *what)))
 
         def on_write(_session: int, _ops: Sequence[Op]) -> None:
             events.append(Event(running[0], "zk", self.zookeeper.nodes))
 
-        self.sink.write = writing  # type: ignore[method-assign]
         self.zookeeper.observers.append(on_write)
 
-    hand_over, restore, live = Schedule._hand_over, World.restore, Life.live
+    hand_over, restore, trim, live = Schedule._hand_over, World.restore, World.trim, Life.live
     let_run, make = story._Story._let_run, World.__init__
     with pytest.MonkeyPatch.context() as patch:
         for module in (story, life):
             patch.setattr(module, "SparkCheckpoint", Watched)
         patch.setattr(Schedule, "_hand_over", handing_over)
         patch.setattr(World, "restore", restoring)
+        patch.setattr(World, "trim", trimming)
         patch.setattr(World, "__init__", making)
         patch.setattr(Life, "live", living)
         patch.setattr(story._Story, "_let_run", letting)
         yield events
+
+
+def _at_sink(who: str, what: str, batch: Written, numbers: tuple[int, ...]) -> Event:
+    return Event(who, what, written=(batch.txid, batch.epoch, numbers))
+
+
+def _watch_sink(sink: Sink, tell: Callable[[str, Written, tuple[int, ...]], None]) -> None:
+    """Tell what is written, once it is there, and of a folder that is overwritten when it is deleted."""
+    write = sink.write
+
+    def writing(batch: Written, numbers: Iterable[int], point: Callable[[], None]) -> None:
+        kept = tuple(numbers)
+        write(batch, kept, point)
+        tell("write", batch, kept)
+
+    sink.write = writing  # type: ignore[method-assign]
+    if isinstance(sink, OverwrittenSink):
+        delete = sink.delete
+
+        def deleting(batch: Written) -> None:
+            delete(batch)
+            tell("call", batch, ())
+
+        sink.delete = deleting  # type: ignore[method-assign]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from spec.protocol import Protocol
-from spec.values import GONE, Pin, Plan, Records, Run, State, Step, Waiting, Zk, only, show, swap
+from spec.values import GONE, Pin, Plan, Records, Run, State, Step, Turn, Waiting, Zk, only, show, swap
 
 __all__ = ["Wide"]
 
@@ -88,13 +88,13 @@ class Wide(Protocol):
         ]
 
     def do_read(self, s: State, i: int, run: Run) -> list[Step]:
-        """Leave out what retention has taken; of what is due again, whoever reads first says that it expired."""
+        """Leave out what retention has taken."""
         found = super().do_read(s, i, run)
         if self.bounds.sink == "overwritten" and run.step == "read":
             return self.call(s, i, run, found)
         if not s.expired or run.plan is None:
             return found
-        return [(name, self.leave_out(s, i, run, after)) for name, after in found]
+        return [(name, self.leave_out(after, i, run)) for name, after in found]
 
     def call(self, s: State, i: int, run: Run, found: list[Step]) -> list[Step]:
         """Let the driver call `write`, which deletes what there is of the txid, unless the run stops before."""
@@ -108,7 +108,7 @@ class Wide(Protocol):
         """Read in `write`."""
         return self.go_on_to("fetch", i, self.do_read(s, i, run))
 
-    def leave_out(self, before: State, i: int, run: Run, s: State) -> State:
+    def leave_out(self, s: State, i: int, run: Run) -> State:
         """Return the state in which a turn that was just read lacks what has expired."""
         now = s.runs[i]
         new = [k for k, turn in enumerate(now.turns) if turn is not None and run.turns[k] is None]
@@ -116,12 +116,25 @@ class Wide(Protocol):
             return s
         mine = now._replace(turns=tuple(turn if k in new else None for k, turn in enumerate(now.turns)))
         missing = super().rows(mine) & s.expired
-        pins = before.zk.batch.pins if before.zk.batch is not None else ()
-        is_first = not any(pins[k] is not None and pins[k].mark == run.plan.mark for k in new)
-        letters = missing & only(run.plan.due) if is_first else frozenset()
-        return self.go(
-            s._replace(letters=s.letters | letters), i, now._replace(missing=now.missing | missing)
-        )
+        return self.go(s, i, now._replace(missing=now.missing | missing))
+
+    def choose_turn(self, s: State, plan: Plan, left: Sequence[int]) -> list[tuple[int, Turn]]:
+        """Leave out what is due again and has expired: it waits on, for its dead letter."""
+        gone = s.expired & only(plan.due)
+        return [(k, (to, served - gone)) for k, (to, served) in super().choose_turn(s, plan, left)]
+
+    def do_decide(self, s: State, i: int, run: Run) -> list[Step]:
+        """Give up also what has expired: it needs no further delivery."""
+        found = super().do_decide(s, i, run)
+        made = [after for name, after in found if s.expired and name.startswith("plans")]
+        for after in made:
+            plan = after.runs[i].plan
+            gone = frozenset(one for one in plan.due if one[0] in s.expired)
+            if gone:
+                mine = plan._replace(due=plan.due - gone, dead=plan.dead | gone)
+                name = f"plans txid {plan.txid}, gives up {show(only(gone))}"
+                found.append((name, self.go(after, i, after.runs[i]._replace(plan=mine))))
+        return found
 
     def rows(self, run: Run) -> Records:
         """Return the rows that were there."""
