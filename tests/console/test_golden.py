@@ -8,23 +8,34 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
 from rich.console import Console, Group, RenderableType
 from samples_console import HEALTHY, NOW, SNAPSHOT, STATUS
+from starlette.requests import Request
 
 from kinesis_trident.checkpoint.model.run_status import FailingNode, RunEnd
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
 from kinesis_trident.console.commands.status import draw_status
 from kinesis_trident.console.finding import Limits
+from kinesis_trident.console.metrics.application import read_snapshot
+from kinesis_trident.console.metrics.table import Readings
+from kinesis_trident.console.notebook import ApplicationStatus
 from kinesis_trident.console.render import json_line, to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import Status, status_of, summary_of
+from kinesis_trident.console.target import Target
 from kinesis_trident.console.views import VIEWS
+from kinesis_trident.console.web.app import Site
+from kinesis_trident.console.web.history import History
+from kinesis_trident.console.web.page import application_values, list_values
+from kinesis_trident.console.web.watcher import ApplicationView, HomeView, Watcher
 
 FILES = Path(__file__).parent / "golden"
 HERE = ZooKeeperConfig("zk1:2181")
@@ -71,6 +82,35 @@ def lines_of(line: str) -> str:
     return json.dumps(json.loads(line), indent=1, ensure_ascii=False) + "\n"
 
 
+def metrics_of(snapshot: Snapshot) -> str:
+    class Seen(Collector):
+        def collect(self) -> Iterable[Metric]:
+            readings = Readings()
+            read_snapshot(readings, snapshot, NOW)
+            return readings.families()
+
+    registry = CollectorRegistry()
+    registry.register(Seen())
+    return generate_latest(registry).decode()
+
+
+def page_of(snapshot: Snapshot) -> str:
+    history = History()
+    for at in (NOW - 60_000, NOW):
+        history.add(snapshot, at)
+    name = snapshot.layout.application
+    look = ApplicationView(name, NOW, (HomeView(snapshot, history, status_of(snapshot, NOW)),))
+    site = Site(Watcher(Target(HERE, "/kinesis-trident", name, None), clock=lambda: NOW / 1000))
+    request = Request({"type": "http"})
+    page = site.render("application.html", request, said=None, previews={}, **application_values(look))
+    return site.render("list.html", request, rows=list_values({name: look})) + page
+
+
+def notebook_of(snapshot: Snapshot) -> str:
+    shown = ApplicationStatus([status_of(snapshot, NOW)], NOW)
+    return f"{shown!r}\n{shown._repr_html_()}\n"
+
+
 TEXTS: dict[str, Callable[[Snapshot], str]] = {
     "status.txt": screen_of,
     "status.json": lambda snapshot: lines_of(json_line(status_of(snapshot, NOW, Limits(1_000, 0, 0)))),
@@ -78,6 +118,9 @@ TEXTS: dict[str, Callable[[Snapshot], str]] = {
     "tables.json": lambda snapshot: "".join(
         lines_of(to_json(view(snapshot, NOW))) for view in VIEWS.values()
     ),
+    "metrics.txt": metrics_of,
+    "page.html": page_of,
+    "notebook.html": notebook_of,
 }
 
 
