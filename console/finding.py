@@ -4,42 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Literal
 
 import msgspec
 
-Code = Literal[
-    "all-fail",
-    "blocked",
-    "consumer-shared",
-    "corrupt-node",
-    "data-loss",
-    "dead-letters",
-    "exhausted",
-    "falling-behind",
-    "held",
-    "many-waiting",
-    "max-dead",
-    "max-lag",
-    "max-retrying",
-    "never-started",
-    "not-asked",
-    "not-running",
-    "parent-does-not-end",
-    "rejected-requests",
-    "retention",
-    "retrying",
-    "shards-apart",
-    "slow-batch",
-    "slow-call",
-    "start-fails",
-    "takeover",
-    "throttled",
-    "unavailable",
-    "unknown-lag",
-    "unusable-key",
-]
-"""The names of findings; docs/runbook.md has an entry for each."""
+FRESH_MS = 15 * 60_000
+"""Milliseconds for which what has happened once is told as something that goes on."""
 
 
 class Level(enum.Enum):
@@ -48,41 +17,26 @@ class Level(enum.Enum):
     Its value is its name in JSON, on the page and in metrics.
     """
 
-    CRITICAL = "critical"
-    UNKNOWN = "unknown"
-    WARNING = "warning"
-    NOTE = "note"
-    OK = "ok"
+    exit_code: int
+    style: str
+    color: str
 
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of monitoring plugins."""
-        return _LOOKS[self][0]
+    CRITICAL = "critical", 2, "bold red", "#c62828"
+    UNKNOWN = "unknown", 3, "magenta", "#6a1b9a"
+    WARNING = "warning", 1, "yellow", "#ef6c00"
+    NOTE = "note", 0, "cyan", "#1565c0"
+    OK = "ok", 0, "green", "#2e7d32"
 
-    @property
-    def style(self) -> str:
-        """Return its looks on a terminal."""
-        return _LOOKS[self][1]
-
-    @property
-    def color(self) -> str:
-        """Return its color in a notebook."""
-        return _LOOKS[self][2]
+    def __new__(cls, name: str, exit_code: int, style: str, color: str) -> Level:
+        """Take a row: its name, the exit code of monitoring plugins, the looks on a terminal and in a notebook."""
+        level = object.__new__(cls)
+        level._value_, level.exit_code, level.style, level.color = name, exit_code, style, color
+        return level
 
     @property
     def rank(self) -> int:
         """Return its place in the order: 0 for the worst."""
         return list(Level).index(self)
-
-
-_LOOKS = {
-    Level.CRITICAL: (2, "bold red", "#c62828"),
-    Level.UNKNOWN: (3, "magenta", "#6a1b9a"),
-    Level.WARNING: (1, "yellow", "#ef6c00"),
-    Level.NOTE: (0, "cyan", "#1565c0"),
-    Level.OK: (0, "green", "#2e7d32"),
-}
-"""By level: the exit code, the style on a terminal, the color in a notebook."""
 
 
 def worst(levels: Iterable[Level]) -> Level:
@@ -103,7 +57,7 @@ class Finding(msgspec.Struct, frozen=True):
     """
 
     level: Level
-    code: Code
+    code: str
     sentence: str
     remedy: str
     commands: tuple[str, ...] = ()
@@ -116,3 +70,6 @@ class Limits(msgspec.Struct, frozen=True):
     lag_ms: int | None = None
     retrying: int | None = None
     dead: int | None = None
+
+
+NO_LIMITS = Limits()

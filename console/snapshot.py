@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
     BatchNode,
     CheckpointNode,
@@ -120,14 +120,17 @@ class Snapshot:
         planned = self.batch.plan.shards if self.batch is not None else ()
         return tuple(self.label_of(shard) for at, shard in enumerate(planned) if at in call.shards)
 
+    def key_of(self, shard: str) -> ShardKey | None:
+        """Return the shard of a name; None for a parent that was removed before its stream was read with others."""
+        try:
+            return self.layout.key_of(shard)
+        except ValueError:
+            return None
+
     def label_of(self, shard: str) -> str:
         """Return a shard's name for people: its id, preceded by the stream if there are several."""
-        try:
-            key = self.layout.key_of(shard)
-        except ValueError:
-            # A parent that was removed before its stream was read together with others.
-            return shard
-        return key.source if self.layout.several else key.shard
+        key = self.key_of(shard)
+        return shard if key is None else key.source if self.layout.several else key.shard
 
     def only(self, names: frozenset[str], streams: Collection[str]) -> Snapshot:
         """Return the same for some shards, by name, of some streams; the batch and its pins stay those of all."""
@@ -173,6 +176,38 @@ class Snapshot:
         return self.run.last if self.run is not None and self.run.tool else self.epoch
 
     @property
+    def last_run(self) -> EpochNode | None:
+        """Return the newest run, which may be a tool's; None if no query has ever started."""
+        return self.run if self.last_epoch else None
+
+    @property
+    def newest_status(self) -> StatusNode | None:
+        """Return the status of the run that is connected; None if there is none, or it has said nothing yet."""
+        status = self.status
+        return (
+            status if self.owner is not None and status is not None and status.epoch >= self.epoch else None
+        )
+
+    def phase(self, now: int) -> tuple[str, int | None]:
+        """Return what is done with the batch in hand, and since when (by ZooKeeper's clock)."""
+        if self.batch is not None:
+            since = self.finished_at if self.finished else self.read_at if self.pins else self.planned_at
+            return self.batch_state, since
+        status = self.newest_status
+        if status is None:
+            return "no batch in hand", None
+        if now - status.time > ASKED_MS:
+            return "no batch in hand; Spark asks for none", status.time
+        if self.is_drained(now):
+            return "no batch in hand; has read everything that it was to read", None
+        return "no batch in hand; waits for records", None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Return whether all shards of the batch in hand are read."""
+        return self.finished or (self.batch is not None and set(self.batch.plan.shards) <= set(self.pins))
+
+    @property
     def shard_ids(self) -> list[str]:
         """Return every shard that any node names, sorted, without the entry for removed ones."""
         return sorted({*self.shards, *self.checkpoints, *self.inflight})
@@ -191,7 +226,7 @@ class Snapshot:
             state = "finished, not settled"
         elif not self.pins:
             state = "planned, nothing read yet"
-        elif set(plan.shards) <= set(self.pins):
+        elif self.is_pinned:
             state = "read, not settled"
         else:
             state = f"being read, {len(self.pins)} of {count_noun(len(plan.shards), 'shard')} so far"

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import How, RunEnd, run_name
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import count_noun
-from kinesis_trident.console.finding import Finding, Level, Limits, worst
-from kinesis_trident.console.lag import Totals, shard_facts, totals
-from kinesis_trident.console.run_findings import about_batch, about_nodes, about_run, about_share, phase
-from kinesis_trident.console.shard_findings import about_limits, about_records, about_shards
+from kinesis_trident.console.figures import FIGURES, HomeFacts, HomeFigures
+from kinesis_trident.console.finding import NO_LIMITS, Finding, Level, Limits, worst
+from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration
-
-
-def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Finding]:
-    """Return what is wrong, the worst first. `now` is in epoch milliseconds."""
-    facts = shard_facts(snapshot, now)
-    parts: Iterable[Iterable[Finding]] = (
-        about_nodes(snapshot),
-        about_share(snapshot, now),
-        # A record that stopped the query says more than that the query has stopped.
-        about_records(snapshot, now),
-        about_run(snapshot, now),
-        about_batch(snapshot, now),
-        about_shards(snapshot, facts, now),
-        about_limits(snapshot, facts, now, limits) if limits else (),
-    )
-    found = [
-        msgspec.structs.replace(one, sentence=one.sentence[:1].upper() + one.sentence[1:])
-        for part in parts
-        for one in part
-    ]
-    return sorted(found, key=lambda one: one.level.rank)
 
 
 class LastRun(msgspec.Struct, frozen=True):
@@ -56,8 +32,8 @@ class Progress(msgspec.Struct, frozen=True):
     since_at: int | None
 
 
-class Summary(Totals, frozen=True):
-    """The state of one home, without what is wrong; in JSON the totals come last, because they have keywords only.
+class Summary(HomeFigures, frozen=True):
+    """The state of one home, without what is wrong; in JSON the figures come last, because they have keywords only.
 
     Attributes:
         application: its name.
@@ -107,10 +83,11 @@ _STEADY = 0.01
 """Seconds a second: a lag that shrinks by less does not shrink."""
 
 
-def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Status:
+def status_of(snapshot: Snapshot, now: int, limits: Limits = NO_LIMITS) -> Status:
     """Return the status. `now` is in epoch milliseconds."""
-    findings = find(snapshot, now, limits)
-    what, since = phase(snapshot, now)
+    facts = HomeFacts(snapshot, now, limits)
+    findings = find(facts)
+    what, since = snapshot.phase(now)
     run, batch, end = snapshot.run, snapshot.batch, snapshot.end(now)
     return Status(
         application=snapshot.layout.application,
@@ -125,7 +102,7 @@ def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Sta
         settled=snapshot.settled.txid if snapshot.settled else None,
         shards=len(snapshot.shard_ids),
         findings=tuple(findings),
-        **msgspec.structs.asdict(totals(snapshot, now)),
+        **msgspec.structs.asdict(facts.figures),
     )
 
 
@@ -221,14 +198,9 @@ def _caught_up(status: Status) -> str:
 
 
 def _records(status: Status) -> str:
-    parts = [count_noun(status.read, "record") + " read"]
-    for number, what, is_always_said in (
-        (status.inflight, "in flight", True),
-        (status.retrying, "waiting for a retry", True),
-        (status.exhausted, "failed too often", False),
-        (status.unacked, "not acked yet", False),
-        (status.dead_lettered, "dead-lettered", True),
-    ):
-        if number or is_always_said:
-            parts.append(f"{number:,} {what}")
+    parts = [f"{count_noun(status.read, 'record')} read"]
+    for key, figure in FIGURES.items():
+        number = getattr(status, key)
+        if figure.said and (number or figure.may_be_zero):
+            parts.append(f"{number:,} {figure.said}")
     return ", ".join(parts)

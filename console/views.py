@@ -17,7 +17,8 @@ from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLetters
 from kinesis_trident.checkpoint.model.run_status import run_name
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.console.dead_letter_replay import replay_of
-from kinesis_trident.console.lag import shard_facts, totals
+from kinesis_trident.console.figures import HomeFacts
+from kinesis_trident.console.lag import shard_facts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
@@ -82,9 +83,9 @@ class View:
 def checkpoints(snapshot: Snapshot, now: int) -> View:
     """Show per shard how far all records are done, where reading continues, and the records between."""
     owner = _owner(snapshot)
-    facts = shard_facts(snapshot, now)
+    facts = HomeFacts(snapshot, now)
     rows = []
-    for shard, one in facts.items():
+    for shard, one in facts.shards.items():
         node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
         pin, lineage = snapshot.pins.get(shard), snapshot.shards.get(shard)
         letters = snapshot.dead_letters.get(shard)
@@ -107,7 +108,7 @@ def checkpoints(snapshot: Snapshot, now: int) -> View:
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
-    numbers = msgspec.structs.asdict(totals(snapshot, now, facts))
+    numbers = msgspec.structs.asdict(facts.figures)
     return View(
         _title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems, numbers
     )

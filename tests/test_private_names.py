@@ -36,8 +36,8 @@ FILES = [
     if str(path.relative_to(ROOT)) != MODULE and not path.is_symlink()
 ]
 
-DOCUMENTED = {"_replace", "_make", "_asdict", "_fields", "_exit"}
-"""Of named tuples, and of `os`."""
+DOCUMENTED = {"_replace", "_make", "_asdict", "_fields", "_exit", "_value_"}
+"""Of named tuples, of `os`, and of enums."""
 
 OURS = {
     ("bolt/storm/bolt_task.py", "_begin"),

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from kinesis_trident.checkpoint.model.home import HOME
+from kinesis_trident.console.figures import FIGURES, HomeFigures
+from kinesis_trident.console.rules import RULES
 
 FOLDERS = ("bolt", "checkpoint", "console", "kinesis_trident/common", "spout", "tracker", "trident")
 """All of the product."""
@@ -186,7 +188,7 @@ def test_functions_and_constructors_are_short() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     long = {(path, node.name) for path, node in functions if (node.end_lineno or 0) - node.lineno + 1 > 80}
-    assert long <= {("console/run_findings.py", "about_run"), ("console/shard_findings.py", "about_records")}
+    assert not long
     wide = {
         f"{path}:{node.lineno}"
         for path, node in functions
@@ -206,7 +208,7 @@ def test_one_table_says_why_a_shard_is_not_read() -> None:
     # That of the run before, which is no shard.
     assert asked["has_ended"] == {"spout/planner/run.py"}
     assert asked["blocked"] <= {
-        "console/shard_findings.py",
+        "console/rules/shards.py",
         "console/views.py",
         "spout/planner/plan.py",
         "spout/planner/settling/external_requests.py",
@@ -214,6 +216,34 @@ def test_one_table_says_why_a_shard_is_not_read() -> None:
         "spout/planner/status.py",
         "spout/planner/watching/life_log.py",
     }
+
+
+def test_a_finding_is_declared_once() -> None:
+    """With its severity, what is said of it and what to do: whoever tells findings goes through the rules."""
+    made = {
+        path
+        for path, tree in trees("console").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"
+    }
+    assert made == {"console/rules/rule.py"}
+    codes = [rule.code for rule in RULES]
+    assert len(codes) == len(set(codes))
+
+
+def test_a_figure_is_declared_once() -> None:
+    """With how it is computed: a face reads its value, and computes none."""
+    assert [*FIGURES] == [*HomeFigures.__struct_fields__]
+    asking = {
+        path
+        for path, tree in trees("console").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and {"total_lag", "lag_growth", "rates"} & {one.name for one in node.names}
+    }
+    # The lag of one stream is for the trials of `doctor`.
+    assert asking == {"console/figures.py", "console/lag.py"}
+    assert lines_of("console") <= 11_030
 
 
 def memories_by_name(folder: str) -> Iterator[str]:

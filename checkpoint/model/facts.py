@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
 from kinesis_trident.checkpoint.model.run_status import Lag, Seen, lag_of
-from kinesis_trident.checkpoint.model.standing import Share, Standing
+from kinesis_trident.checkpoint.model.standing import PLAIN, Share, Standing
 
 HOUR_MS = 3_600_000
 
@@ -36,6 +36,9 @@ class ShardFacts(NamedTuple):
     def held(self) -> int:
         """Return the number of records that are read and not done."""
         return self.retrying + self.exhausted + self.unacked
+
+
+NO_FACTS = ShardFacts(PLAIN, Seen(), Lag(None), None, 0, 0, 0)
 
 
 def facts_of(

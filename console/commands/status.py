@@ -21,7 +21,7 @@ from kinesis_trident.common.errors import KinesisTridentError
 from kinesis_trident.common.times import iso_time
 from kinesis_trident.common.visible_text import make_visible
 from kinesis_trident.console.commands.application_options import add_command
-from kinesis_trident.console.finding import Level, Limits, worst
+from kinesis_trident.console.finding import NO_LIMITS, Level, Limits, worst
 from kinesis_trident.console.render import json_line, repeat, screen, to_json, to_table
 from kinesis_trident.console.scope import open_scope, scope_of
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
@@ -188,7 +188,7 @@ def _owner_view(snapshot: Snapshot) -> View:
 
 
 def _look(
-    client: KazooClient, target: Target, shard: str | None = None, limits: Limits | None = None
+    client: KazooClient, target: Target, shard: str | None = None, limits: Limits = NO_LIMITS
 ) -> list[Status]:
     snapshots = scope_of(stores_of(client, target), target.stream, shard).snapshots()
     now = now_ms()

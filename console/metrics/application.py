@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from kinesis_trident.checkpoint.model.facts import ShardFacts
+from kinesis_trident.checkpoint.model.facts import NO_FACTS, ShardFacts
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.model.standing import BLOCKED, REFUSED, Share
-from kinesis_trident.console.lag import shard_facts, shard_skew, trend
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.metrics.table import Readings
+from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import find
 
 
 def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     """Add the metrics of a home. `now` is in epoch milliseconds."""
     home = _home_of(snapshot)
-    facts, status = shard_facts(snapshot, now), snapshot.status
+    known, status = HomeFacts(snapshot, now), snapshot.status
+    facts = known.shards
     readings.set("connected", snapshot.owner is not None, *home)
     end = snapshot.end(now)
     ended_well = end is not None and end.how in ("stopped", "finished")
@@ -27,9 +28,9 @@ def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
     readings.set("settled_txid", snapshot.settled.txid if snapshot.settled else 0, *home)
     # A query that was stopped in a batch is not slow, and nobody refuses what it does not ask for.
     readings.set("batch_age_seconds", _age(snapshot.planned_at if snapshot.owner else None, now), *home)
-    readings.set("lag_growth", trend(snapshot), *home)
-    readings.set("shard_skew_seconds", in_seconds(shard_skew(facts, snapshot)), *home)
-    findings = Counter((one.level, one.code) for one in find(snapshot, now))
+    readings.set("lag_growth", known.figures.lag_growth, *home)
+    readings.set("shard_skew_seconds", in_seconds(known.skew_ms), *home)
+    findings = Counter((one.level, one.code) for one in find(known))
     for (level, code), count in findings.items():
         readings.set("findings", count, *home, level.value, code)
     for state in ("open", "closed", "drained"):
@@ -107,34 +108,28 @@ def _read_records(readings: Readings, snapshot: Snapshot, facts: Mapping[str, Sh
             readings.set("dead_lettered_records_total", letters.count, *labels)
     readings.set("forgotten_dead_lettered_records", forgotten, *_home_of(snapshot))
     for shard in sorted({*snapshot.inflight, *snapshot.pins}):
-        labels, one = _labels(snapshot, shard), facts.get(shard)
+        labels, one = _labels(snapshot, shard), facts.get(shard, NO_FACTS)
         inflight, pin = snapshot.inflight.get(shard), snapshot.pins.get(shard)
-        # A batch in hand has pins of shards that are not shown, too.
-        held, retrying, exhausted, unacked = (
-            (one.held, one.retrying, one.exhausted, one.unacked) if one is not None else (0, 0, 0, 0)
-        )
-        readings.set("in_flight_records", held + (pin.fresh if pin else 0), *labels)
-        readings.set("retrying_records", retrying, *labels)
-        readings.set("exhausted_records", exhausted, *labels)
-        readings.set("unacked_records", unacked, *labels)
-        readings.set("shard_blocked", one is not None and BLOCKED in one.standing.causes, *labels)
-        failed = (
-            [run.failures[0].time for run in (*inflight.waiting, *inflight.dead) if run.failures]
-            if inflight
-            else []
-        )
-        delivered = snapshot.delivered_at.get(shard)
-        oldest = min([*failed, *([delivered] if delivered is not None else [])], default=None)
-        readings.set("oldest_unacked_seconds", _age(oldest, now), *labels)
+        read_records(readings, labels, one, pin.fresh if pin else 0)
+        readings.set("shard_blocked", BLOCKED in one.standing.causes, *labels)
+        runs = (*inflight.waiting, *inflight.dead) if inflight else ()
+        begun = [run.failures[0].time for run in runs if run.failures]
+        begun += [snapshot.delivered_at[shard]] if shard in snapshot.delivered_at else []
+        readings.set("oldest_unacked_seconds", _age(min(begun, default=None), now), *labels)
+
+
+def read_records(readings: Readings, labels: tuple[str, str, str], one: ShardFacts, fresh: int = 0) -> None:
+    """Add the records of a shard that are not done; `fresh`: in the batch in hand."""
+    readings.set("in_flight_records", one.held + fresh, *labels)
+    for name in ("retrying", "exhausted", "unacked"):
+        readings.set(f"{name}_records", getattr(one, name), *labels)
 
 
 def _labels(snapshot: Snapshot, shard: str) -> tuple[str, str, str]:
-    try:
-        key = snapshot.layout.key_of(shard)
-    except ValueError:
-        # A parent that was removed before its stream was read together with others.
-        return *_home_of(snapshot), shard
-    return snapshot.layout.application, key.stream, key.shard
+    key = snapshot.key_of(shard)
+    return (
+        (*_home_of(snapshot), shard) if key is None else (snapshot.layout.application, key.stream, key.shard)
+    )
 
 
 def _age(at: int | None, now: int) -> float | None:

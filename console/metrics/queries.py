@@ -22,8 +22,9 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from kinesis_trident.checkpoint.model.facts import NO_FACTS
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
-from kinesis_trident.console.metrics.application import home_of, in_seconds, read_counts
+from kinesis_trident.console.metrics.application import home_of, in_seconds, read_counts, read_records
 from kinesis_trident.console.metrics.table import Readings
 from kinesis_trident.trident.topology import RunningTopology
 
@@ -208,8 +209,6 @@ def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
         readings.set("shard_blocked", "blocked" in shard, *labels)
         if "standing" in shard:
             readings.set("shard_standing", 1, *labels, shard["standing"])
-        readings.set("in_flight_records", shard["unacked"] + shard["retrying"] + shard["dead"], *labels)
-        readings.set("retrying_records", shard["retrying"], *labels)
-        readings.set("exhausted_records", shard["dead"], *labels)
-        readings.set("unacked_records", shard["unacked"], *labels)
+        counts = {"retrying": shard["retrying"], "exhausted": shard["dead"], "unacked": shard["unacked"]}
+        read_records(readings, labels, NO_FACTS._replace(**counts))
         readings.set("dead_lettered_records_total", shard["deadLettered"], *labels)

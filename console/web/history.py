@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from kinesis_trident.console.lag import shard_facts, shard_skew, totals
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.tracker.records import PendingRun, Run
 
@@ -70,8 +70,8 @@ class History:
 
     def add(self, snapshot: Snapshot, now: int) -> None:
         """Take a look into account. `now` is in epoch milliseconds."""
-        facts = shard_facts(snapshot, now)
-        numbers = totals(snapshot, now, facts)
+        facts = HomeFacts(snapshot, now)
+        numbers = facts.figures
         failed = self._new_failures(snapshot)
         # A record that was seen as exhausted has been counted with its last failure.
         failed += max(0, numbers.dead_lettered - self._dead - self._exhausted)
@@ -82,7 +82,7 @@ class History:
             Sample(
                 now,
                 numbers.lag_ms,
-                shard_skew(facts, snapshot),
+                facts.skew_ms,
                 max(0, numbers.read - self._read) / seconds if known else None,
                 failed / seconds if known else None,
             )

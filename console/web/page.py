@@ -42,7 +42,7 @@ def list_values(looks: Mapping[str, ApplicationView]) -> list[Row]:
             }
             # What was seen before says nothing of an application that cannot be read any more.
             rows.append(row | ({"level": "unknown", "wrong": look.problem} if look.problem else {}))
-    rows.sort(key=lambda row: (Level(row["level"]).rank, row["application"]))
+    rows.sort(key=lambda row: (Level[row["level"].upper()].rank, row["application"]))
     return rows
 
 

@@ -22,11 +22,12 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardLineage,
 )
 from kinesis_trident.checkpoint.model.run_status import How, Lag, RunEnd, Seen, lag_growth
+from kinesis_trident.console.figures import HomeFacts
 from kinesis_trident.console.finding import Finding, Level, Limits, worst
-from kinesis_trident.console.lag import shard_facts, totals
-from kinesis_trident.console.run_findings import phase
+from kinesis_trident.console.lag import shard_facts
+from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import Status, find, lines_of, status_of, summary_of
+from kinesis_trident.console.status import Status, lines_of, status_of, summary_of
 from kinesis_trident.tracker.records import Noted
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -49,19 +50,19 @@ def with_inflight(**changes: Any) -> Snapshot:
 
 
 def codes(snapshot: Snapshot, now: int = NOW, **limits: int) -> dict[str, Level]:
-    return {one.code: one.level for one in find(snapshot, now, Limits(**limits))}
+    return {one.code: one.level for one in find(HomeFacts(snapshot, now, Limits(**limits)))}
 
 
 def test_nothing_is_wrong_with_a_query_that_waits_for_records() -> None:
-    assert find(HEALTHY, NOW) == []
-    assert totals(HEALTHY, NOW).lag_ms == 0
-    assert phase(HEALTHY, NOW) == ("no batch in hand; waits for records", None)
+    assert find(HomeFacts(HEALTHY, NOW)) == []
+    assert HomeFacts(HEALTHY, NOW).figures.lag_ms == 0
+    assert HEALTHY.phase(NOW) == ("no batch in hand; waits for records", None)
     assert codes(HEALTHY, lag_ms=5 * MINUTE, retrying=0, dead=0) == {}
 
 
 def test_commands_take_the_name_of_any_application() -> None:
     layout = replace(HEALTHY.layout, application="bob's orders")
-    (found,) = find(replace(with_letters(), layout=layout), NOW)
+    (found,) = find(HomeFacts(replace(with_letters(), layout=layout), NOW))
     commands = found.remedy.split("kinesis-trident ")[1:]
     assert [shlex.split(one)[:2] for one in commands] == [["dead-letters", "bob's orders"]] * len(commands)
     assert commands
@@ -113,16 +114,16 @@ def test_rates_are_those_of_a_stream_that_is_read_so_fast(
         (NOW - ago * MINUTE, HOUR - round((1 - share) * ago * MINUTE)) for ago in range(minutes, -1, -1)
     )
     reads = tuple(10**6 - round(comes_in * share * ago * 60) for ago in range(minutes, -1, -1))
-    late = totals(with_status(shards={CHILD: Seen(NOW, NOW - HOUR)}, lags=lags, reads=reads), NOW)
+    late = HomeFacts(with_status(shards={CHILD: Seen(NOW, NOW - HOUR)}, lags=lags, reads=reads), NOW).figures
     assert late.read_rate == pytest.approx(comes_in * share, rel=0.05, abs=0.05)
     assert late.input_rate == pytest.approx(comes_in, rel=0.2, abs=0.2)
     assert late.unread == pytest.approx(comes_in * HOUR / 1000, rel=0.2, abs=800)
     # What a query that stands still cannot know, it does not say.
-    stuck = totals(
+    stuck = HomeFacts(
         with_status(lags=tuple((at, HOUR + at - NOW) for at, _ in lags), reads=(5,) * len(lags)), NOW
-    )
+    ).figures
     assert (stuck.read_rate, stuck.input_rate, stuck.unread) == (0, None, None)
-    assert totals(with_status(lags=lags[:1], reads=reads[:1]), NOW).read_rate is None
+    assert HomeFacts(with_status(lags=lags[:1], reads=reads[:1]), NOW).figures.read_rate is None
 
 
 def test_the_status_shows_rates_and_how_the_runs_before_have_ended() -> None:
@@ -171,6 +172,12 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
         (Snapshot(Layout("/r", "a", "s", 1)), {"never-started": Level.WARNING}, "start the query"),
         (replace(HEALTHY, owner=None), {"not-running": Level.CRITICAL}, "epoch 3 on worker-7, pid 4711"),
         (replace(HEALTHY, owner=None), {"not-running": Level.CRITICAL}, "ended without a word"),
+        # By a clock that is ahead of ours.
+        (
+            replace(with_status(time=NOW + MINUTE), owner=None),
+            {"not-running": Level.CRITICAL},
+            "last heard 0 ms ago",
+        ),
         (ended("stopped"), {"not-running": Level.NOTE}, "was stopped 1m 00s ago"),
         (ended("finished"), {"not-running": Level.NOTE}, "has read everything and finished 1m 00s ago"),
         # Spark asks it on, as other sources of the query are not drained; or may ask it again after their batch.
@@ -326,7 +333,7 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
     ],
 )
 def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, Level], says: str) -> None:
-    findings = find(snapshot, NOW)
+    findings = find(HomeFacts(snapshot, NOW))
     assert {one.code: one.level for one in findings} == found
     status = status_of(snapshot, NOW)
     text = "\n".join([status.batch.phase, *(f"{one.sentence} {one.remedy}" for one in findings)])
@@ -342,7 +349,7 @@ def test_shards_that_are_blocked_for_two_reasons_are_told_both() -> None:
     held = "9 records are read and not done, and maxInflightRecords is 9"
     blocked = {PARENT: failed.format(3), CHILD: f"{held}: the shard reads nothing new", NEW: failed.format(5)}
     nodes = {shard: InflightNode(txid=7, waiting=(), blocked=why) for shard, why in blocked.items()}
-    found = [one for one in find(replace(HEALTHY, inflight=nodes), NOW) if one.code == "blocked"]
+    found = [one for one in find(HomeFacts(replace(HEALTHY, inflight=nodes), NOW)) if one.code == "blocked"]
     assert {one.shards: one.sentence.partition("nothing new: ")[2] for one in found} == {
         (PARENT, NEW): failed.format(3),
         (CHILD,): held,
@@ -359,7 +366,8 @@ def test_very_many_failed_records_are_told_before_they_are_too_many(monkeypatch:
             CHILD: InflightNode(txid=7, waiting=(), dead=(WAITING,) * dead),
         }
         return {
-            one.code: f"{one.sentence} {one.remedy}" for one in find(replace(HEALTHY, inflight=nodes), NOW)
+            one.code: f"{one.sentence} {one.remedy}"
+            for one in find(HomeFacts(replace(HEALTHY, inflight=nodes), NOW))
         }
 
     few, many = found(2, 1), found(2, 2)
@@ -394,7 +402,7 @@ def test_the_first_bar_of_a_summary_is_that_before_its_numbers() -> None:
     ],
 )
 def test_limits_decide_the_exit_code(snapshot: Snapshot, limits: dict[str, int], level: Level) -> None:
-    assert worst(one.level for one in find(snapshot, NOW, Limits(**limits))) is level
+    assert worst(one.level for one in find(HomeFacts(snapshot, NOW, Limits(**limits)))) is level
 
 
 def test_a_batch_that_moved_a_shard_on_outdates_what_was_seen_of_it() -> None:
@@ -404,15 +412,15 @@ def test_a_batch_that_moved_a_shard_on_outdates_what_was_seen_of_it() -> None:
 
 
 def test_a_stream_that_is_left_out_lags_nobody() -> None:
-    assert totals(replace(HEALTHY, active=()), NOW).lag_ms == 0
-    assert totals(replace(HEALTHY, active=(), owner=None), NOW).connected is False
+    assert HomeFacts(replace(HEALTHY, active=()), NOW).figures.lag_ms == 0
+    assert HomeFacts(replace(HEALTHY, active=(), owner=None), NOW).figures.connected is False
 
 
 def test_the_worst_comes_first_and_critical_outweighs_unknown() -> None:
     some = [Finding(level, level.name, "", "") for level in (Level.NOTE, Level.UNKNOWN, Level.CRITICAL)]
     assert worst(one.level for one in some) is Level.CRITICAL
     stopped = replace(with_inflight(waiting=(WAITING,)), owner=None)
-    levels = [one.level for one in find(stopped, NOW, Limits(lag_ms=1))]
+    levels = [one.level for one in find(HomeFacts(stopped, NOW, Limits(lag_ms=1)))]
     assert levels == [Level.CRITICAL, Level.UNKNOWN, Level.NOTE]
 
 
@@ -425,7 +433,7 @@ def test_whatever_is_missing_there_is_an_answer(data: st.DataObject) -> None:
     missing = data.draw(st.sets(st.sampled_from(fields)))
     snapshot = replace(whole, **{name: getattr(blank, name) for name in missing})
     now = NOW + data.draw(st.integers(0, 100 * HOUR))
-    for one in find(snapshot, now, Limits(0, 0, 0)):
+    for one in find(HomeFacts(snapshot, now, Limits(0, 0, 0))):
         assert not one.sentence[0].islower()
         assert one.remedy
         assert "None" not in one.sentence + one.remedy
@@ -436,7 +444,11 @@ def test_whatever_is_missing_there_is_an_answer(data: st.DataObject) -> None:
 
 def test_a_record_that_a_bolt_holds_has_not_failed() -> None:
     held = msgspec.structs.replace(WAITING, failures=(Noted(NOW, "HELD (bolt join)"),))
-    (found,) = [one for one in find(with_inflight(waiting=(held,)), NOW) if one.code in ("held", "retrying")]
+    (found,) = [
+        one
+        for one in find(HomeFacts(with_inflight(waiting=(held,)), NOW))
+        if one.code in ("held", "retrying")
+    ]
     assert (found.code, found.level) == ("held", Level.NOTE)
     assert "Bolts hold 1 record that wait for others: HELD (bolt join)" in found.sentence
     both = codes(with_inflight(waiting=(held, msgspec.structs.replace(WAITING, last="77", first="77"))))

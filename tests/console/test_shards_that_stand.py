@@ -10,9 +10,10 @@ from samples_console import CHILD, HEALTHY, NEW, NOW, STATUS, TIP, WAITING
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode, ShardLineage
 from kinesis_trident.checkpoint.model.run_status import RunEnd, Seen
-from kinesis_trident.console.lag import lag_of_stream, totals
+from kinesis_trident.console.figures import HomeFacts
+from kinesis_trident.console.lag import lag_of_stream
+from kinesis_trident.console.rules import find
 from kinesis_trident.console.snapshot import Snapshot
-from kinesis_trident.console.status import find
 from kinesis_trident.console.views import VIEWS
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -60,7 +61,7 @@ def test_a_parent_that_does_not_read_is_not_blamed_on_kinesis(snapshot: Snapshot
 
 
 def codes(snapshot: Snapshot) -> set[str]:
-    return {one.code for one in find(snapshot, NOW)}
+    return {one.code for one in find(HomeFacts(snapshot, NOW))}
 
 
 def test_a_cause_of_another_release_is_none_for_this_one() -> None:
@@ -102,10 +103,10 @@ def test_a_shard_that_retention_has_removed_does_not_hide_the_lag_of_the_others(
     """It has records in flight, and nothing more to read: that nobody looks at it is no news."""
     inflight = {"shardId-000000000007": InflightNode(txid=7, waiting=(WAITING,))}
     late = msgspec.structs.replace(STATUS, shards={"shardId-000000000007": Seen()})
-    numbers = totals(replace(HEALTHY, inflight=inflight, status=late), NOW)
+    numbers = HomeFacts(replace(HEALTHY, inflight=inflight, status=late), NOW).figures
     assert (numbers.lag_ms, numbers.retrying) == (0, WAITING.count)
     # Where the lineage cannot be read, nobody knows what is there.
-    assert totals(replace(HEALTHY, shards={}), NOW).lag_ms is None
+    assert HomeFacts(replace(HEALTHY, shards={}), NOW).figures.lag_ms is None
 
 
 def unknown() -> Snapshot:
@@ -115,19 +116,19 @@ def unknown() -> Snapshot:
 
 
 def test_a_lag_that_nobody_knows_is_no_comfort() -> None:
-    assert totals(unknown(), NOW).lag_ms is None
+    assert HomeFacts(unknown(), NOW).figures.lag_ms is None
 
 
 def test_a_retention_that_nobody_knows_is_no_comfort() -> None:
-    assert totals(unknown(), NOW).retention_left_ms is None
+    assert HomeFacts(unknown(), NOW).figures.retention_left_ms is None
 
 
 def test_a_stream_that_is_not_read_has_no_part_in_the_lag() -> None:
     """It may stand for days: the sum is of what the run reads, and so is what expires next."""
     status = msgspec.structs.replace(STATUS, shards={CHILD: Seen(NOW, NOW - 23 * HOUR)})
     read = replace(HEALTHY, status=status)
-    assert totals(read, NOW).lag_ms == 23 * HOUR
-    numbers = totals(replace(read, active=()), NOW)
+    assert HomeFacts(read, NOW).figures.lag_ms == 23 * HOUR
+    numbers = HomeFacts(replace(read, active=()), NOW).figures
     assert not numbers.lag_ms
     assert numbers.retention_left_ms is None
     assert not codes(replace(read, active=())) & {"retention", "falling-behind"}

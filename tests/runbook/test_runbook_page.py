@@ -9,14 +9,13 @@ import re
 import sys
 from collections import Counter
 from importlib import import_module
-from typing import get_args
 
 from night import PAGE, UNTRIED, UNTRIED_WORDS, read_page, scenarios, sentences
 
 import kinesis_trident
 from kinesis_trident import KinesisTridentError, errors as public_errors, trident
 from kinesis_trident.bolt.errors import BoltError
-from kinesis_trident.console.finding import Code
+from kinesis_trident.console.rules import RULES
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import Unavailable
 from kinesis_trident.tracker.errors import TrackerError
@@ -73,7 +72,7 @@ def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_e
     known = errors()
     assert {f"{one.__module__}.{one.__name__}" for one in known} >= INTERNAL
     seen = {one for one in known - ROOTS if f"{one.__module__}.{one.__name__}" not in INTERNAL}
-    wanted = Counter([*map(title_of, seen), *get_args(Code), *OF_SPARK, *OF_USERS])
+    wanted = Counter([*map(title_of, seen), *(rule.code for rule in RULES), *OF_SPARK, *OF_USERS])
     assert max(wanted.values()) == 1
     assert read_page(PAGE.read_text(encoding="utf-8")).keys() == wanted.keys()
 

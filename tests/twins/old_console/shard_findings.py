@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from twins.old_console.lag import shard_skew, totals
+
 from kinesis_trident.checkpoint.model.facts import ShardFacts
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.message_id import MessageId
@@ -18,8 +20,7 @@ from kinesis_trident.checkpoint.model.standing import (
 )
 from kinesis_trident.common.visible_text import count_noun
 from kinesis_trident.console.dead_letter_replay import KEPT_NOWHERE, find_listed, has_letters, replay_words
-from kinesis_trident.console.finding import Code, Finding, Level, Limits
-from kinesis_trident.console.lag import shard_skew, totals
+from kinesis_trident.console.finding import Finding, Level, Limits
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import duration
 from kinesis_trident.tracker.records import Run
@@ -33,12 +34,12 @@ _FRESH_MS = 15 * 60_000
 _GROWTH = 0.05
 """Seconds by which the lag of a query that falls behind grows in a second, at least."""
 _NAMED = 3
-_UNAVAILABLE: tuple[Code, str, str] = (
+_UNAVAILABLE: tuple[str, str, str] = (
     "unavailable",
     "Kinesis does not answer",
     "check the endpoint, the network and AWS's status page; {doctor} tries each call",
 )
-_REFUSALS: dict[str, tuple[Code, str, str]] = {
+_REFUSALS: dict[str, tuple[str, str, str]] = {
     "throttled": (
         "throttled",
         "Kinesis throttles",
@@ -339,7 +340,7 @@ def about_limits(
                 commands=(line,),
                 shards=_labels(snapshot, unknown),
             )
-    counts: tuple[tuple[int | None, int, Code, str, str], ...] = (
+    counts: tuple[tuple[int | None, int, str, str, str], ...] = (
         (limits.retrying, numbers.retrying, "max-retrying", "waits for a retry", "wait for a retry"),
         (
             limits.dead,

@@ -1,0 +1,188 @@
+"""The figures of an application: how each is computed, and how it is shown beside its key in JSON. Pure."""
+
+# Without annotations as texts: those of the figures have functions.
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.facts import ShardFacts
+from kinesis_trident.checkpoint.model.run_status import Lag, StatusNode, lag_growth, rates, total_lag
+from kinesis_trident.checkpoint.model.standing import Share
+from kinesis_trident.common.visible_text import count_noun
+from kinesis_trident.console.finding import NO_LIMITS, Limits
+from kinesis_trident.console.lag import shard_facts
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.text import duration
+
+_NAMED = 3
+COMMAND = "\0"
+"""Stands before and behind the line of a command in a remedy: no name in ZooKeeper has it."""
+
+
+@dataclass(frozen=True)
+class HomeFacts:
+    """What is known of one home at `now`, in epoch milliseconds; `limits`: of a check."""
+
+    snapshot: Snapshot
+    now: int
+    limits: Limits = NO_LIMITS
+
+    @cached_property
+    def shards(self) -> dict[str, ShardFacts]:
+        """Return the figures of each shard, by name."""
+        return shard_facts(self.snapshot, self.now)
+
+    @cached_property
+    def counted(self) -> dict[str, Lag]:
+        """Return the lags that count in the sum, by shard."""
+        return {shard: one.lag for shard, one in self.shards.items() if one.standing.share is Share.COUNTED}
+
+    @cached_property
+    def figures(self) -> "HomeFigures":
+        """Return the figures of all shards together."""
+        return HomeFigures(**{key: figure.of(self) for key, figure in FIGURES.items()})
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Return the age of the oldest unread record; None if it is unknown."""
+        return total_lag(self.counted) if self.snapshot.shards else None
+
+    @property
+    def status(self) -> StatusNode | None:
+        """Return the status of the run that is connected; None for a part of its shards: it is of all together."""
+        status = self.snapshot.newest_status
+        is_its = self.snapshot.part is None and status is not None and status.epoch == self.snapshot.epoch
+        return status if is_its else None
+
+    @property
+    def rates(self) -> tuple[float | None, float | None, float | None]:
+        """Return the seconds by which the lag grows, and the records that are read and that come in, in a second."""
+        status = self.status
+        if status is None:
+            return None, None, None
+        return lag_growth(status.lags, status.reads), *rates(status.lags, status.reads)
+
+    @property
+    def skew_ms(self) -> int:
+        """Return by how much the oldest unread record is older than the newest one that was read.
+
+        A watermark with a shorter delay drops it. Only records of which the run or a turn has said that they are unread
+        count; 0 if there are none.
+        """
+        nodes = self.snapshot.checkpoints
+        newest = max((node.arrival for node in nodes.values() if node.arrival is not None), default=0)
+        oldest = newest
+        for shard in self.counted:
+            node = nodes.get(shard)
+            at = self.shards[shard].seen.arrival or (
+                node.arrival if node is not None and node.behind_ms > 0 else None
+            )
+            oldest = min(oldest, at) if at is not None else oldest
+        return newest - oldest
+
+    def line(self, command: str, *words: str, options: Iterable[str] = ()) -> str:
+        """Return the line of a command as part of a remedy, of which it can be told."""
+        return f"{COMMAND}{self.snapshot.command(command, *words, options=options)}{COMMAND}"
+
+    def since(self, at: int) -> str:
+        """Return the time that has passed, for people: another clock may be ahead of ours."""
+        return duration(max(0, self.now - at))
+
+    def ago(self, at: int) -> str:
+        """Return how long ago a time was, for people."""
+        return f"{self.since(at)} ago"
+
+    def labels(self, shards: Iterable[str]) -> tuple[str, ...]:
+        """Return shards as people name them, in order."""
+        return tuple(map(self.snapshot.label_of, sorted(shards)))
+
+    def names(self, shards: Iterable[str]) -> str:
+        """Return the first of some shards as part of a sentence, with the number of all."""
+        labels = self.labels(shards)
+        more = len(labels) - _NAMED
+        if more > 0:
+            return f"{count_noun(len(labels), 'shard')} ({', '.join(labels[:_NAMED])} and {more} more)"
+        return f"shard{'s' if len(labels) > 1 else ''} {', '.join(labels)}"
+
+
+class Figure(NamedTuple):
+    """A figure: how it is computed, and what the screen says after a number of records, also if that `may_be_zero`."""
+
+    of: Callable[[HomeFacts], Any]
+    said: str = ""
+    may_be_zero: bool = False
+
+
+def _sum(nodes: str, name: str, said: str = "", *, may_be_zero: bool = False) -> Figure:
+    find = attrgetter(nodes)
+    return Figure(lambda at: sum(getattr(one, name) for one in find(at).values()), said, may_be_zero)
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    """Return the least, or None where one is unknown: that of the others would be a comfort."""
+    found = list(values)
+    known = [one for one in found if one is not None]
+    return min(known, default=None) if len(known) == len(found) else None
+
+
+def _unread(at: HomeFacts) -> int | None:
+    lag, rate = at.lag_ms, at.rates[2]
+    return round(lag / 1000 * rate) if lag is not None and rate is not None else None
+
+
+def _inflight(at: HomeFacts) -> int:
+    pins, part = at.snapshot.pins, at.snapshot.part
+    fresh = sum(pin.fresh for shard, pin in pins.items() if part is None or shard in part)
+    return sum(one.held for one in at.shards.values()) + fresh
+
+
+class HomeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of all shards of an application together.
+
+    Attributes:
+        connected: its newest run holds its session with ZooKeeper.
+        lag_ms: the age of the oldest unread record; None if it is unknown.
+        lag_growth: the seconds by which it grows in a second, over the last minutes; None if that is unknown.
+        read_rate: records read in a second, over the last minutes; None if that is unknown.
+        input_rate: an estimate of the records that come in, in a second; None if there is none.
+        unread: an estimate of the unread records, from the lag and that rate; None if there is none.
+        seen_at: the oldest of the last looks at what is unread, in epoch milliseconds; None if a shard had none.
+        retention_left_ms: until the oldest unread record expires; None if that is unknown.
+        inflight: records that are read and not done.
+        retrying: of these, failed ones that come back.
+        exhausted: of these, failed too often and not dead-lettered yet.
+        unacked: of these, not acked yet, with ackMode=explicit.
+        dead_lettered: records that were dead-lettered or skipped, ever.
+        dead_left: of these, not delivered again, or failed again since.
+        read: records delivered for the first time, ever.
+    """
+
+    connected: Annotated[bool, Figure(lambda at: at.snapshot.owner is not None)]
+    lag_ms: Annotated[int | None, Figure(lambda at: at.lag_ms)]
+    lag_growth: Annotated[float | None, Figure(lambda at: at.rates[0])]
+    read_rate: Annotated[float | None, Figure(lambda at: at.rates[1])]
+    input_rate: Annotated[float | None, Figure(lambda at: at.rates[2])]
+    unread: Annotated[int | None, Figure(_unread)]
+    seen_at: Annotated[int | None, Figure(lambda at: _least(lag.seen_at for lag in at.counted.values()))]
+    retention_left_ms: Annotated[
+        int | None,
+        Figure(lambda at: _least(one.retention_left_ms for one in at.shards.values() if one.standing.expiry)),
+    ]
+    inflight: Annotated[int, Figure(_inflight, "in flight", may_be_zero=True)]
+    retrying: Annotated[int, _sum("shards", "retrying", "waiting for a retry", may_be_zero=True)]
+    exhausted: Annotated[int, _sum("shards", "exhausted", "failed too often")]
+    unacked: Annotated[int, _sum("shards", "unacked", "not acked yet")]
+    dead_lettered: Annotated[int, _sum("snapshot.dead_letters", "count", "dead-lettered", may_be_zero=True)]
+    dead_left: Annotated[int, _sum("snapshot.dead_letters", "left")]
+    read: Annotated[int, _sum("snapshot.checkpoints", "read")]
+
+
+FIGURES: dict[str, Figure] = {
+    key: hint.__metadata__[0] for key, hint in get_type_hints(HomeFigures, include_extras=True).items()
+}
+"""The figures by their keys in JSON, in order."""

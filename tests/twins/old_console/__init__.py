@@ -1,0 +1,1 @@
+"""The findings and figures of the console as they were told by functions, before they were tables: their twin."""
