@@ -660,3 +660,14 @@ def test_one_pool_sends_what_is_written() -> None:
     }
     assert made == {f"spout/sink/pool.py: {name}" for name in ("ThreadPoolExecutor", "Condition", "Event")}
     assert lines_of("spout/sink") <= 1_446
+
+
+def test_windows_exist_once() -> None:
+    """Trident's and those of bolts: one function advances them, one value says which panes and windows there are."""
+    assert {at.rpartition(":")[0] for at in names_in("trident", "advance")} == {
+        "trident/windowing/updater.py"
+    }
+    assert {
+        at.rpartition(":")[0] for name in ("starts_of", "last_end") for at in names_in("trident", name)
+    } == {"trident/windowing/windows.py"}
+    assert {at.rpartition(":")[0] for at in names_in("trident", "width")} == {"trident/maps/window_shape.py"}

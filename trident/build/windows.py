@@ -323,10 +323,9 @@ class PaneFunction(ArrowFunction):
             raise ValueError(msg)
         times = pc.cast(batch.column(0), pa.timestamp("us", "UTC"))
         at = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        width = self._shape.width
         if at.size:
             self._shape.check_calendar(name, int(at.min()), int(at.max()))
-        columns = [pa.array(self._buckets_of(batch)), pa.array(at // width * width), pa.array(at)]
+        columns = [pa.array(self._buckets_of(batch)), pa.array(self._shape.pane_of(at)), pa.array(at)]
         return pa.RecordBatch.from_arrays(columns, [BUCKET, PANE, AT]), np.arange(batch.num_rows)
 
     def _buckets_of(self, batch: pa.RecordBatch) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from math import gcd
+from typing import Any
 
 import msgspec
 
@@ -54,8 +55,8 @@ class Shape(msgspec.Struct, array_like=True, frozen=True):
         """The size of a pane."""
         return gcd(self.size, self.slide)
 
-    def pane_of(self, at: int) -> int:
-        """Return the start of the pane that a point is in."""
+    def pane_of(self, at: Any) -> Any:
+        """Return the start of the pane that a point is in; of a column of points, that of each."""
         return at // self.width * self.width
 
     def starts_of(self, pane: int) -> Iterator[int]:
