@@ -45,7 +45,6 @@ from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.planner.watching.consumer_watch import ConsumerWatch
 from kinesis_trident.spout.planner.watching.counting import RunCounter
 from kinesis_trident.spout.planner.watching.life_log import LifeLog
-from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 log = logging.getLogger(__name__)
@@ -115,7 +114,6 @@ class SourceState:
         self.counter = RunCounter()
         self.consumers = ConsumerWatch()
         self.watchers: list[Watcher] = [self.counter.watch]
-        self._forgetting = Forgetting(store, epoch)
         self.keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self._amender = Amender(store.layout, self._rules)
 
@@ -142,7 +140,7 @@ class SourceState:
             longest_delay=self._rules.policy.backoff.cap_ms + DUE_GRAIN_MS,
             timeout=self._rules.timeout or 0,
         )
-        self._forgetting.note_stored(loaded.unlisted)
+        self._forgetting = Forgetting(store, self.epoch, loaded.unlisted)
         after = replace(
             self.shards,
             states=loaded.shards,
@@ -179,7 +177,7 @@ class SourceState:
         before = self.shards
         lineage = self.keeper.list_all(before, self.sights) if everything else self.keeper.list_new(before)
         new = sorted(lineage.keys() - before.states.keys())
-        states = {shard: ShardState(parse_position(lineage[shard].start)) for shard in new}
+        states = {shard: self._forgetting.begin(shard, lineage[shard]) for shard in new}
         after = replace(before, states={**before.states, **states}, lineage=lineage)
         if everything:
             after = self._forgetting.forget(after)

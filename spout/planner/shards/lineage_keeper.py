@@ -24,6 +24,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
     Lineage,
     add_new_shards,
     adopt_positions,
+    find_childless,
     merge_listing,
     positions_of,
     start_lineage,
@@ -110,8 +111,10 @@ class LineageKeeper:
 
     def _find_unlisted(self, known: Lineage, found: Lineage) -> dict[str, ShardLineage]:
         """Return the shards that a listing lacks and that are there: a listing may be older than the stream."""
-        missing = [shard for shard in known.keys() - found.keys() if known[shard].state != "drained"]
-        kept = {shard: known[shard] for shard in sorted(missing) if self._streams.has_shard(shard)}
+        # One that was read to its end would be read again only while no child of it is known.
+        childless, missing = set(find_childless({**known, **found})), known.keys() - found.keys()
+        unread = (s for s in sorted(missing) if known[s].state != "drained" or s in childless)
+        kept = {shard: known[shard] for shard in unread if self._streams.has_shard(shard)}
         if kept:
             log.info("a listing lacks %s, which can be read: it is not taken for the end", ", ".join(kept))
         return kept

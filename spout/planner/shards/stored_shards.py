@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import msgspec
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import name_in_errors
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, SettledNode
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, DeadLettersNode, SettledNode, ShardLineage
 from kinesis_trident.checkpoint.model.replays import merge_dead_letters
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.clocks import correct_due_times
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 class LoadedShards(NamedTuple):
     """The nodes of all shards.
 
-    `shards`: those that are listed or have records in flight. `unlisted`: the names of all others that have nodes.
+    `shards`: those that are listed or have records in flight. `unlisted`: all others that have nodes.
     """
 
     shards: dict[str, ShardState]
     dead_letters: dict[str, DeadLettersNode]
-    unlisted: set[str]
+    unlisted: dict[str, ShardState]
 
 
 def load_shards(
@@ -57,13 +57,14 @@ def load_shards(
     inflight = {shard: correct_due_times(node, now, longest_delay, timeout) for shard, node in stored.items()}
     dead_letters = store.shards.dead_letters()
     held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
-    known = {*lineage, *held}
-    shards = {}
-    for shard in sorted(known):
+    shards, unlisted = dict[str, ShardState](), dict[str, ShardState]()
+    letters = {shard for shard in dead_letters if store.layout.key_of(shard).shard != PAST_RETENTION}
+    for shard in sorted({*lineage, *checkpoints, *inflight, *letters}):
         start = parse_position(lineage[shard].start) if shard in lineage else TRIM_HORIZON
-        turns = _positions(store, shard, inflight[shard].turns) if shard in inflight else {}
-        shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
-    return LoadedShards(shards, dead_letters, {*checkpoints, *inflight, *dead_letters} - known)
+        turns = _positions(store, shard, inflight[shard].turns) if shard in held else {}
+        some = shards if shard in lineage or shard in held else unlisted
+        some[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
+    return LoadedShards(shards, dead_letters, unlisted)
 
 
 def _positions(store: SourceStore, shard: str, txids: Sequence[int]) -> dict[int, Keys]:
@@ -97,19 +98,21 @@ class Forgetting:
     """Forgets shards that retention has removed, once they have no records in flight.
 
     A shard that was read to its end is forgotten when it is no longer listed; any other when the next full listing does
-    not have it either: an answer of Kinesis that lacks a shard by mistake must not make it start over.
+    not have it either: one that an answer of Kinesis has lacked by mistake goes on where it stood.
+
+    `missed`: the shards in ZooKeeper that the previous run no longer saw in the listing.
     """
 
-    def __init__(self, store: SourceStore, epoch: int) -> None:
+    def __init__(self, store: SourceStore, epoch: int, missed: dict[str, ShardState]) -> None:
         self._store = store
         self._epoch = epoch
-        self._missed_once: set[str] = set()
-        self._gone: set[str] = set()
+        self._missed: dict[str, ShardState] = missed
 
-    def note_stored(self, shards: Collection[str]) -> None:
-        """Note the shards in ZooKeeper that the previous run no longer saw in the listing."""
-        key_of = self._store.layout.key_of
-        self._gone |= {shard for shard in shards if key_of(shard).shard != PAST_RETENTION}
+    def begin(self, shard: str, node: ShardLineage) -> ShardState:
+        """Return the state of a shard that is listed, and was not before: as it stood if a listing has lacked it."""
+        was = ShardState(parse_position(node.start))
+        known = self._missed.get(shard, was)
+        return was if isinstance(known.position, ShardEnd) else replace(known, start=was.start)
 
     def forget(self, shards: Shards) -> Shards:
         """Remove the shards that a full listing lacks, and their nodes; dead letters stay counted, for each stream.
@@ -118,12 +121,10 @@ class Forgetting:
             FencedError: a newer run has taken over.
         """
         states, left = dict(shards.states), dict(shards.dead_letters)
-        for shard in states.keys() - shards.lineage.keys():
-            if not states[shard].held:
-                at = states.pop(shard).position
-                (self._gone if isinstance(at, ShardEnd) else self._missed_once).add(shard)
-        there = {*shards.lineage, *states}
-        gone = sorted(self._gone - there)
+        unlisted = (shard for shard in states.keys() - shards.lineage.keys() if not states[shard].held)
+        missed = {shard: states.pop(shard) for shard in unlisted}
+        ended = {shard for shard, state in missed.items() if isinstance(state.position, ShardEnd)}
+        gone = sorted(ended | self._missed.keys() - states.keys())
         for start in range(0, len(gone), _AT_A_TIME):
             some = gone[start : start + _AT_A_TIME]
             letters = self._letters(some, left)
@@ -131,7 +132,7 @@ class Forgetting:
             left = {shard: node for shard, node in left.items() if shard not in set(some)} | letters
         if gone:
             log.info("forgot %d shards past retention: %s", len(gone), ", ".join(gone))
-        self._gone, self._missed_once = self._missed_once - there, set()
+        self._missed = {shard: state for shard, state in missed.items() if shard not in gone}
         return replace(shards, states=states, dead_letters=left)
 
     def _letters(

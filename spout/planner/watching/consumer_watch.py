@@ -43,18 +43,14 @@ class ConsumerWatch:
         if self._first is None:
             # A run before this one may have read this batch, and begun subscriptions until now.
             self._first = event.now
-        elif any(self._is_strange(sights.of(shard).subscribed, turn, self._first) for shard, turn in turns):
+        elif any(self._is_strange(sights.of(shard).subscribed or self._first, turn) for shard, turn in turns):
             self._note(event.now)
         self._settled = event.now
 
-    def _is_strange(self, own: int | None, subscribing: int, first: int) -> bool:
-        """Return whether a turn that was read after the last settled batch met another reader's subscription.
-
-        `own`: when one of this query was seen to have subscribed.
-        """
-        return subscribing == Subscribing.TAKEN or (
-            subscribing == Subscribing.REFUSED and self._settled - (first if own is None else own) > HELD_MS
-        )
+    def _is_strange(self, own: int, turn: int) -> bool:
+        """Return whether a turn met another reader's subscription; `own`: when one of this query was seen last."""
+        refused = turn == Subscribing.REFUSED and self._settled - own > HELD_MS
+        return turn == Subscribing.TAKEN or refused
 
     def _note(self, now: int) -> None:
         self._seen.append(now)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from by_hand import Lives, Query, numbers
 
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.spout.kinesis import Shard, ShardMissingError, Since
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
@@ -133,6 +135,64 @@ def test_a_shard_that_a_listing_lacks_by_mistake_is_not_started_over(lives: Live
     assert A in query.store.shards.checkpoints()
     listed_again(query)
     assert A not in query.store.shards.checkpoints()
+
+
+class Forgetful(MemoryKinesis):
+    """Its answers lack some shards for a while; such a one may not be read either."""
+
+    lacks: frozenset[str] = frozenset()
+    reads = True
+
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
+        return [shard for shard in super().list_shards(stream, since) if shard.id not in self.lacks]
+
+    def iterator(self, stream: str, shard: str, position: str) -> str:
+        if shard in self.lacks and not self.reads:
+            msg = f"no shard {shard}"
+            raise ShardMissingError(msg)
+        return super().iterator(stream, shard, position)
+
+
+def test_a_shard_that_was_read_to_its_end_is_not_read_again_after_a_listing_of_before_it(
+    lives: Lives,
+) -> None:
+    kinesis = Forgetful()
+    query = lives.begin(kinesis)
+    kinesis.put(A, b"1")
+    children = kinesis.split(A)
+    kinesis.lacks = frozenset(children)
+    assert numbers(query.drain()) == [1]
+    # A server that lags answers as if there was neither the shard nor what came of it.
+    kinesis.lacks = frozenset((A, *children))
+    listed_again(query)
+    kinesis.lacks = frozenset()
+    kinesis.put(children[0], b"2")
+    assert numbers(query.drain()) == [2]
+    kinesis.forget(A)
+    listed_again(query)
+    assert A not in stored(query)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_shard_that_is_back_with_the_next_listing_goes_on_where_it_stood(
+    lives: Lives, restarts: bool
+) -> None:
+    kinesis = Forgetful(shards=2)
+    query = lives.begin(kinesis, failOnDataLoss="false")
+    kinesis.put(A, b"1")
+    assert numbers(query.drain()) == [1]
+    kinesis.lacks, kinesis.reads = frozenset([A]), False
+    listed_again(query)
+    assert A not in query.run._state.shards.states
+    if restarts:
+        query.end()
+        query = lives.begin(kinesis, query.checkpoint, failOnDataLoss="false")
+        assert A not in query.run._state.shards.states
+    kinesis.lacks = frozenset()
+    listed_again(query)
+    kinesis.put(A, b"2")
+    assert numbers(query.drain()) == [2]
+    assert query.run._state.shards.states[A].checkpoint == query.store.shards.checkpoints()[A]
 
 
 def test_requests_for_a_forgotten_shard_stay_until_they_are_taken_in(lives: Lives) -> None:
