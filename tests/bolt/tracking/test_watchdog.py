@@ -32,7 +32,7 @@ from kinesis_trident.trident.steps.tuple_steps import FilterStep, Pipeline
 
 NUMBERS = pa.schema([("number", pa.int64())])
 TEXTS = pa.schema([("sequenceNumber", pa.string())])
-LIMIT = 0.2
+LIMIT = 0.5
 POISON = "13"
 
 
@@ -131,6 +131,8 @@ def isolate_again(name: str) -> tuple[int, dict[int, str]]:
 
 def isolate(name: str) -> tuple[int, dict[int, str]]:
     """Return the number of tuples that come out of 20, and the failures by ordinal."""
+    # What a first call loads and makes is not a function's time: pandas may need longer for it than the limit.
+    list(operator_of(name, Tag("warm", 7, Heard()))(iter([rows(1, 0)])))
     heard = Heard()
     tag = Tag("split", 7, heard, Watch(limit=LIMIT, operator="split"))
     out = Isolated(tag, operator_of(name, Tag("split", 7, Heard(), tag.watch)))(iter([rows(20, 0)]))
@@ -186,13 +188,13 @@ def small_process() -> Iterator[Executor]:
 def test_the_record_with_which_a_call_does_not_end_fails_alone(small_process: Executor, name: str) -> None:
     out, failed = small_process.submit(isolate, name).result()
     function = name if name in STEPS else EXECUTE
-    assert failed == {12: f"TIMED_OUT: {function} in split did not end within 0.2 s"}
+    assert failed == {12: f"TIMED_OUT: {function} in split did not end within {LIMIT} s"}
     assert out == 19
 
 
 def test_a_worker_may_have_had_the_limit_before(small_process: Executor) -> None:
     _, failed = small_process.submit(isolate_again, "parse").result()
-    assert failed == {12: "TIMED_OUT: parse in split did not end within 0.2 s"}
+    assert failed == {12: f"TIMED_OUT: parse in split did not end within {LIMIT} s"}
 
 
 def test_a_call_that_does_not_end_is_noted_until_it_ends(small_process: Executor) -> None:
